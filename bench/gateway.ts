@@ -9,7 +9,8 @@ import { parseArgs } from 'node:util';
 import { createGuardian } from '../test/support/databases/guardian.ts';
 import { startDatabases } from '../test/support/databases/start.ts';
 import type { Bar } from './bars.ts';
-import { bars, type IdleFigures, type Ratios, ratiosOf, type SystemFigures } from './gateway/bars.ts';
+import { bars, type IdleFigures, LEVELS, type Level, type LevelFigures, ratiosOf, type SystemFigures } from './gateway/bars.ts';
+import { type CostFigures, costs, costTable } from './gateway/costs.ts';
 import { startIssuer } from './gateway/issuer.ts';
 import type { RunFigures } from './gateway/load.ts';
 import { type Order, orders } from './gateway/orders.ts';
@@ -35,10 +36,9 @@ const { quick } = options;
 /** Progress goes to standard error, so that it does not get into the JSON. */
 const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
 
-const CALLERS = 16;
-const SIZE = quick
-  ? { rounds: 3, ms: 1_500, warmUpMs: 500, aloneMs: 700 }
-  : { rounds: 5, ms: 5_000, warmUpMs: 1_500, aloneMs: 2_000 };
+const SIZE = quick ? { rounds: 3, ms: 1_500, warmUpMs: 500 } : { rounds: 5, ms: 4_000, warmUpMs: 1_500 };
+/** The sessions of rivals. Some of them do not serve more at once. */
+const RIVAL_LEVELS = LEVELS.slice(0, 3);
 /** The warm-up before the first round. It is long, because code of slow systems is compiled late. */
 const FIRST = quick ? { ms: 6_000, calls: 8_000 } : { ms: 20_000, calls: 40_000 };
 /** If the load at the start is higher than this, the machine is busy with other work. */
@@ -46,19 +46,20 @@ const QUIET = 0.5;
 /** The wait after the last answer before the processor time is read, so that postponed work counts, too. */
 const SETTLE_MS = 600;
 /** At least four users, because one user may have 256 streams. */
-const IDLE = { streams: 1_000, users: 5, before: 20 };
+const IDLE = { streams: 1_000, users: 5, before: 20, callers: 16 };
 const IDLE_SETTLE_MS = 2_000;
 
-interface Round extends RunFigures {
+interface Turn extends RunFigures {
+  readonly level: Level;
   readonly cpuMs: number;
   readonly databaseCpuMs: number;
-  readonly alone: RunFigures;
 }
 
 interface Competitor {
   readonly candidate: Candidate;
   readonly system: System;
-  readonly rounds: Round[];
+  readonly levels: readonly Level[];
+  readonly turns: Turn[];
 }
 
 interface LeftOut {
@@ -68,48 +69,37 @@ interface LeftOut {
 
 const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
-async function round(order: Order, { candidate: { name: key }, system }: Competitor): Promise<Round> {
-  const run = (concurrency: number, ms: number) => order('run', { key, concurrency, ms });
-  await run(CALLERS, SIZE.warmUpMs);
-  const alone = await run(1, SIZE.aloneMs);
+async function turn(order: Order, { candidate: { name: key }, system }: Competitor, level: Level): Promise<Turn> {
+  const run = (ms: number) => order('run', { key, concurrency: level, ms });
+  await run(SIZE.warmUpMs);
   await sleep(SETTLE_MS);
   const spent = () => ({
     own: usageOf(system.pid).cpuMs,
     database: system.database === undefined ? 0 : usageOf(system.database.pid).cpuMs,
   });
   const before = spent();
-  const figures = await run(CALLERS, SIZE.ms);
+  const figures = await run(SIZE.ms);
   await sleep(SETTLE_MS);
   const after = spent();
-  return { ...figures, alone, cpuMs: after.own - before.own, databaseCpuMs: after.database - before.database };
+  return { ...figures, level, cpuMs: after.own - before.own, databaseCpuMs: after.database - before.database };
 }
 
-function figuresOf({ candidate: { name, on }, system, rounds }: Competitor): SystemFigures {
-  const over = (of: (round: Round) => number): number => median(rounds.map(of));
-  const { rss, pss } = usageOf(system.pid);
-  const { database } = system;
+function levelFigures(turns: readonly Turn[]): LevelFigures {
+  const over = (of: (turn: Turn) => number): number => median(turns.map(of));
   return {
-    name,
-    on,
     perCpuSecond: over(({ calls, cpuMs }) => (1_000 * calls) / cpuMs),
     cpuPerCallUs: over(({ calls, cpuMs }) => (1_000 * cpuMs) / calls),
+    databaseCpuPerCallUs: over(({ calls, databaseCpuMs }) => (1_000 * databaseCpuMs) / calls),
     perSecond: over(({ perSecond }) => perSecond),
     p50: over(({ p50 }) => p50),
     p99: over(({ p99 }) => p99),
-    aloneP50: over(({ alone }) => alone.p50),
-    aloneP99: over(({ alone }) => alone.p99),
-    rss,
-    pss,
-    ...(database === undefined
-      ? {}
-      : {
-          database: {
-            name: database.name,
-            cpuPerCallUs: over(({ calls, databaseCpuMs }) => (1_000 * databaseCpuMs) / calls),
-            pss: usageOf(database.pid).pss,
-          },
-        }),
   };
+}
+
+function figuresOf({ candidate: { name, on }, system, levels, turns }: Competitor): SystemFigures {
+  const at = new Map(levels.map((level) => [level, levelFigures(turns.filter((turn) => turn.level === level))]));
+  const { rss, pss } = usageOf(system.pid);
+  return { name, on, at, rss, pss };
 }
 
 /** Collects garbage on request. Otherwise the figure would include garbage on the heap. */
@@ -127,8 +117,8 @@ async function idleStreams(order: Order, surroundings: Surroundings): Promise<Id
     await sleep(IDLE_SETTLE_MS);
     return usageOf(pid).rss;
   };
-  await order('open', { ...first, key: 'idle', sessions: CALLERS, tool: 'echo' });
-  await order('run', { key: 'idle', concurrency: CALLERS, ms: SIZE.warmUpMs });
+  await order('open', { ...first, key: 'idle', sessions: IDLE.callers, tool: 'echo' });
+  await order('run', { key: 'idle', concurrency: IDLE.callers, ms: SIZE.warmUpMs });
   await order('idle', { ...first, streams: IDLE.before });
   const rssBefore = await settled();
   for (const user of users) await order('idle', { ...user, streams: IDLE.streams / users.length });
@@ -142,88 +132,91 @@ async function idleStreams(order: Order, surroundings: Surroundings): Promise<Id
 const small = (value: number): string => (Math.abs(value) < 0.1 ? value.toFixed(3) : number(value));
 const mib = (bytes: number): string => (bytes / 2 ** 20).toFixed(0);
 
-function table(all: readonly (SystemFigures & { readonly ratios: Ratios | null })[]): string[] {
-  const head = [
-    '',
-    'calls/CPU-s of bare',
-    'of SDK',
-    'p50 of bare',
-    '+p50 ms',
-    'calls/CPU-s',
-    'CPU us',
-    'p50 ms',
-    'p99 ms',
-    'calls/s',
-    '1: p50',
-    '1: p99',
-    'PSS MiB',
-    'RSS MiB',
-    'database',
-  ];
-  const rows = all.map((row) => {
-    const { name, ratios, database } = row;
+const head = (level: Level): string[] => [
+  level === 1 ? '1 session' : `${level} sessions`,
+  ...['calls/CPU-s of bare', 'of SDK', 'p50 of bare', '+p50 ms', 'calls/CPU-s', 'CPU us', 'p50 ms', 'p99 ms', 'calls/s'],
+  'database us',
+];
+
+function tableAt(level: Level, all: readonly SystemFigures[]): string[] {
+  const rows = all.flatMap((system) => {
+    const figures = system.at.get(level);
+    if (figures === undefined) return [];
+    const ratios = ratiosOf(system, all, level);
     const relative =
       ratios === null
         ? ['', '', '', '']
         : [small(ratios.ofBare), number(ratios.ofSdk), number(ratios.p50OfBare), number(ratios.addedP50)];
-    const absolute = [row.perCpuSecond, row.cpuPerCallUs, row.p50, row.p99, row.perSecond, row.aloneP50, row.aloneP99].map(
-      number,
-    );
-    const aside = database === undefined ? '' : `${number(database.cpuPerCallUs)} us, ${mib(database.pss)} MiB`;
-    return [name, ...relative, ...absolute, mib(row.pss), mib(row.rss), aside];
+    const { perCpuSecond, cpuPerCallUs, p50, p99, perSecond, databaseCpuPerCallUs } = figures;
+    const aside = databaseCpuPerCallUs === 0 ? '' : number(databaseCpuPerCallUs);
+    return [[system.name, ...relative, ...[perCpuSecond, cpuPerCallUs, p50, p99, perSecond].map(number), aside]];
   });
-  return columns([head, ...rows]);
+  return ['', ...columns([head(level), ...rows])];
 }
 
-async function begin(order: Order, surroundings: Surroundings, candidate: Candidate): Promise<Competitor> {
+const memoryTable = (all: readonly SystemFigures[]): string[] => [
+  '',
+  ...columns([['memory', 'PSS MiB', 'RSS MiB'], ...all.map(({ name, pss, rss }) => [name, mib(pss), mib(rss)])]),
+];
+
+async function begin(
+  order: Order,
+  surroundings: Surroundings,
+  candidate: Candidate,
+  levels: readonly Level[],
+): Promise<Competitor> {
   const system = await candidate.start(surroundings);
-  await order('open', { url: system.url, headers: system.headers, tool: system.tool, key: candidate.name, sessions: CALLERS });
+  const most = Math.max(...levels);
+  await order('open', { url: system.url, headers: system.headers, tool: system.tool, key: candidate.name, sessions: most });
   if (system.guarded) await order('probe', { url: system.url, headers: system.headers, key: candidate.name });
-  await order('run', { key: candidate.name, concurrency: CALLERS, ...FIRST });
-  return { candidate, system, rounds: [] };
+  await order('run', { key: candidate.name, concurrency: most, ...FIRST });
+  return { candidate, system, levels, turns: [] };
 }
 
-async function compare(order: Order, surroundings: Surroundings, candidates: readonly Candidate[]) {
+async function compare(order: Order, surroundings: Surroundings, own: readonly Candidate[], rivals: readonly Candidate[]) {
   const leftOut: LeftOut[] = [];
   let competitors: Competitor[] = [];
   const leave = (name: string, error: unknown): void => {
     leftOut.push({ name, why: reasonOf(error) });
     say(`ATTENTION: ${name} is LEFT OUT: ${reasonOf(error)}`);
   };
-  for (const candidate of candidates) {
+  for (const candidate of [...own, ...rivals]) {
     try {
-      competitors.push(await begin(order, surroundings, candidate));
+      competitors.push(await begin(order, surroundings, candidate, own.includes(candidate) ? LEVELS : RIVAL_LEVELS));
       say(`started ${candidate.name}: ${candidate.on}`);
     } catch (error) {
       leave(candidate.name, error);
     }
   }
   for (let i = 0; i < SIZE.rounds; i++) {
-    for (const competitor of competitors) {
-      try {
-        const figures = await round(order, competitor);
-        competitor.rounds.push(figures);
-        const { calls, cpuMs, p50, p99 } = figures;
-        say(
-          `round ${i + 1}: ${competitor.candidate.name.padEnd(28)} ${number((1_000 * calls) / cpuMs)} calls/CPU-s, p50 ${number(p50)} ms, p99 ${number(p99)} ms`,
-        );
-      } catch (error) {
-        leave(competitor.candidate.name, error);
-        competitors = competitors.filter((one) => one !== competitor);
+    for (const level of LEVELS) {
+      for (const competitor of competitors.filter(({ levels }) => levels.includes(level))) {
+        const { name } = competitor.candidate;
+        try {
+          const figures = await turn(order, competitor, level);
+          competitor.turns.push(figures);
+          const { calls, cpuMs, p50, p99 } = figures;
+          const told = `${number((1_000 * calls) / cpuMs)} calls/CPU-s, p50 ${number(p50)} ms, p99 ${number(p99)} ms`;
+          say(`round ${i + 1}, ${level}: ${name.padEnd(28)} ${told}`);
+        } catch (error) {
+          leave(name, error);
+          competitors = competitors.filter((one) => one !== competitor);
+        }
       }
     }
   }
-  const all = competitors.map(figuresOf);
-  return { systems: all.map((figures) => ({ ...figures, ratios: ratiosOf(figures, all) })), leftOut, competitors };
+  return { systems: competitors.map(figuresOf), leftOut, competitors };
 }
 
 function report(
-  systems: readonly (SystemFigures & { readonly ratios: Ratios | null })[],
+  systems: readonly SystemFigures[],
+  work: readonly CostFigures[],
   leftOut: readonly LeftOut[],
   verdicts: readonly Bar[],
 ) {
-  say('');
-  for (const line of table(systems)) say(line);
+  for (const level of LEVELS) for (const line of tableAt(level, systems)) say(line);
+  for (const line of costTable(work)) say(line);
+  for (const line of memoryTable(systems)) say(line);
   say('');
   say('What was on:');
   for (const { name, on } of systems) say(`  ${name}: ${on}`);
@@ -252,15 +245,19 @@ async function run(databases: Databases): Promise<void> {
   const surroundings: Surroundings = { guardian, upstream: `${target.origin}/mcp`, issuer, quick, say };
   const own = [direct(target.pid), bare, portcullisOn('sqlite'), portcullisOn('mariadb'), portcullisOn('mysql'), sdk];
   const rivals = among([envoy, toolhive, ...fastmcp, contextforge]);
-  const { systems, leftOut, competitors } = await compare(order, surroundings, [...own, ...rivals]);
+  const { systems, leftOut, competitors } = await compare(order, surroundings, own, rivals);
   const idle = await idleStreams(order, surroundings);
   const verdicts = bars(systems, idle);
   for (const { system } of competitors) await system.release?.();
-  if (options.json)
-    console.log(
-      JSON.stringify({ machine, quick, callers: CALLERS, size: SIZE, systems, leftOut, idle, bars: verdicts }, null, 2),
-    );
-  else report(systems, leftOut, verdicts);
+  const work = await costs(order, surroundings, { rounds: SIZE.rounds, ms: SIZE.ms });
+  if (!options.json) return report(systems, work, leftOut, verdicts);
+  const figures = systems.map(({ at, ...system }) => ({
+    ...system,
+    at: Object.fromEntries(
+      [...at].map(([level, values]) => [level, { ...values, ratios: ratiosOf({ ...system, at }, systems, level) }]),
+    ),
+  }));
+  console.log(JSON.stringify({ machine, quick, size: SIZE, systems: figures, work, leftOut, idle, bars: verdicts }, null, 2));
 }
 
 const guardian = createGuardian();

@@ -17,10 +17,13 @@ export interface Orders {
   /** Fails where the target is reached without a token, or with another tool in the first session. */
   probe: { takes: Place & { key: string }; gives: Record<string, never> };
   /** Calls in a closed loop on the first `concurrency` sessions, for a time or a number of calls. Times are in milliseconds. */
-  run: { takes: { key: string; concurrency: number; ms: number; calls?: number }; gives: RunFigures };
+  run: { takes: { key: string; concurrency: number; ms: number; calls?: number; work?: Work }; gives: RunFigures };
   /** Opens this number of sessions, each with a standalone stream, and keeps them. `open`: the number of all streams so far. */
   idle: { takes: Place & { streams: number }; gives: { open: number } };
 }
+
+/** A call whose result has this many more characters, or a list of this many tools. Default: a call with a short result. */
+export type Work = { readonly pad: number } | { readonly list: number };
 
 export interface RunFigures {
   readonly calls: number;
@@ -77,16 +80,22 @@ async function openSession({ url, headers }: Place, tool: string): Promise<Sessi
 let calls = 0;
 let open = 0;
 
-const toolCall = (tool: string, message: string): string =>
-  `{"jsonrpc":"2.0","id":${calls},"method":"tools/call","params":{"name":"${tool}","arguments":{"message":"${message}"}}}`;
+const toolCall = (tool: string, message: string, pad = 0): string =>
+  `{"jsonrpc":"2.0","id":${calls},"method":"tools/call","params":{"name":"${tool}","arguments":{"message":"${message}"${pad === 0 ? '' : `,"pad":${pad}`}}}}`;
 
 const tell = async (session: Session): Promise<string> => (await post(session, toolCall(session.tool, `${++calls}`))).text;
 
-async function call(session: Session): Promise<void> {
+async function call(session: Session, pad: number): Promise<void> {
   const message = `hello ${++calls}`;
-  const { status, text } = await post(session, toolCall(session.tool, message));
-  const good = status === 200 && text.includes(`Echo: ${message}"`) && !/"isError":\s*true/.test(text);
-  if (!good) throw new Error(`tools/call: ${status} ${text}`);
+  const { status, text } = await post(session, toolCall(session.tool, message, pad));
+  const good = status === 200 && text.includes(`Echo: ${message}"`) && text.length > pad && !/"isError":\s*true/.test(text);
+  if (!good) throw new Error(`tools/call: ${status} ${text.slice(0, 2_000)}`);
+}
+
+async function list(session: Session, count: number): Promise<void> {
+  const body = `{"jsonrpc":"2.0","id":${++calls},"method":"tools/list","params":{"cursor":"${count}"}}`;
+  const { status, text } = await post(session, body);
+  if (status !== 200 || !text.includes('"echo"')) throw new Error(`tools/list: ${status} ${text.slice(0, 2_000)}`);
 }
 
 const ORDERS: { [Name in keyof Orders]: (order: Orders[Name]['takes']) => Promise<Orders[Name]['gives']> } = {
@@ -111,7 +120,7 @@ const ORDERS: { [Name in keyof Orders]: (order: Orders[Name]['takes']) => Promis
     if (other.includes('Echo: ')) throw new Error(`it lets a tool through that is not allowed: ${other}`);
     return {};
   },
-  async run({ key, concurrency, ms, calls: most = Number.POSITIVE_INFINITY }) {
+  async run({ key, concurrency, ms, calls: most = Number.POSITIVE_INFINITY, work = { pad: 0 } }) {
     const chosen = (sessions.get(key) ?? []).slice(0, concurrency);
     if (chosen.length < concurrency) throw new Error('so many sessions are not open');
     const times: number[] = [];
@@ -119,7 +128,7 @@ const ORDERS: { [Name in keyof Orders]: (order: Orders[Name]['takes']) => Promis
     const until = began + ms;
     const loop = async (session: Session): Promise<void> => {
       for (let before = performance.now(); before < until && times.length < most; ) {
-        await call(session);
+        await ('list' in work ? list(session, work.list) : call(session, work.pad));
         const now = performance.now();
         times.push(now - before);
         before = now;

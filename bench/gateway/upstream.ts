@@ -1,6 +1,7 @@
 /**
  * The target behind every system, in a process of its own: Streamable HTTP of 2025-11-25 with the tool `echo`, on plain `node:http`, so
- * that it is never what the others wait for. Standing streams stay open and silent.
+ * that it is never what the others wait for. Standing streams stay open and silent. The argument `pad` makes the result of `echo` that
+ * many characters longer. The cursor of a list is the number of its tools.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type ServerResponse } from 'node:http';
@@ -17,6 +18,20 @@ const TOOL = {
   description: 'Says what it is told.',
   inputSchema: { type: 'object', properties: { message: { type: 'string' } }, required: ['message'] },
 };
+
+const lists = new Map<number, readonly object[]>();
+
+/** `echo`, and others that no policy of the benchmark allows. */
+function toolsOf(count: number): readonly object[] {
+  const known = lists.get(count);
+  if (known !== undefined) return known;
+  const tools = [
+    TOOL,
+    ...Array.from({ length: count - 1 }, (_, i) => ({ ...TOOL, name: i % 2 === 0 ? `group_${i}_a` : `other_${i}` })),
+  ];
+  lists.set(count, tools);
+  return tools;
+}
 
 /** Parsing a larger message would hold up everybody else's: 199,000 members take more than 100 ms. */
 const LARGE = 128 * 1024;
@@ -43,12 +58,14 @@ function resultOf({ method, params }: Request): object | null {
         capabilities: { tools: {} },
         serverInfo: { name: 'bench-upstream', version: '1' },
       };
-    case 'tools/call':
+    case 'tools/call': {
+      const { message, pad = 0 } = (params?.['arguments'] ?? {}) as { message?: string; pad?: number };
       return {
-        content: [{ type: 'text', text: `Echo: ${(params?.['arguments'] as { message?: string } | undefined)?.message}` }],
+        content: [{ type: 'text', text: `Echo: ${message}` }, ...(pad === 0 ? [] : [{ type: 'text', text: 'x'.repeat(pad) }])],
       };
+    }
     case 'tools/list':
-      return { tools: [TOOL] };
+      return { tools: toolsOf(Number(params?.['cursor'] ?? 1)) };
     case 'resources/list':
       return { resources: [] };
     case 'resources/templates/list':
