@@ -6,7 +6,7 @@ import { createAddressRule } from '../../src/base/network-address.ts';
 import { createAgent } from '../../src/mcp/upstream/connect.ts';
 
 test('a connection to a denied address is refused before it is tried', async (t) => {
-  const agent = createAgent(200, createAddressRule([]));
+  const agent = createAgent(200, createAddressRule([]), 'a target');
   for (const origin of [
     'http://169.254.169.254',
     'http://[::ffff:169.254.169.254]',
@@ -27,10 +27,10 @@ test('a host name is checked by the address that it has when the gateway connect
   const origin = `http://localhost:${(server.address() as AddressInfo).port}`;
   const resolved = (await lookup('localhost', { all: true })).map(({ address }) => address);
   const rule = (address: string) => (resolved.includes(address) ? `${address} is denied` : null);
-  const denying = createAgent(5_000, rule);
+  const denying = createAgent(5_000, rule, 'a target');
   await t.throwsAsync(denying.request({ origin, path: '/', method: 'GET' }), { message: /^localhost: .* is denied$/ });
   await denying.destroy();
-  const allowing = createAgent(5_000, createAddressRule([]));
+  const allowing = createAgent(5_000, createAddressRule([]), 'a target');
   t.is(await (await allowing.request({ origin, path: '/', method: 'GET' })).body.text(), 'here');
   await allowing.destroy();
 });

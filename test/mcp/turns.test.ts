@@ -5,7 +5,7 @@ import test from 'ava';
 import { createLog } from '../../src/base/log.ts';
 import { createAddressRule } from '../../src/base/network-address.ts';
 import { read } from '../../src/mcp/upstream/bridge/messages.ts';
-import { createAgent } from '../../src/mcp/upstream/connect.ts';
+import { connectionsOf, createAgents } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
 import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/turns.ts';
@@ -60,21 +60,25 @@ test.serial('bytes of a source above its limit are taken in parts and in order',
   t.is(parts.pending, null);
 });
 
-test.serial('a connection to a server above its limit is read in parts', async (t) => {
+test.serial('a target above its limit is read in parts, but not another target at the same address', async (t) => {
   const sent = Buffer.alloc(4 * 1024 * 1024, 'abc');
   const server = createServer((_, res) => void res.end(sent)).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
   const { port } = server.address() as AddressInfo;
-  const agent = createAgent(5_000, createAddressRule([]));
+  const agents = createAgents(5_000, createAddressRule([]));
   t.teardown(async () => {
-    await agent.destroy();
+    await agents.destroy();
     server.close();
   });
   const request = { origin: `http://127.0.0.1:${port}`, path: '/', method: 'GET' } as const;
-  for (const isExhausted of [false, true]) {
-    if (isExhausted) exhaust(`127.0.0.1:${port}`);
+  exhaust(connectionsOf('bad'));
+  for (const [targetId, isExhausted] of [
+    ['good', false],
+    ['bad', true],
+    ['good', false],
+  ] as const) {
     const chunks: Buffer[] = [];
-    for await (const chunk of (await agent.request(request)).body) chunks.push(chunk as Buffer);
+    for await (const chunk of (await agents.of(targetId).request(request)).body) chunks.push(chunk as Buffer);
     t.true(Buffer.concat(chunks).equals(sent));
     t.is(
       chunks.every(({ length }) => length <= PART_BYTES),

@@ -25,7 +25,8 @@ function guardedLookup(problemOf: AddressRule) {
     });
 }
 
-export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): Agent {
+/** `source`: the account that pays for reading the connections, see `turns.ts`. */
+export function createAgent(connectTimeoutMs: number, problemOf: AddressRule, source: string): Agent {
   const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup(problemOf) } as buildConnector.BuildOptions);
   return new Agent({
     connect: (options, callback) => {
@@ -33,13 +34,30 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule): A
       if (problem !== null) callback(new DeniedAddress(problem), null);
       else
         connect(options, (...[error, socket]) =>
-          error === null
-            ? callback(null, contained(readInTurns(patient(socket), `${options.hostname}:${options.port}`)))
-            : callback(error, null),
+          error === null ? callback(null, contained(readInTurns(patient(socket), source))) : callback(error, null),
         );
     },
   });
 }
+
+/** Connections to targets with separate accounts: one that costs much must not delay others behind the same host and port. */
+export function createAgents(connectTimeoutMs: number, problemOf: AddressRule) {
+  const agents = new Map<string, Agent>();
+  return {
+    of(targetId: string): Agent {
+      const known = agents.get(targetId);
+      if (known !== undefined) return known;
+      const agent = createAgent(connectTimeoutMs, problemOf, connectionsOf(targetId));
+      agents.set(targetId, agent);
+      return agent;
+    },
+    async destroy(): Promise<void> {
+      await Promise.all([...agents.values()].map((agent) => agent.destroy()));
+    },
+  };
+}
+
+export const connectionsOf = (targetId: string): string => `connections of ${targetId}`;
 
 /**
  * Delays the end of the connection until undici asks for more bytes. A paused undici parser asks for none and would treat the end

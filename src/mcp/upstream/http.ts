@@ -11,7 +11,7 @@ import { laneOnce } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
-import { createAgent, DeniedAddress } from './connect.ts';
+import { createAgents, DeniedAddress } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
 import { PART_BYTES, takeInTurns } from './turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
@@ -32,7 +32,7 @@ export function createHttpUpstream(
   denied: AddressRule = createAddressRule([]),
   unread: Unread = createUnread(),
 ): Upstream {
-  const agent = createAgent(limits.connectMs, denied);
+  const agents = createAgents(limits.connectMs, denied);
   return {
     send(request) {
       const { target, access } = request;
@@ -42,7 +42,7 @@ export function createHttpUpstream(
       try {
         const { origin, path } = addressOf(target);
         // undici does not follow redirects by default, and must not.
-        agent.dispatch(
+        agents.of(target.id).dispatch(
           {
             origin,
             path,
@@ -59,7 +59,7 @@ export function createHttpUpstream(
       }
       return exchange.answer;
     },
-    close: () => agent.destroy(),
+    close: () => agents.destroy(),
   };
 }
 

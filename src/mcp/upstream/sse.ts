@@ -10,7 +10,7 @@ import { CODES, errorMessage, resultMessage } from '../../protocol/message.ts';
 import { type SseEvent, SseFault } from '../../protocol/sse.ts';
 import type { Credentials } from '../../targets/target.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
-import { createAgent } from './connect.ts';
+import { createAgents } from './connect.ts';
 import {
   createDemultiplexer,
   type DemultiplexedStream,
@@ -67,7 +67,7 @@ export function createSseUpstream(
   addresses: AddressRule = createAddressRule([]),
   unread: Unread = createUnread(),
 ): Upstream {
-  const agent = createAgent(limits.connectMs, addresses);
+  const agents = createAgents(limits.connectMs, addresses);
   /** Ordered by last use, oldest first. */
   const sessions = new Map<string, SseSession>();
   /** Connections that are still being opened. They also count as slots. */
@@ -100,7 +100,7 @@ export function createSseUpstream(
     const leave = (): void => connection.abort(new errors.RequestAbortedError());
     onAbort(signal, leave);
     try {
-      const answer = await agent.request({
+      const answer = await agents.of(target.id).request({
         origin: sent.url.origin,
         path: sent.url.pathname + sent.url.search,
         method: 'GET',
@@ -207,7 +207,7 @@ export function createSseUpstream(
   async function post(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
     const { target, body, signal } = sent.request;
     try {
-      const answer = await agent.request({
+      const answer = await agents.of(target.id).request({
         origin: endpoint.origin,
         path: endpoint.pathname + endpoint.search,
         method: 'POST',
@@ -296,7 +296,7 @@ export function createSseUpstream(
     },
     async close() {
       for (const session of sessions.values()) session.end(new errors.RequestAbortedError('the gateway is closing'));
-      await agent.destroy();
+      await agents.destroy();
     },
   };
 }

@@ -95,15 +95,15 @@ export function pipeInTurns(source: string, partBytes: number, take: (bytes: Buf
   };
 }
 
-/** Makes the reader of the socket, which is undici, take turns if its server is above the limit. */
-export function readInTurns<S extends Socket>(socket: S, server: string): S {
+/** Makes the reader of the socket, which is undici, take turns if its source is above the limit. */
+export function readInTurns<S extends Socket>(socket: S, source: string): S {
   const read = socket.read.bind(socket) as (size?: number) => Buffer | null;
   let state: 'free' | 'waits' | 'turn' = 'free';
   let given: { readonly at: number; readonly bytes: number } | null = null;
 
   /** undici has handled what it got when it reads again, or when its call stack has ended. */
   function settle(): void {
-    if (given !== null) chargeSince(given.at, server, given.bytes);
+    if (given !== null) chargeSince(given.at, source, given.bytes);
     given = null;
   }
 
@@ -117,10 +117,10 @@ export function readInTurns<S extends Socket>(socket: S, server: string): S {
     // Node's own reads pass a size.
     if (size !== undefined) return read(size);
     settle();
-    if (state === 'free' && used.wait(server) > 0) {
+    if (state === 'free' && used.wait(source) > 0) {
       state = 'waits';
       // Not in this call stack: the lane may begin at once.
-      setImmediate(() => void laneOnce(server, beginTurn));
+      setImmediate(() => void laneOnce(source, beginTurn));
     }
     if (state === 'waits') return null;
     const chunk = read(state === 'turn' && socket.readableLength > PART_BYTES ? PART_BYTES : undefined);
