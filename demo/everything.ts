@@ -5,7 +5,6 @@ import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 
 export interface Upstream {
   readonly url: string;
@@ -17,7 +16,7 @@ const START_MS = 60_000;
 export async function startEverything(): Promise<Upstream> {
   const manifest = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json');
   const entry = join(dirname(manifest), 'dist', 'index.js');
-  const preload = fileURLToPath(new URL('loopback-only.js', import.meta.url));
+  const preload = new URL('loopback-only.js', import.meta.url).href;
   const child = spawn(process.execPath, ['--import', preload, entry, 'streamableHttp'], {
     // Its tool `get-env` prints its environment, so it gets next to none.
     env: { PATH: process.env['PATH'], PORT: '0' },

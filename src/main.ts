@@ -27,19 +27,6 @@ const reason = (error: unknown): string => (error instanceof Error ? error.messa
 
 const config = readConfiguration();
 const gateway = await createGateway(config).catch((error: unknown) => fail([reason(error)]));
-await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
-// These lines bypass the log, because operators need them at any log level.
-if (await gateway.awaitsAdministrator()) {
-  const code = await gateway.setupCode();
-  const setup = code === null ? '' : ` -H 'Portcullis-Setup-Code: ${code}'`;
-  if (code !== null)
-    process.stderr.write(`portcullis: the first registration needs the setup code ${code} (header Portcullis-Setup-Code)\n`);
-  process.stderr.write(
-    `portcullis: there is no administrator yet; register the first one in another terminal, with your e-mail and a password of at least 8 characters:
-curl -s ${config.publicUrl}/api/auth/register -H 'content-type: application/json'${setup} -d '{"email":"you@example.com","password":"..."}'
-`,
-  );
-}
 
 let ending = false;
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -53,4 +40,18 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       (error: unknown) => fail([`shutdown failed: ${reason(error)}`]),
     );
   });
+}
+
+await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
+// These lines bypass the log, because operators need them at any log level.
+if (await gateway.awaitsAdministrator()) {
+  const code = await gateway.setupCode();
+  const setup = code === null ? '' : ` -H 'Portcullis-Setup-Code: ${code}'`;
+  if (code !== null)
+    process.stderr.write(`portcullis: the first registration needs the setup code ${code} (header Portcullis-Setup-Code)\n`);
+  process.stderr.write(
+    `portcullis: there is no administrator yet; register the first one in another terminal, with your e-mail and a password of at least 8 characters:
+curl -s ${config.publicUrl}/api/auth/register -H 'content-type: application/json'${setup} -d '{"email":"you@example.com","password":"..."}'
+`,
+  );
 }

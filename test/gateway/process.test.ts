@@ -43,6 +43,20 @@ test.serial('an unusable data folder or master key is reported in one clear line
   t.regex(inFile.output(), /^portcullis: The master key file cannot be used: .*\n$/);
 });
 
+/** Sends the process SIGTERM as soon as it listens. */
+const ENDS_ON_LISTENING = `
+  import { Server } from 'node:net';
+  const { listen } = Server.prototype;
+  Server.prototype.listen = function (...args) {
+    return listen.apply(this.once('listening', () => process.kill(process.pid, 'SIGTERM')), args);
+  };`;
+
+test.serial('a gateway that is told to end as soon as it listens shuts down gracefully, too', async (t) => {
+  const preload = `data:text/javascript,${encodeURIComponent(ENDS_ON_LISTENING)}`;
+  const gateway = await spawnGateway(t, { DATA_DIR: dataDir(t), NODE_OPTIONS: `--import=${preload}` });
+  t.is(await gateway.ended, 0, gateway.output());
+});
+
 test.serial('a failed start leaves no new master key, and a successful start makes one', async (t) => {
   const taken = dataDir(t);
   await runGateway(t, { DATA_DIR: taken });

@@ -5,7 +5,6 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
@@ -487,7 +486,7 @@ test.serial('waiting messages without a reader are limited', async (t) => {
 
 test.serial('the published server works over SSE', async (t) => {
   const manifest = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json');
-  const preload = fileURLToPath(new URL('../../demo/loopback-only.js', import.meta.url));
+  const preload = new URL('../../demo/loopback-only.js', import.meta.url).href;
   const port = await freePort();
   const child = spawn(process.execPath, ['--import', preload, join(dirname(manifest), 'dist', 'index.js'), 'sse'], {
     env: { PATH: process.env['PATH'], PORT: String(port) },
