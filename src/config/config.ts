@@ -165,7 +165,7 @@ export const SETTINGS = {
     'be 16 to 256 letters, digits and -._~+/ (openssl rand -hex 24)',
   ),
   DRAIN_DELAY_MS: whole(0, 600_000, 5_000, 'of milliseconds '),
-  DRAIN_MS: must<number>(Joi.number().integer().min(0).default(10_000), 'be a number of milliseconds'),
+  DRAIN_MS: whole(0, 86_400_000, 10_000, 'of milliseconds '),
 };
 
 type Values<S> = { readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never };
