@@ -26,6 +26,7 @@ import { createMcp } from './gateway/mcp.ts';
 import { joinReplicas } from './gateway/replicas.ts';
 import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
+import { readCrowdedInParts } from './http/crowded.ts';
 import { inTurn } from './http/in-turn.ts';
 import { isUnderMcp } from './mcp/arrival.ts';
 import { createBodies } from './mcp/limits/intake.ts';
@@ -170,7 +171,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         starts.run(`rest ${principal}`, work, REST_AT_ONCE);
       },
     ),
-  );
+  ).on('connection', readCrowdedInParts);
 
   const descriptors = watchDescriptors({ log });
 

@@ -1,0 +1,64 @@
+/** Packets with very many requests, and bodies that look like such packets. */
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { buffer, text } from 'node:stream/consumers';
+import test, { type ExecutionContext } from 'ava';
+import { readCrowdedInParts } from '../../src/http/crowded.ts';
+import { inTurn } from '../../src/http/in-turn.ts';
+
+async function listening(t: ExecutionContext, handle: RequestListener): Promise<Socket> {
+  const server = createServer(handle).on('connection', readCrowdedInParts).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  t.teardown(() => {
+    socket.destroy();
+    server.closeAllConnections();
+    server.close();
+  });
+  return socket;
+}
+
+test('node parses no more of a packet after the connection is closed because of its requests', async (t) => {
+  let parsed = 0;
+  const take = inTurn((_req, res) => setImmediate(() => res.end()));
+  const socket = await listening(t, (req, res) => {
+    parsed++;
+    take(req, res);
+  });
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2_000));
+  socket.resume();
+  await once(socket, 'close');
+  t.true(parsed > 32 && parsed < 150, `${parsed} requests were parsed`);
+});
+
+test('a body with very many empty lines arrives unchanged, and so does the next request', async (t) => {
+  const bodies: Buffer[] = [];
+  const socket = await listening(t, async (req: IncomingMessage, res) => {
+    bodies.push(await buffer(req));
+    res.end(`<${bodies.length}>`);
+  });
+  const lines = Buffer.from(Array.from({ length: 60_000 }, (_, i) => `${i}${i % 3 === 0 ? '\r\n\r\n' : '\n\n'}`).join(''));
+  const plain = Buffer.alloc(300_000, 'plain ');
+  for (const [body, more] of [
+    [lines, ''],
+    [plain, ''],
+    [lines, 'Connection: close\r\n'],
+  ] as const) {
+    socket.write(`POST / HTTP/1.1\r\nHost: x\r\n${more}Content-Length: ${body.length}\r\n\r\n`);
+    socket.write(body);
+  }
+  t.deepEqual((await text(socket)).match(/<\d>/g), ['<1>', '<2>', '<3>']);
+  t.deepEqual(
+    bodies.map((body, i) => body.equals(i === 1 ? plain : lines)),
+    [true, true, true],
+  );
+});
+
+test('a client that ends its side after a crowded body gets its answer', async (t) => {
+  const socket = await listening(t, async (req, res) => res.end(`<${(await buffer(req)).length}>`));
+  const body = '\n\n'.repeat(20_000);
+  socket.end(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+  t.regex(await text(socket), /<40000>/);
+});
