@@ -28,7 +28,6 @@ import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
 import { readCrowdedInParts } from './http/crowded.ts';
 import { inTurn } from './http/in-turn.ts';
-import { isUnderMcp } from './mcp/arrival.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
 import { watchDescriptors } from './rest/descriptors.ts';
@@ -57,11 +56,6 @@ export interface Gateway {
 /** The time after the open requests for recording their outcomes and closing connections. */
 const RELEASE_TIMEOUT_MS = 8_000;
 const MAX_HEADER_BYTES = 16 * 1024;
-/**
- * The requests of one principal that are handled at once. Those on `/mcp` have no such limit, because they wait for targets, and
- * those without a known token have none, because a few slow ones would keep others at the same address waiting.
- */
-const REST_AT_ONCE = 8;
 /** How long a scrape of the metrics waits for the database. */
 const SCRAPE_TIMEOUT_MS = 1_000;
 /** A request must arrive completely within this time. Answers have no such limit. */
@@ -153,23 +147,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         if (draining) res.setHeader('Connection', 'close');
         mcp(req, res, () => app(req, res));
       },
-      (req, res, begin) => {
-        const { callers } = accounts;
-        const principal = callers.principalOf(req);
-        if (principal === null || isUnderMcp(req)) {
-          starts.run(principal ?? callers.addressOf(req), begin);
-          return;
-        }
-        const work = (end: () => void): void => {
-          // The client has left. Its request is not handled, and no further event comes.
-          if (res.closed || !req.socket.writable) end();
-          else {
-            res.once('close', end);
-            begin();
-          }
-        };
-        starts.run(`rest ${principal}`, work, REST_AT_ONCE);
-      },
+      (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
     ),
   ).on('connection', readCrowdedInParts);
 

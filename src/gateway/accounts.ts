@@ -14,14 +14,16 @@ import type { Base } from './base.ts';
 
 export type Accounts = ReturnType<typeof createAccounts>;
 
-export function createAccounts({ config, vault, database, changes, keys, now }: Base, admit: Admit) {
+export function createAccounts({ config, vault, database, changes, keys, now }: Base, admitClaims: Admit) {
   const rules = { issuer: ISSUER, audience: AUDIENCE, now };
   const administer = createAdminister({ changes });
   const passwords = createPasswords();
   const callers = createCallers(config.trustProxy);
   const verify = createVerifier(keys, rules);
+  const admit = callers.noting(admitClaims);
   return {
     callers,
+    admit,
     verify: async (authorization: string | undefined) => {
       const claims = await verify(authorization);
       if (!isRefusal(claims)) callers.heard(authorization, claims);

@@ -12,13 +12,13 @@ import type { Base } from './base.ts';
 import { GATE_TIMEOUT_MS } from './decisions.ts';
 import type { Parts } from './rest.ts';
 
-export function createMcp(base: Base, { decisions, audit, accounts, targets, replicas, bodies }: Parts) {
+export function createMcp(base: Base, { audit, accounts, targets, replicas, bodies }: Parts) {
   const { config, log, database, keys, metrics, newId, now } = base;
   const { presence, peers, sessions, upkeep } = replicas;
   return createMcpHandler({
     ...{ bodies, sessions, now, newId, log },
     verify: accounts.verify,
-    admit: decisions.admit,
+    admit: accounts.admit,
     audit: audit.audit,
     seal: createSeal([keys.sealingKey]),
     tasks: taskStore(database.knex),

@@ -82,18 +82,12 @@ const unread = (reason: string, repeated: string | null): FieldError =>
     ? { path: '', message: `the body is not acceptable JSON: ${reason}` }
     : { path: repeated, message: 'may appear only once' };
 
-/** Runs `then` only for requests with a large body, or with a body of unknown length. */
-export function ifLarge(then: RequestHandler): RequestHandler {
-  return (req, res, next) => {
-    const length = bodyLength(req);
-    return length !== null && length <= LARGE_BODY ? next() : then(req, res, next);
-  };
+/** Runs `then` only for requests with a body. */
+export function ifBody(then: RequestHandler): RequestHandler {
+  return (req, res, next) => (hasBody(req) ? then(req, res, next) : next());
 }
 
-/**
- * Returns a counter for the bytes of a principal's requests in flight. Small bodies are not counted, because their sender is not
- * admitted yet.
- */
+/** Returns a counter for the bytes of a principal's requests in flight; undefined if the sender needs no token. */
 function countedFor(res: Response, underWay: Stock): ((bytes: number) => AppError | null) | undefined {
   const principal = contextOf(res).admission?.principal;
   if (principal === undefined) return undefined;
@@ -124,7 +118,7 @@ export function parseBody(bytes: Uint8Array): unknown {
 /**
  * Puts the parsed body into `req.body`; undefined if there is none. A body with GET, HEAD or DELETE is refused: those requests
  * are described by their address alone, so a body is a mistake. If `isLeft` returns true, `req.body` gets the raw bytes for the
- * handler to parse. `underWay` limits the bytes of large bodies in flight, per principal and in total.
+ * handler to parse. `underWay` limits the bytes of bodies in flight, per principal and in total.
  */
 export function jsonBody(
   limitOf: (res: Response) => number,

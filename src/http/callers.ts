@@ -1,8 +1,9 @@
 /** Tells which caller a request belongs to before its token is checked, so that callers can take turns. */
 import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import type { TokenClaims } from '../auth/principal.ts';
+import { isRefusal, type TokenClaims } from '../auth/principal.ts';
 import { keep } from '../base/kept.ts';
+import type { Admit } from '../state/admission.ts';
 import { addressGroup, addressOf } from './client-address.ts';
 
 /** As many as the verifier of tokens remembers. */
@@ -16,21 +17,29 @@ export function createCallers(trustProxy: boolean) {
    * its address, because anybody can make one up.
    */
   const known = new Map<string, string>();
-  /** The claims of a remembered token are the same object in each of its requests, and need not be hashed again. */
-  const heard = new WeakSet<TokenClaims>();
+  /** The digests of verified tokens, which are not admitted yet. */
+  const digests = new WeakMap<TokenClaims, string>();
   const digestOf = (authorization: string): string => hash('sha256', authorization, 'base64');
   return {
-    /** The principal, if the token was found valid before. null: it was not, or there is none. Only for the order of requests. */
+    /** The principal, if the token was admitted the last time. null: it was not, or there is none. Only for the order of requests. */
     principalOf({ headers: { authorization } }: IncomingMessage): string | null {
       return authorization === undefined ? null : (known.get(digestOf(authorization)) ?? null);
     },
     addressOf: (req: IncomingMessage): string => addressGroup(addressOf(req, trustProxy)),
-    /** Remembers whose token this header carries. */
+    /** Notes which header carries the token of these claims. */
     heard(authorization: string | undefined, claims: TokenClaims): void {
-      if (authorization === undefined || heard.has(claims)) return;
-      heard.add(claims);
-      const digest = digestOf(authorization);
-      if (!known.has(digest)) keep(known, digest, JSON.stringify([claims.iss, claims.sub]), KNOWN);
+      if (authorization !== undefined && !digests.has(claims)) digests.set(claims, digestOf(authorization));
+    },
+    /** Admits, and remembers whose token it was. A refused one takes turns with strangers, and not with the user who lost it. */
+    noting(admit: Admit): Admit {
+      return async (claims) => {
+        const admission = await admit(claims);
+        const digest = digests.get(claims);
+        if (digest === undefined) return admission;
+        if (isRefusal(admission)) known.delete(digest);
+        else if (!known.has(digest)) keep(known, digest, JSON.stringify([claims.iss, claims.sub]), KNOWN);
+        return admission;
+      };
     },
   };
 }

@@ -7,7 +7,7 @@ import type { Stock } from '../base/budgets.ts';
 import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Config } from '../config/config.ts';
-import { ifLarge, jsonBody, LARGE_BODY } from '../http/body.ts';
+import { ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
 import { problemOf, sendProblem } from '../http/problem.ts';
@@ -73,14 +73,14 @@ export function createApp(parts: AppParts): Express {
   for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
   app.use(bodyOf(routeTable(open)));
   for (const { path, router } of open) app.use(path, router);
-  // A request counts as arriving with its last byte (law 4). The sender of a large body is therefore admitted before and after
-  // the body.
-  const early = ifLarge(authenticate.admit);
+  // A request counts as arriving with its last byte (law 4). The sender of a body is therefore admitted before and after the body.
+  // Its turn comes when the body has arrived: otherwise slow bodies, sent with a stolen token, would keep its owner from revoking it.
   app.use(
     '/api',
     authenticate.verify,
-    early,
+    ifBody(authenticate.admit),
     jsonBody(limitFor, ({ path }) => LEFT_BODIES.test(path), parts.bodies),
+    authenticate.takeTurn,
     authenticate.admit,
   );
   for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);

@@ -8,15 +8,21 @@ import { type KeyRing, TOKEN_ALGORITHM, type VerificationKey } from '../auth/key
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
 import { authorizationOf, bearerToken, INVALID_TOKEN, judgePayload, readHeader, type TokenRules } from '../auth/verify.ts';
 import { AppError } from '../base/errors.ts';
+import { starts } from '../base/starts.ts';
 import { admissionOf, contextOf } from '../http/context.ts';
 import type { Admit } from '../state/admission.ts';
 
 export interface Authenticate {
   /** Verifies the token with keys only. */
   readonly verify: RequestHandler;
+  /** Waits until fewer than eight requests of the same principal are being handled. */
+  readonly takeTurn: RequestHandler;
   /** Checks the token against the state at the time of the call, and puts the admission into the context. */
   readonly admit: RequestHandler;
 }
+
+/** The requests of one principal that are handled at once. */
+const AT_ONCE = 8;
 
 /** Carries a refusal out of express-jwt's callbacks, which can only throw. */
 class RefusedToken extends Error {
@@ -69,6 +75,12 @@ export function createAuthenticate(
     },
   });
 
+  function claimsOf(req: Request): TokenClaims {
+    const claims = verified.get(req);
+    if (!claims) throw new Error('A protected route is mounted without token verification');
+    return claims;
+  }
+
   return {
     verify: (req, res, next) => {
       readSignature(req, res, (error?: unknown) => {
@@ -84,9 +96,21 @@ export function createAuthenticate(
       });
     },
 
+    takeTurn: (req, res, next) => {
+      const { iss, sub } = claimsOf(req);
+      const work = (end: () => void): void => {
+        // The client has left. Its request is not handled, and no further event comes.
+        if (res.closed || !req.socket.writable) end();
+        else {
+          res.once('close', end);
+          next();
+        }
+      };
+      starts.run(`rest ${JSON.stringify([iss, sub])}`, work, AT_ONCE);
+    },
+
     admit: async (req, res, next) => {
-      const claims = verified.get(req);
-      if (!claims) throw new Error('A protected route is mounted without token verification');
+      const claims = claimsOf(req);
       const admission = await admit(claims);
       if (isRefusal(admission)) throw refused(admission);
       contextOf(res).admission = admission;

@@ -1,5 +1,6 @@
 /** Callers with very many requests at once, and what others notice of them. */
-import { createServer, type IncomingMessage } from 'node:http';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
@@ -41,6 +42,36 @@ test('requests whose clients have left while they waited keep no later request w
   const { status } = await gateway.rest(200, 'GET', '/api/auth/me', { token });
   t.is(status, 200);
 });
+
+for (const isRevoked of [false, true]) {
+  const what = isRevoked ? 'a revoked token' : 'a token of the same user';
+  test(`requests with ${what} whose bodies never arrive keep no other request of the user waiting`, async (t) => {
+    const gateway = await startGateway(t);
+    const admin = await person(gateway, 'admin@example.com');
+    const stolen = await apiToken(gateway, admin);
+    await gateway.rest(200, 'GET', '/api/auth/me', { token: stolen.token });
+    if (isRevoked) await gateway.rest(204, 'DELETE', `/api/auth/tokens/${stolen.id}`, { token: admin.token });
+    for (let i = 0; i < 20; i++) {
+      const stalled = request(`${gateway.url}/api/policies`, {
+        method: 'POST',
+        headers: {
+          ...{ authorization: `Bearer ${stolen.token}`, 'content-type': 'application/json' },
+          ...{ 'content-length': '100', expect: '100-continue' },
+        },
+      }).on('error', () => undefined);
+      t.teardown(() => stalled.destroy());
+      stalled.flushHeaders();
+      await once(stalled, 'continue');
+    }
+    const answer = await fetch(`${gateway.url}/api/auth/tokens/${stolen.id}`, {
+      method: 'DELETE',
+      headers: { authorization: `Bearer ${admin.token}` },
+      // The gateway would end the stalled requests after a minute.
+      signal: AbortSignal.timeout(20_000),
+    });
+    t.is(answer.status, isRevoked ? 404 : 204);
+  });
+}
 
 test('a request to all targets asks only some of them at once', async (t) => {
   let underWay = 0;
