@@ -15,14 +15,19 @@ import type { Admit } from '../state/admission.ts';
 export interface Authenticate {
   /** Verifies the token with keys only. */
   readonly verify: RequestHandler;
-  /** Waits until fewer than eight requests of the same principal are being handled. */
+  /** Waits until fewer than four requests with the same token are being handled. One that takes long counts only for a second. */
   readonly takeTurn: RequestHandler;
   /** Checks the token against the state at the time of the call, and puts the admission into the context. */
   readonly admit: RequestHandler;
 }
 
-/** The requests of one principal that are handled at once. */
-const AT_ONCE = 8;
+/**
+ * The requests with one token that are handled at once. Each token has its own places, so that the thief of a token cannot keep its
+ * owner, who can log in again, from revoking it.
+ */
+const AT_ONCE = 4;
+/** A client that reads its answer slowly keeps its other requests waiting no longer than this. */
+const COUNTED_MS = 1_000;
 
 /** Carries a refusal out of express-jwt's callbacks, which can only throw. */
 class RefusedToken extends Error {
@@ -97,16 +102,20 @@ export function createAuthenticate(
     },
 
     takeTurn: (req, res, next) => {
-      const { iss, sub } = claimsOf(req);
       const work = (end: () => void): void => {
         // The client has left. Its request is not handled, and no further event comes.
-        if (res.closed || !req.socket.writable) end();
-        else {
-          res.once('close', end);
-          next();
+        if (res.closed || !req.socket.writable) {
+          end();
+          return;
         }
+        const counted = setTimeout(end, COUNTED_MS).unref();
+        res.once('close', () => {
+          clearTimeout(counted);
+          end();
+        });
+        next();
       };
-      starts.run(`rest ${JSON.stringify([iss, sub])}`, work, AT_ONCE);
+      starts.run(`rest ${claimsOf(req).jti}`, work, AT_ONCE);
     },
 
     admit: async (req, res, next) => {

@@ -1,7 +1,7 @@
 /** Callers with very many requests at once, and what others notice of them. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { Pool } from 'undici';
@@ -72,6 +72,27 @@ for (const isRevoked of [false, true]) {
     t.is(answer.status, isRevoked ? 404 : 204);
   });
 }
+
+test('answers that are not read keep no later request with the same token waiting', async (t) => {
+  const gateway = await startGateway(t);
+  const { token } = await person(gateway, 'admin@example.com');
+  const groups = Array.from({ length: 100 }, (_, i) => `  - group: ${'g'.repeat(200)}${i}\n`).join('');
+  const file = (i: number): string => `name: wide ${i}\nresource_type: tool\neffect: deny\npriority: 1\nsubjects:\n${groups}`;
+  for (const from of [0, 150]) {
+    const files = Object.fromEntries(Array.from({ length: 150 }, (_, i) => [`wide-${from + i}.yaml`, file(from + i)]));
+    await gateway.rest(200, 'POST', '/api/policies/apply', { token, body: { files } });
+  }
+  const { hostname, port } = new URL(gateway.url);
+  const unread = Array.from({ length: 6 }, () => connect(Number(port), hostname).on('error', () => undefined));
+  t.teardown(() => unread.forEach((socket) => void socket.destroy()));
+  const ask = `GET /api/policies HTTP/1.1\r\nHost: ${hostname}:${port}\r\nAuthorization: Bearer ${token}\r\n\r\n`;
+  // Without a listener for data, a socket is not read.
+  const begun = unread.map((socket) => once(socket, 'readable'));
+  for (const socket of unread) socket.write(ask);
+  await Promise.all(begun);
+  const { status } = await gateway.rest(200, 'GET', '/api/auth/me', { token });
+  t.is(status, 200);
+});
 
 test('a request to all targets asks only some of them at once', async (t) => {
   let underWay = 0;
