@@ -1,4 +1,5 @@
 /** Reads the claims of a verified token, which identify the caller. Pure. */
+import { perObject } from '../base/kept.ts';
 import type { PrincipalFacts } from '../engine/decision.ts';
 
 /** The claims that the gateway reads from every JWT. Their types are checked. */
@@ -15,6 +16,9 @@ export interface TokenClaims {
   /** Seconds since the epoch; null: the token never expires. `judgeIdentity` accepts that only for API tokens. */
   readonly exp: number | null;
 }
+
+/** The key of a principal: issuer and subject, never the e-mail. */
+export const principalKey = perObject(({ iss, sub }: Pick<TokenClaims, 'iss' | 'sub'>): string => JSON.stringify([iss, sub]));
 
 /** The caller, from the user record at the time of the request (law 7). The claims only identify the record. */
 export interface Principal extends PrincipalFacts {

@@ -26,7 +26,7 @@ export type Starts = ReturnType<typeof createStarts>;
 export function createStarts({ now, later }: StartsClock = CLOCK) {
   /** The waiting work by caller; the first entry has the next turn. */
   const waiting = new Map<string, Waiting[]>();
-  /** How much work of each caller has begun and not ended. */
+  /** How much limited work of each caller has begun and not ended. */
   const running = new Map<string, number>();
   let quota = MOST;
   let left = MOST;
@@ -40,8 +40,13 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     later(turn);
   }
 
-  function begin(key: string, work: Waiting['work']): void {
+  function begin(key: string, { work, most }: Waiting): void {
     left--;
+    // Work without a limit is not counted, and need not tell when it is over.
+    if (most === Number.POSITIVE_INFINITY) {
+      work(() => undefined);
+      return;
+    }
     running.set(key, (running.get(key) ?? 0) + 1);
     let hasEnded = false;
     work(() => {
@@ -65,21 +70,25 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
       line.shift();
       waiting.delete(key);
       if (line.length > 0) waiting.set(key, line);
-      begin(key, next.work);
+      begin(key, next);
     }
     // Otherwise all that waits has reached its limit, and the next end goes on.
     if (left === 0 && waiting.size > 0) arm();
   }
 
   return {
+    /** How many callers are remembered. */
+    get size(): number {
+      return new Set([...waiting.keys(), ...running.keys()]).size;
+    },
     /**
      * Begins the work: at once, or when it is the turn of the caller (`key`), and less than `most` work of the same caller is
-     * under way. The work must not throw; it calls `end` when it is over.
+     * under way. The work must not throw. If there is a limit, it calls `end` when it is over.
      */
     run(key: string, work: (end: () => void) => void, most = Number.POSITIVE_INFINITY): void {
       if (left > 0 && !waiting.has(key) && (running.get(key) ?? 0) < most) {
         arm();
-        begin(key, work);
+        begin(key, { work, most });
         return;
       }
       const line = waiting.get(key);

@@ -1,4 +1,5 @@
 /** The audit log: what is recorded, chained, kept and erased. */
+
 import { hostname } from 'node:os';
 import { createChainKey } from '../audit/chain/chain.ts';
 import { createHeads } from '../audit/chain/heads.ts';
@@ -7,8 +8,8 @@ import { createDenials } from '../audit/denials.ts';
 import { createErasure } from '../audit/erasure.ts';
 import type { AuditWriter } from '../audit/records.ts';
 import { createAuditWriter } from '../audit/writer.ts';
+import { principalKey } from '../auth/principal.ts';
 import { createVault, type Vault } from '../auth/vault.ts';
-import { principalKey } from '../mcp/limits/slots.ts';
 import { type Base, timed } from './base.ts';
 
 export type Audit = Awaited<ReturnType<typeof startAudit>>;

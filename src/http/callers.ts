@@ -1,7 +1,7 @@
 /** Tells which caller a request belongs to before its token is checked, so that callers can take turns. */
 import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import { isRefusal, type TokenClaims } from '../auth/principal.ts';
+import { isRefusal, principalKey, type TokenClaims } from '../auth/principal.ts';
 import { keep } from '../base/kept.ts';
 import type { Admit } from '../state/admission.ts';
 import { addressGroup, addressOf } from './client-address.ts';
@@ -37,7 +37,7 @@ export function createCallers(trustProxy: boolean) {
         const digest = digests.get(claims);
         if (digest === undefined) return admission;
         if (isRefusal(admission)) known.delete(digest);
-        else if (!known.has(digest)) keep(known, digest, JSON.stringify([claims.iss, claims.sub]), KNOWN);
+        else if (!known.has(digest)) keep(known, digest, principalKey(claims), KNOWN);
         return admission;
       };
     },

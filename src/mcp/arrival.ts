@@ -1,6 +1,6 @@
 /** The first steps of a request on `/mcp`: what can be checked without its message, and who has sent it. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type AuthRefusal, isRefusal, type TokenClaims, type VerifyToken } from '../auth/principal.ts';
+import { type AuthRefusal, isRefusal, principalKey, type TokenClaims, type VerifyToken } from '../auth/principal.ts';
 import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { LEFT_UNREAD, type Outbox } from '../http/outbox.ts';
@@ -8,7 +8,6 @@ import { type Answer, problem, problemUnavailable } from '../protocol/answer.ts'
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from '../protocol/headers.ts';
 import type { Admission, Admit } from '../state/admission.ts';
 import { TARGET_NAME } from '../targets/target.ts';
-import { principalKey } from './limits/slots.ts';
 import { AGGREGATE } from './sessions/sessions.ts';
 
 export interface ArrivalDeps {

@@ -1,11 +1,11 @@
 /** Does the work that a request of an admitted caller calls for. */
+import { principalKey } from '../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../base/budgets.ts';
 import { ACCEPTED, type Answer, finalText } from '../protocol/answer.ts';
 import { CODES, errorMessage } from '../protocol/message.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
 import type { Caller } from './context/context.ts';
-import { principalKey } from './limits/slots.ts';
 import { handleRequest } from './requests/handle-request.ts';
 import { handleDelete, handleGet, handleNotification, handleResponse } from './requests/session-messages.ts';
 import { AGGREGATE } from './sessions/sessions.ts';

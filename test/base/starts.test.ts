@@ -74,6 +74,17 @@ test('no more work of a caller is under way than its limit, and others do not wa
   t.is(ends.length, 10);
 });
 
+test('callers whose work has begun or ended are forgotten', (t) => {
+  const { clock, turn } = loop(() => 0.1);
+  const starts = createStarts(clock);
+  for (let i = 0; i < 1_000; i++) {
+    starts.run(`address ${i}`, () => undefined);
+    starts.run(`token ${i}`, (end) => end(), 4);
+  }
+  while (turn());
+  t.is(starts.size, 0);
+});
+
 test('work that fails ends', async (t) => {
   await t.throwsAsync(
     inTurnOf('failing', 1, () => Promise.reject(new Error('failed'))),

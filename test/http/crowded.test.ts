@@ -1,24 +1,15 @@
 /** Packets with very many requests, and bodies that look like such packets. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { readCrowdedInParts } from '../../src/http/crowded.ts';
 import { inTurn } from '../../src/http/in-turn.ts';
+import { connected } from './connected.ts';
 
-async function listening(t: ExecutionContext, handle: RequestListener): Promise<Socket> {
-  const server = createServer(handle).on('connection', readCrowdedInParts).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
-  socket.on('error', () => undefined);
-  t.teardown(() => {
-    socket.destroy();
-    server.closeAllConnections();
-    server.close();
-  });
-  return socket;
-}
+const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> =>
+  connected(t, createServer(handle).on('connection', readCrowdedInParts));
 
 test('node parses no more of a packet after the connection is closed because of its requests', async (t) => {
   let parsed = 0;

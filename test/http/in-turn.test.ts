@@ -1,24 +1,14 @@
 /** Pipelined requests on one connection. */
 import { EventEmitter, once } from 'node:events';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http';
+import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { inTurn } from '../../src/http/in-turn.ts';
 import { startGateway } from '../support/gateway.ts';
+import { connected } from './connected.ts';
 
-async function listening(t: ExecutionContext, handle: (req: IncomingMessage, res: ServerResponse) => void): Promise<Socket> {
-  const server = createServer(inTurn(handle)).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
-  socket.on('error', () => undefined);
-  t.teardown(() => {
-    socket.destroy();
-    server.closeAllConnections();
-    server.close();
-  });
-  return socket;
-}
+const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> => connected(t, createServer(inTurn(handle)));
 
 const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n${more}\r\n`;
 const post = (path: string, body: string): string =>

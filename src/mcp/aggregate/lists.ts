@@ -1,4 +1,5 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
+import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../../base/budgets.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { type Answer, finalText, refuse, unavailable } from '../../protocol/answer.ts';
@@ -7,7 +8,6 @@ import { methodNotFound } from '../../protocol/operation.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from '../context/context.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
-import { principalKey } from '../limits/slots.ts';
 import { handleRequest } from '../requests/handle-request.ts';
 import { fingerprintOf, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';

@@ -1,5 +1,6 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 
+import { principalKey } from '../../auth/principal.ts';
 import { signalOf } from '../../base/cancellation.ts';
 import { deferred } from '../../base/promises.ts';
 import { inTurnOf } from '../../base/starts.ts';
@@ -9,7 +10,6 @@ import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
 import { type Caller, REVOKED, type SessionMessage } from '../context/context.ts';
 import { askedAt, type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
-import { principalKey } from '../limits/slots.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';

@@ -1,5 +1,6 @@
 /** Messages that a target sends by itself: requests to the client, and notifications. */
 
+import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { keep } from '../../base/kept.ts';
@@ -15,7 +16,6 @@ import { authorize, decideListed } from '../context/authorize.ts';
 import type { Caller, UpstreamContext } from '../context/context.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
 import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
-import { principalKey } from '../limits/slots.ts';
 import { fingerprintOf, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
 import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '../sessions/tasks.ts';
 import { isFault } from '../upstream/upstream.ts';

@@ -3,6 +3,7 @@
  */
 
 import type { Outcome } from '../../audit/records.ts';
+import { principalKey } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
@@ -13,7 +14,6 @@ import { CODES, errorMessage, readMessage, resultMessage } from '../../protocol/
 import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
 import { forwardFailure, noteFault, upstreamFault } from '../context/failure.ts';
 import { RESULT_SPAN_DEPTH } from '../filter/filter.ts';
-import { principalKey } from '../limits/slots.ts';
 import { type StreamOrigin, sealEventId } from '../sessions/sessions.ts';
 import { faultOf } from '../upstream/http.ts';
 import { BacklogFault } from '../upstream/unread.ts';

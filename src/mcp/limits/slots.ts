@@ -1,13 +1,9 @@
 /**
  * Concurrency slots: limits the calls of one principal in flight in this process, so that none takes all connections to a target.
  */
-import type { TokenClaims } from '../../auth/principal.ts';
-import { perObject } from '../../base/kept.ts';
+import { principalKey, type TokenClaims } from '../../auth/principal.ts';
 
 export type Slots = ReturnType<typeof createSlots>;
-
-/** The key of a principal: issuer and subject, never the e-mail. */
-export const principalKey = perObject(({ iss, sub }: Pick<TokenClaims, 'iss' | 'sub'>): string => JSON.stringify([iss, sub]));
 
 export function createSlots(limit: number) {
   const taken = new Map<string, number>();

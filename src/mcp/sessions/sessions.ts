@@ -56,7 +56,6 @@ const MAX_SEALED_LENGTH = 4096;
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
   JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
 
-/** Fingerprints by target. A `Target` object never changes, so each is computed once. */
 /** The target fingerprint: a digest of id and address. A target that has moved must not get what the old server issued. */
 export const fingerprintOf = perObject((target: Target): string =>
   createHash('sha256')
