@@ -1,7 +1,7 @@
 /** Determines the client address of a request. */
 
 import type { IncomingMessage } from 'node:http';
-import { BlockList, isIP } from 'node:net';
+import { BlockList, isIP, type Socket } from 'node:net';
 import { groupsOf } from '../base/network-address.ts';
 
 const loopback = new BlockList();
@@ -10,12 +10,15 @@ loopback.addAddress('::1', 'ipv6');
 
 const plain = (address: string): string => address.replace(/^::ffff:(?=[0-9.]+$)/i, '');
 
+/** Returns the IP address of the other end: a client or its proxy. */
+export const peerOf = ({ remoteAddress }: Socket): string => plain(remoteAddress ?? '');
+
 /**
  * Returns the client's IP address. Behind a trusted proxy it is the last entry of X-Forwarded-For: only that entry is written by
  * the proxy.
  */
 export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
-  const remote = plain(req.socket.remoteAddress ?? '');
+  const remote = peerOf(req.socket);
   if (!trustProxy) return remote;
   const forwarded = plain(req.headersDistinct['x-forwarded-for']?.join(',').split(',').at(-1)?.trim() ?? '');
   return isIP(forwarded) === 0 ? remote : forwarded;
@@ -30,7 +33,7 @@ export function addressGroup(address: string): string {
 
 /** Whether the request certainly comes from this host. A request forwarded by a proxy on this host does not. */
 export function isLocal(req: IncomingMessage): boolean {
-  const address = plain(req.socket.remoteAddress ?? '');
+  const address = peerOf(req.socket);
   const family = isIP(address);
   const carried = ['x-forwarded-for', 'x-real-ip', 'forwarded', 'via'].some((name) => req.headers[name] !== undefined);
   return !carried && family !== 0 && loopback.check(address, family === 6 ? 'ipv6' : 'ipv4');

@@ -1,60 +1,70 @@
 /**
- * Limits what node parses at once. One packet can hold more than a thousand requests. Node would parse all of them in one go, even
- * after the connection is closed, and 64 such connections would keep the thread from everybody for seconds.
+ * Limits what node parses at once. One packet can hold a thousand requests, or ten thousand chunks of a body. Node would parse all of
+ * them in one go, even after the connection is closed, and 64 such connections would keep the thread from everybody for seconds.
  */
 import type { Socket } from 'node:net';
+import { lane } from '../base/lane.ts';
+import { addressGroup, peerOf } from './client-address.ts';
 
-/** A chunk with more empty lines may hold as many requests. Few bodies have so many, because JSON needs no empty line. */
-const MAX_EMPTY_LINES = 32;
-/** So many requests do not fit into fewer bytes. */
-const FEW_BYTES = 1_024;
+/** A request, a header and a chunk each take a line. Ordinary requests have fewer, and bodies in JSON end lines without CR. */
+const MAX_LINES = 64;
 const PART_BYTES = 1_024;
-/** The end of a line, and an empty line after it. */
-const EMPTY_LINES = [Buffer.from('\n\r\n'), Buffer.from('\n\n')];
+const END_OF_LINE = Buffer.from('\r\n');
 
-function isCrowded(chunk: Buffer): boolean {
-  if (chunk.length <= FEW_BYTES) return false;
-  let found = 0;
-  for (const line of EMPTY_LINES) {
-    for (let at = chunk.indexOf(line); at !== -1; at = chunk.indexOf(line, at + 1)) {
-      if (++found > MAX_EMPTY_LINES) return true;
-    }
+function isCrowded(packet: Buffer): boolean {
+  let lines = 0;
+  for (let at = packet.indexOf(END_OF_LINE); at !== -1; at = packet.indexOf(END_OF_LINE, at + 2)) {
+    if (++lines > MAX_LINES) return true;
   }
   return false;
 }
 
-/** Hands crowded chunks of the connection to node in parts, between which the event loop serves others. Call it for each connection. */
+/**
+ * Hands crowded packets of the connection to node in parts. All connections of an address share the turns of one owner in the lane,
+ * so that others keep most of the thread. Call it for each connection.
+ */
 export function readCrowdedInParts(socket: Socket): void {
   const push = socket.push.bind(socket);
   const read = socket._read.bind(socket);
+  const owner = addressGroup(peerOf(socket));
   /** What is not handed over yet. While there is any, nothing more is read. */
   const waiting: (Buffer | null)[] = [];
   let wanted: number | null = null;
+  let isHandingOver = false;
 
-  function handOver(): void {
-    const [chunk] = waiting;
-    if (socket.destroyed || chunk === undefined) return;
-    waiting.shift();
-    if (chunk !== null && chunk.length > PART_BYTES) waiting.unshift(chunk.subarray(PART_BYTES));
-    push(chunk?.subarray(0, PART_BYTES) ?? null);
-    if (waiting.length > 0) setImmediate(handOver);
-    else if (wanted !== null) {
-      const size = wanted;
-      wanted = null;
-      read(size);
-    }
+  /** Hands over one part. Returns whether there is nothing to do for now. */
+  function handOver(): boolean {
+    // Parts that node buffers while it is paused would be parsed in one go afterwards.
+    if (socket.destroyed || socket.isPaused()) return true;
+    const packet = waiting.shift();
+    if (packet === undefined) return true;
+    if (packet !== null && packet.length > PART_BYTES) waiting.unshift(packet.subarray(PART_BYTES));
+    push(packet?.subarray(0, PART_BYTES) ?? null);
+    return waiting.length === 0;
   }
 
-  socket.push = (chunk: Buffer | null): boolean => {
-    if (waiting.length === 0 && (chunk === null || !isCrowded(chunk))) return push(chunk);
-    waiting.push(chunk);
-    if (waiting.length === 1) handOver();
+  async function handOverAll(): Promise<void> {
+    if (isHandingOver) return;
+    isHandingOver = true;
+    while (waiting.length > 0 && !socket.destroyed && !socket.isPaused()) await lane.run(`crowded ${owner}`, handOver);
+    isHandingOver = false;
+    if (waiting.length > 0 || wanted === null) return;
+    const size = wanted;
+    wanted = null;
+    read(size);
+  }
+
+  socket.push = (packet: Buffer | null): boolean => {
+    if (waiting.length === 0 && (packet === null || !isCrowded(packet))) return push(packet);
+    waiting.push(packet);
+    void handOverAll();
     return false;
   };
   socket._read = (size: number): void => {
     if (waiting.length === 0) read(size);
     else wanted = size;
   };
+  socket.on('resume', () => void handOverAll());
   // Otherwise node's parser would read from the socket without `push`.
   socket.on('data', () => undefined);
 }

@@ -1,4 +1,4 @@
-/** Packets with very many requests, and bodies that look like such packets. */
+/** Packets with very many requests or chunks of a body, and bodies that look like such packets. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
@@ -22,6 +22,24 @@ test('node parses no more of a packet after the connection is closed because of 
   socket.resume();
   await once(socket, 'close');
   t.true(parsed > 32 && parsed < 150, `${parsed} requests were parsed`);
+});
+
+const CHUNKED = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+
+test('node parses no more of a body in small chunks after the connection is closed', async (t) => {
+  let parsed = 0;
+  const socket = await listening(t, (req) => {
+    const push = req.push.bind(req);
+    req.push = (chunk) => {
+      parsed++;
+      return push(chunk);
+    };
+    req.socket.destroy();
+  });
+  socket.write(CHUNKED + '1\r\nx\r\n'.repeat(10_000));
+  socket.resume();
+  await once(socket, 'close');
+  t.true(parsed > 0 && parsed < 200, `${parsed} chunks were parsed`);
 });
 
 test('a body with very many empty lines arrives unchanged, and so does the next request', async (t) => {
