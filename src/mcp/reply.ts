@@ -4,6 +4,7 @@ import { laneOnce } from '../base/lane.ts';
 import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';
+import { LONG_TEXT, type MessageText } from '../protocol/message.ts';
 import { formatEvent, KEEP_ALIVE } from '../protocol/sse.ts';
 
 export interface ReplyContext extends ProblemContext {
@@ -29,45 +30,48 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
   }
 }
 
-/**
- * Characters per write. A long text is written in parts, so that its encoding does not block other requests, and so that a
- * slow client that reads some of it does not count as stalled.
- */
-const PART_LENGTH = 256 * 1024;
-
-async function writeMessage(res: ServerResponse, status: number, text: string, recipient: Recipient): Promise<void> {
-  const isLong = text.length > PART_LENGTH;
-  const begin = (): void => {
-    const length = Buffer.byteLength(text);
-    res.writeHead(status, { 'content-type': 'application/json', 'content-length': length, 'cache-control': 'no-store' });
-  };
-  if (isLong) {
-    await laneOnce(recipient.principal, begin);
+async function writeMessage(res: ServerResponse, status: number, text: MessageText, recipient: Recipient): Promise<void> {
+  const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' };
+  if (typeof text === 'string' && text.length <= LONG_TEXT) {
+    res.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(text) }).end(text);
+  } else {
+    // Without its length, which would have to be counted before: that takes as long as writing it.
+    res.writeHead(status, headers);
     await writeParts(res, text, recipient);
-  } else begin();
-  res.end(isLong ? '' : text);
+    res.end();
+  }
   if (res.writableLength > 0) await recipient.taken(0);
 }
 
-async function writeParts(res: ServerResponse, text: string, recipient: Recipient): Promise<void> {
-  let rest = text.length;
-  for (const part of partsOf(text)) {
-    if (res.destroyed) return;
-    rest -= part.length;
-    let isTaken = true;
-    // Encoding a long text takes long, so each part has its turn in the lane.
-    await laneOnce(recipient.principal, () => (isTaken = res.write(part)));
+/**
+ * Writes a long text in parts, so that its encoding does not block other requests, and so that a slow client that reads some of
+ * it does not count as stalled.
+ */
+async function writeParts(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
+  const texts = typeof text === 'string' ? [text] : text;
+  const parts = partsOf(texts);
+  let rest = texts.reduce((sum, { length }) => sum + length, 0);
+  let isTaken = true;
+  while (rest > 0 && !res.destroyed) {
+    // Cutting and encoding a long text takes long, so each part has its turn in the lane.
+    await laneOnce(recipient.principal, () => {
+      const part = parts.next().value ?? '';
+      rest -= part.length;
+      isTaken = res.write(part);
+    });
     if (!isTaken) await recipient.taken(rest);
   }
 }
 
-/** Splits the text, but never between the two code units of one character. */
-function* partsOf(text: string): Generator<string> {
-  for (let from = 0; from < text.length; ) {
-    let to = Math.min(from + PART_LENGTH, text.length);
-    if (to < text.length && text.charCodeAt(to - 1) >= 0xd800 && text.charCodeAt(to - 1) <= 0xdbff) to--;
-    yield text.slice(from, to);
-    from = to;
+/** Splits the texts, but never between the two code units of one character. */
+function* partsOf(texts: readonly string[]): Generator<string, undefined> {
+  for (const text of texts) {
+    for (let from = 0; from < text.length; ) {
+      let to = Math.min(from + LONG_TEXT, text.length);
+      if (to < text.length && text.charCodeAt(to - 1) >= 0xd800 && text.charCodeAt(to - 1) <= 0xdbff) to--;
+      yield text.slice(from, to);
+      from = to;
+    }
   }
 }
 
@@ -102,7 +106,7 @@ async function writeStream(
         break;
       }
       const text = formatEvent(event);
-      if (text.length > PART_LENGTH) await writeParts(res, text, recipient);
+      if (typeof text !== 'string' || text.length > LONG_TEXT) await writeParts(res, text, recipient);
       else if (!res.write(text)) await recipient.taken(0);
     }
   } finally {

@@ -1,10 +1,10 @@
 /** The answer to a request, before it is written to the client. The request handler decides it, `reply.ts` writes it. */
 import { AppError } from '../base/errors.ts';
 import type { JsonObject, JsonValue } from '../base/json/json.ts';
-import { CODES, errorMessage, type Rejection, type RpcId } from './message.ts';
+import { CODES, errorMessage, type MessageText, type Rejection, type RpcId, wholeText } from './message.ts';
 
 export interface OutEvent {
-  readonly data: string;
+  readonly data: MessageText;
   readonly id?: string | undefined;
   readonly retry?: number | undefined;
   /** The answer to the request that opened the stream; nothing follows. */
@@ -18,7 +18,7 @@ export interface OutEvent {
 export interface MessageAnswer {
   readonly kind: 'message';
   readonly status: number;
-  readonly text: string;
+  readonly text: MessageText;
   readonly headers?: Readonly<Record<string, string>>;
   /** The target's own result, if the gateway itself needs it. It has not been filtered. */
   readonly result?: JsonObject | undefined;
@@ -42,7 +42,8 @@ export async function finalOf(answer: Answer): Promise<Pick<MessageAnswer, 'text
 }
 
 export async function finalText(answer: Answer): Promise<string | null> {
-  return (await finalOf(answer))?.text ?? null;
+  const final = await finalOf(answer);
+  return final === null ? null : wholeText(final.text);
 }
 
 export function refuse(id: RpcId | null | undefined, rejection: Rejection): Answer {

@@ -187,3 +187,16 @@ export function errorMessage(id: RpcId | null | undefined, error: { code: number
 export function resultMessage(id: RpcId, result: string): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${result}}`;
 }
+
+/** A long text stays in the parts of which it consists: joining them would copy it at once, which takes milliseconds. */
+export type MessageText = string | readonly string[];
+
+/** A text with more characters is long. */
+export const LONG_TEXT = 256 * 1024;
+
+/** The same as `resultMessage`, for a result that may be long. */
+export function resultText(id: RpcId, result: string): MessageText {
+  return result.length > LONG_TEXT ? [resultMessage(id, '').slice(0, -1), result, '}'] : resultMessage(id, result);
+}
+
+export const wholeText = (text: MessageText): string => (typeof text === 'string' ? text : text.join(''));

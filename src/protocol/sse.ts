@@ -1,5 +1,7 @@
 /** Server-sent events as the HTML standard defines them (section 9.2): read from a target, written to a client. */
 
+import type { MessageText } from './message.ts';
+
 /** `data` is empty for an event that only carries an id or a reconnection time. */
 export interface SseEvent {
   readonly data: string;
@@ -129,13 +131,15 @@ export const KEEP_ALIVE = ':\n\n';
  * them by spaces keeps the meaning, and the text cannot start a new field.
  */
 export function formatEvent(event: {
-  readonly data: string;
+  readonly data: MessageText;
   readonly id?: string | undefined;
   readonly retry?: number | undefined;
-}): string {
+}): MessageText {
   const id = event.id === undefined ? '' : `id: ${event.id}\n`;
   const retry = event.retry === undefined ? '' : `retry: ${event.retry}\n`;
-  return `${id}${retry}${event.data === '' ? '' : 'event: message\n'}data: ${onOneLine(event.data)}\n\n`;
+  const head = `${id}${retry}${event.data === '' ? '' : 'event: message\n'}data: `;
+  if (typeof event.data === 'string') return `${head}${onOneLine(event.data)}\n\n`;
+  return [head, ...event.data.map(onOneLine), '\n\n'];
 }
 
 /** Few texts have line breaks, and the search for one is cheaper than a replacement that finds none. */

@@ -1,5 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
+import { wholeText } from '../../src/protocol/message.ts';
 import { createSseReader, formatEvent, type SseEvent, SseFault } from '../../src/protocol/sse.ts';
 
 const event = (data: string, id?: string, retry?: number): SseEvent => ({ data, id, retry });
@@ -55,8 +56,15 @@ test('a written message is read as one event with the same JSON, whatever it hol
   fc.assert(
     fc.property(fc.anything({ maxDepth: 2 }), (value) => {
       const text = JSON.stringify({ value, evil: '\n\ndata: {}\r\u2028', id: 1 }, null, 2);
-      const [only, ...rest] = read(formatEvent({ data: text, id: 'x' }));
-      return rest.length === 0 && only?.id === 'x' && JSON.stringify(JSON.parse(only.data)) === JSON.stringify(JSON.parse(text));
+      const written = formatEvent({ data: text, id: 'x' });
+      const inParts = formatEvent({ data: [text.slice(0, 9), text.slice(9)], id: 'x' });
+      const [only, ...rest] = read(wholeText(written));
+      return (
+        written === wholeText(inParts) &&
+        rest.length === 0 &&
+        only?.id === 'x' &&
+        JSON.stringify(JSON.parse(only.data)) === JSON.stringify(JSON.parse(text))
+      );
     }),
   );
   t.is(formatEvent({ data: '', id: '1', retry: 5 }), 'id: 1\nretry: 5\ndata: \n\n');

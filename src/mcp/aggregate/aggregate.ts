@@ -5,7 +5,14 @@
 
 import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
 import { mergeServerCapabilities } from '../../protocol/capabilities.ts';
-import { CODES, type RpcNotification, type RpcRequest, type RpcResponse, resultMessage } from '../../protocol/message.ts';
+import {
+  CODES,
+  type RpcNotification,
+  type RpcRequest,
+  type RpcResponse,
+  resultMessage,
+  wholeText,
+} from '../../protocol/message.ts';
 import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../../protocol/mode.ts';
 import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -218,7 +225,7 @@ export async function answerAggregate(
 
 /** Joins the names in an answer with the name of its target. `done`: called when a streamed answer has ended. */
 async function renamed(targetName: string, method: string, answer: Answer, done: () => void): Promise<Answer> {
-  if (answer.kind === 'message') return { ...answer, text: await renameLarge(targetName, method, answer.text) };
+  if (answer.kind === 'message') return { ...answer, text: await renameLarge(targetName, method, wholeText(answer.text)) };
   if (answer.kind !== 'stream') return answer;
   return { ...answer, events: renamedEvents(targetName, method, answer.events, done) };
 }
@@ -232,7 +239,7 @@ export async function* renamedEvents(
   try {
     for await (const event of events) {
       const id = event.id === undefined ? undefined : joinName(targetName, event.id);
-      yield { ...event, data: event.data === '' ? '' : await renameLarge(targetName, method, event.data), id };
+      yield { ...event, data: event.data === '' ? '' : await renameLarge(targetName, method, wholeText(event.data)), id };
     }
   } finally {
     done?.();

@@ -5,7 +5,7 @@ import { LARGE_TEXT } from '../../base/json/large.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/lane.ts';
 import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
-import { type RpcId, resultMessage } from '../../protocol/message.ts';
+import { type MessageText, type RpcId, resultText } from '../../protocol/message.ts';
 import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';
 import { decideListed } from '../context/authorize.ts';
@@ -22,7 +22,7 @@ import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
 export type Seen =
   | { readonly kind: 'pass'; readonly text: string; readonly progressToken?: RpcId | undefined }
   | { readonly kind: 'drop' }
-  | { readonly kind: 'final'; readonly text: string; readonly outcome: Outcome; readonly result?: JsonObject | undefined }
+  | { readonly kind: 'final'; readonly text: MessageText; readonly outcome: Outcome; readonly result?: JsonObject | undefined }
   /** The caller may no longer use the stream. */
   | { readonly kind: 'close' }
   /** The awaited request, if there is one, gets this message instead. */
@@ -60,7 +60,7 @@ export async function relayResult(context: RequestContext, located: Located, res
   }
   await rememberSetting(context);
   const told = READ_HERE.includes(awaited.method) ? result : undefined;
-  return { kind: 'final', text: resultMessage(awaited.id, text), outcome: 'ok', result: told };
+  return { kind: 'final', text: resultText(awaited.id, text), outcome: 'ok', result: told };
 }
 
 export function filteredBy(
