@@ -1,15 +1,34 @@
 /** A target that takes much processor time is read in small parts, and nothing of it is lost. */
+import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
+import type { Agent } from 'undici';
 import { createLog } from '../../src/base/log.ts';
 import { createAddressRule } from '../../src/base/network-address.ts';
 import { read } from '../../src/mcp/upstream/bridge/messages.ts';
-import { connectionsOf, createAgents } from '../../src/mcp/upstream/connect.ts';
+import { createAgents, dispatchFor, sourceOf } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
 import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/turns.ts';
 import type { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
+
+function bodyOf(source: string, agent: Agent, origin: string): Promise<readonly Buffer[]> {
+  const chunks: Buffer[] = [];
+  return new Promise((resolve, reject) => {
+    dispatchFor(
+      source,
+      agent,
+      { origin, path: '/', method: 'GET' },
+      {
+        onRequestStart: () => undefined,
+        onResponseData: (_, chunk) => void chunks.push(chunk),
+        onResponseEnd: () => resolve(chunks),
+        onResponseError: (_, cause) => reject(cause),
+      },
+    );
+  });
+}
 
 /** Charges the source with more than it may use in a minute. */
 const exhaust = (source: string): void => chargeEvents(source, 2_000_000);
@@ -60,32 +79,33 @@ test.serial('bytes of a source above its limit are taken in parts and in order',
   t.is(parts.pending, null);
 });
 
-test.serial('a target above its limit is read in parts, but not another target at the same address', async (t) => {
-  const sent = Buffer.alloc(4 * 1024 * 1024, 'abc');
-  const server = createServer((_, res) => void res.end(sent)).listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  const agents = createAgents(5_000, createAddressRule([]));
-  t.teardown(async () => {
-    await agents.destroy();
-    server.close();
+for (const [what, target, user] of [
+  ['another target at the same address', 'good', 'eve'],
+  ['what the same target sends to another user', 'bad', 'alice'],
+] as const) {
+  test.serial(`what a target sends to a user above the limit is read in parts, but not ${what}`, async (t) => {
+    const sent = Buffer.alloc(4 * 1024 * 1024, 'abc');
+    const server = createServer((_, res) => void res.end(sent)).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const agents = createAgents(5_000, createAddressRule([]));
+    t.teardown(async () => {
+      await agents.destroy();
+      server.close();
+    });
+    const heavy = ['bad', 'eve'] as const;
+    exhaust(sourceOf(heavy[0], heavy[1]));
+    // One after the other, so that they take the same connection if the target is the same.
+    for (const source of [[target, user], heavy, [target, user]] as const) {
+      const chunks = await bodyOf(sourceOf(source[0], source[1]), agents.of(source[0]), `http://127.0.0.1:${port}`);
+      t.true(Buffer.concat(chunks).equals(sent));
+      t.is(
+        chunks.every(({ length }) => length <= PART_BYTES),
+        source === heavy,
+      );
+    }
   });
-  const request = { origin: `http://127.0.0.1:${port}`, path: '/', method: 'GET' } as const;
-  exhaust(connectionsOf('bad'));
-  for (const [targetId, isExhausted] of [
-    ['good', false],
-    ['bad', true],
-    ['good', false],
-  ] as const) {
-    const chunks: Buffer[] = [];
-    for await (const chunk of (await agents.of(targetId).request(request)).body) chunks.push(chunk as Buffer);
-    t.true(Buffer.concat(chunks).equals(sent));
-    t.is(
-      chunks.every(({ length }) => length <= PART_BYTES),
-      isExhausted,
-    );
-  }
-});
+}
 
 test.serial('a process above its limit is read in parts', async (t) => {
   const lines = 20_000;

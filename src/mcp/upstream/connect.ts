@@ -1,9 +1,10 @@
 /**
  * Opens connections to targets within time limits, and never to the addresses where clouds serve the credentials of a machine.
  */
+import { subscribe } from 'node:diagnostics_channel';
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
-import { Agent, buildConnector } from 'undici';
+import { Agent, buildConnector, type DiagnosticsChannel, type Dispatcher } from 'undici';
 import type { AddressRule } from '../../base/network-address.ts';
 import { readInTurns } from './turns.ts';
 
@@ -25,8 +26,39 @@ function guardedLookup(problemOf: AddressRule) {
     });
 }
 
-/** `source`: the account that pays for reading the connections, see `turns.ts`. */
-export function createAgent(connectTimeoutMs: number, problemOf: AddressRule, source: string): Agent {
+/** The sources that pay for reading answers, see `turns.ts`: by request, and by the connection that carries it. */
+const sourceOfRequest = new WeakMap<DiagnosticsChannel.Request, string>();
+const sourceOfSocket = new WeakMap<Socket, string>();
+/** The source of the request that undici is creating. */
+let creating: string | null = null;
+
+// undici does not tell in another way which of its connections a request takes.
+subscribe('undici:request:create', (message) => {
+  if (creating !== null) sourceOfRequest.set((message as DiagnosticsChannel.RequestCreateMessage).request, creating);
+});
+subscribe('undici:client:sendHeaders', (message) => {
+  const { request, socket } = message as DiagnosticsChannel.ClientSendHeadersMessage;
+  const source = sourceOfRequest.get(request);
+  if (source !== undefined) sourceOfSocket.set(socket, source);
+});
+
+/** Sends the request. `source`: the account that pays for reading the answer. */
+export function dispatchFor(
+  source: string,
+  agent: Agent,
+  options: Agent.DispatchOptions,
+  handler: Dispatcher.DispatchHandler,
+): void {
+  creating = source;
+  try {
+    agent.dispatch(options, handler);
+  } finally {
+    creating = null;
+  }
+}
+
+/** A connection that no request has taken yet is read at the cost of its target. */
+export function createAgent(connectTimeoutMs: number, problemOf: AddressRule, targetId: string): Agent {
   const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup(problemOf) } as buildConnector.BuildOptions);
   return new Agent({
     connect: (options, callback) => {
@@ -34,7 +66,9 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule, so
       if (problem !== null) callback(new DeniedAddress(problem), null);
       else
         connect(options, (...[error, socket]) =>
-          error === null ? callback(null, contained(readInTurns(patient(socket), source))) : callback(error, null),
+          error === null
+            ? callback(null, contained(readInTurns(patient(socket), (own) => sourceOfSocket.get(own) ?? targetId)))
+            : callback(error, null),
         );
     },
   });
@@ -47,7 +81,7 @@ export function createAgents(connectTimeoutMs: number, problemOf: AddressRule) {
     of(targetId: string): Agent {
       const known = agents.get(targetId);
       if (known !== undefined) return known;
-      const agent = createAgent(connectTimeoutMs, problemOf, connectionsOf(targetId));
+      const agent = createAgent(connectTimeoutMs, problemOf, targetId);
       agents.set(targetId, agent);
       return agent;
     },
@@ -57,7 +91,8 @@ export function createAgents(connectTimeoutMs: number, problemOf: AddressRule) {
   };
 }
 
-export const connectionsOf = (targetId: string): string => `connections of ${targetId}`;
+/** The account that pays for reading what a target sends to a user, so that it does not delay what it sends to others. */
+export const sourceOf = (targetId: string, user: string): string => `${user} at ${targetId}`;
 
 /**
  * Delays the end of the connection until undici asks for more bytes. A paused undici parser asks for none and would treat the end

@@ -15,10 +15,10 @@ const DONE: Step = { done: true, value: undefined };
 export type EventQueue = ReturnType<typeof createEventQueue>;
 
 /**
- * `targetId`: if this target sends very many events, its readers take turns. `moved` gets the amount by which `pending` has
+ * `source`: pays for the events; if there are very many, its readers take turns. `moved` gets the amount by which `pending` has
  * changed. `closed` is called once: when the reader reaches the end or leaves, or the stream fails.
  */
-export function createEventQueue(targetId: string, watcher: { moved(delta: number): void; closed(): void }) {
+export function createEventQueue(source: string, watcher: { moved(delta: number): void; closed(): void }) {
   /** In parts, each of which a reader gets at once. */
   let waiting: { readonly events: SseEvent[]; length: number }[] = [];
   let pending = 0;
@@ -46,7 +46,7 @@ export function createEventQueue(targetId: string, watcher: { moved(delta: numbe
   function take(): Step | null {
     const part = waiting.shift();
     if (part === undefined) return null;
-    chargeEvents(targetId, part.events.length);
+    chargeEvents(source, part.events.length);
     move(-part.length - EVENT_COST * part.events.length);
     return { done: false, value: part.events };
   }
@@ -63,7 +63,7 @@ export function createEventQueue(targetId: string, watcher: { moved(delta: numbe
 
   const iterator: AsyncIterator<readonly SseEvent[]> = {
     async next() {
-      const turn = waiting.length > 0 ? turnOf(targetId) : null;
+      const turn = waiting.length > 0 ? turnOf(source) : null;
       if (turn !== null) await turn;
       const taken = take();
       if (taken !== null) return taken;

@@ -7,11 +7,11 @@ import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { perObject } from '../../base/kept.ts';
-import { laneOnce } from '../../base/lane.ts';
+import { laneSteps } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
-import { createAgents, DeniedAddress } from './connect.ts';
+import { createAgents, DeniedAddress, dispatchFor, sourceOf } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
 import { PART_BYTES, takeInTurns } from './turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
@@ -38,11 +38,14 @@ export function createHttpUpstream(
       const { target, access } = request;
       if (access.credentials === 'unusable') return Promise.resolve({ fault: 'credential' });
       if (target.transport !== 'streamable-http') return Promise.resolve({ fault: 'transport' });
-      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id, access.user), target.id);
+      const source = sourceOf(target.id, access.user);
+      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id, access.user), source);
       try {
         const { origin, path } = addressOf(target);
         // undici does not follow redirects by default, and must not.
-        agents.of(target.id).dispatch(
+        dispatchFor(
+          source,
+          agents.of(target.id),
           {
             origin,
             path,
@@ -82,7 +85,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   private settle: (answer: UpstreamAnswer | UpstreamFault) => void = () => undefined;
   private readonly signal: Cancellable | undefined;
   private readonly maxBytes: number;
-  private readonly targetId: string;
+  /** Who pays for reading the answer. */
+  private readonly source: string;
   private controller: Dispatcher.DispatchController | null = null;
   private stream: { readonly reader: SseReader; readonly queue: EventQueue } | null = null;
   private paused = false;
@@ -99,8 +103,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   private outcome: Buffer | UpstreamFault | null = null;
   private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
 
-  constructor(signal: Cancellable | undefined, maxBytes: number, unread: UnreadAccount, targetId: string) {
-    this.targetId = targetId;
+  constructor(signal: Cancellable | undefined, maxBytes: number, unread: UnreadAccount, source: string) {
+    this.source = source;
     this.signal = signal;
     this.maxBytes = maxBytes;
     this.unread = unread;
@@ -149,7 +153,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     const reader = createSseReader(this.maxBytes);
     // The reader learns how the stream ends. A stream without a reader is not an error.
-    const queue = createEventQueue(this.targetId, { moved: () => this.count(), closed: this.abort });
+    const queue = createEventQueue(this.source, { moved: () => this.count(), closed: this.abort });
     this.stream = { reader, queue };
     this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
   }
@@ -219,13 +223,16 @@ class Exchange implements Dispatcher.DispatchHandler {
     void this.join();
   }
 
-  /** Ends with the whole body. Joining a large one takes milliseconds, so it has its turn in the lane. */
+  /** Ends with the whole body. A large one is joined in short steps, because it needs much new memory. */
   private async join(): Promise<void> {
     const { chunks, size } = this;
     const [first] = chunks;
     if (chunks.length === 1 && first !== undefined) this.end(first);
     else if (size <= LARGE_TEXT) this.end(Buffer.concat(chunks, size));
-    else await laneOnce(this.targetId, () => this.outcome === null && this.end(Buffer.concat(chunks, size)));
+    else {
+      const body = await laneSteps(this.source, joinInSteps(chunks, size));
+      if (this.outcome === null) this.end(body);
+    }
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, cause: unknown): void {
@@ -265,6 +272,16 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.signal?.removeEventListener('abort', this.abort);
     this.told?.(this.outcome);
   }
+}
+
+function* joinInSteps(chunks: readonly Buffer[], size: number): Generator<undefined, Buffer> {
+  const body = Buffer.allocUnsafeSlow(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    at += chunk.copy(body, at);
+    yield;
+  }
+  return body;
 }
 
 /** The complete allow-list of headers: nothing else that the client sent reaches the target. The credential is set last. */

@@ -95,15 +95,15 @@ export function pipeInTurns(source: string, partBytes: number, take: (bytes: Buf
   };
 }
 
-/** Makes the reader of the socket, which is undici, take turns if its source is above the limit. */
-export function readInTurns<S extends Socket>(socket: S, source: string): S {
+/** Makes the reader of the socket, which is undici, take turns if the source that it carries now is above the limit. */
+export function readInTurns<S extends Socket>(socket: S, sourceOf: (socket: S) => string): S {
   const read = socket.read.bind(socket) as (size?: number) => Buffer | null;
   let state: 'free' | 'waits' | 'turn' = 'free';
-  let given: { readonly at: number; readonly bytes: number } | null = null;
+  let given: { readonly source: string; readonly at: number; readonly bytes: number } | null = null;
 
   /** undici has handled what it got when it reads again, or when its call stack has ended. */
   function settle(): void {
-    if (given !== null) chargeSince(given.at, source, given.bytes);
+    if (given !== null) chargeSince(given.at, given.source, given.bytes);
     given = null;
   }
 
@@ -117,6 +117,7 @@ export function readInTurns<S extends Socket>(socket: S, source: string): S {
     // Node's own reads pass a size.
     if (size !== undefined) return read(size);
     settle();
+    const source = sourceOf(socket);
     if (state === 'free' && used.wait(source) > 0) {
       state = 'waits';
       // Not in this call stack: the lane may begin at once.
@@ -126,7 +127,7 @@ export function readInTurns<S extends Socket>(socket: S, source: string): S {
     const chunk = read(state === 'turn' && socket.readableLength > PART_BYTES ? PART_BYTES : undefined);
     state = 'free';
     if (chunk !== null) {
-      given = { at: performance.now(), bytes: chunk.length };
+      given = { source, at: performance.now(), bytes: chunk.length };
       queueMicrotask(settle);
     }
     return chunk;
