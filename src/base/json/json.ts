@@ -85,191 +85,206 @@ export function readJson(bytes: Uint8Array, rules: Partial<JsonRules> = {}): Jso
 
 export function readJsonText(text: string, rules: Partial<JsonRules> = {}): JsonReading {
   try {
-    const { span, values } = scan(text, { ...REQUEST_RULES, ...rules });
-    return { ok: true, text, value: JSON.parse(text) as JsonValue, span, values };
+    const scan = new Scan(text, rules);
+    const span = scan.whole();
+    return { ok: true, text, value: JSON.parse(text) as JsonValue, span, values: scan.values };
   } catch (fault) {
     if (fault instanceof JsonFault) return { ok: false, reason: fault.message, repeated: fault.repeated };
     throw fault;
   }
 }
 
-function scan(text: string, rules: JsonRules): { readonly span: JsonSpan; readonly values: number } {
-  let at = 0;
-  let values = 0;
-
+/** Checks one text. A class, because every message comes here: functions inside a function would be made for each text. */
+class Scan {
+  values = 0;
+  private at = 0;
+  private readonly text: string;
+  private readonly maxDepth: number;
+  private readonly maxValues: number;
+  private readonly exact: boolean;
+  private readonly spanDepth: number;
   /** The member or item being read at each depth. Entries below the current depth are stale. */
-  const path: (string | number)[] = [];
+  private readonly path: (string | number)[] = [];
 
-  const fail = (what: string, repeated: string | null = null): never => {
-    throw new JsonFault(`${what} at offset ${at}`, repeated);
-  };
-  const failTwice = (name: string, depth: number): never => {
-    const { what, repeated } = repeatedName([...path.slice(0, depth), name]);
-    return fail(what, repeated);
-  };
+  constructor(text: string, rules: Partial<JsonRules>) {
+    this.text = text;
+    this.maxDepth = rules.maxDepth ?? REQUEST_RULES.maxDepth;
+    this.maxValues = rules.maxValues ?? REQUEST_RULES.maxValues;
+    this.exact = rules.exact ?? REQUEST_RULES.exact;
+    this.spanDepth = rules.spanDepth ?? REQUEST_RULES.spanDepth;
+  }
 
-  function blank(): void {
+  whole(): JsonSpan {
+    const { text } = this;
+    if (text.charCodeAt(0) === 0xfeff) this.fail('a byte order mark');
+    this.blank();
+    const root = this.value(0);
+    this.blank();
+    if (this.at !== text.length) this.fail('text after the end of the value');
+    return root ?? { start: 0, end: text.length, members: null, items: null };
+  }
+
+  private fail(what: string, repeated: string | null = null): never {
+    throw new JsonFault(`${what} at offset ${this.at}`, repeated);
+  }
+
+  private failTwice(name: string, depth: number): never {
+    const { what, repeated } = repeatedName([...this.path.slice(0, depth), name]);
+    return this.fail(what, repeated);
+  }
+
+  /** Moves `at` behind blanks. Returns the code of the character there; NaN: the text has ended. */
+  private blank(): number {
     for (;;) {
-      const c = text.charCodeAt(at);
-      if (c !== 0x20 && c !== 0x0a && c !== 0x0d && c !== 0x09) return;
-      at++;
+      const c = this.text.charCodeAt(this.at);
+      if (c !== 0x20 && c !== 0x0a && c !== 0x0d && c !== 0x09) return c;
+      this.at++;
     }
   }
 
   /** Moves `at` behind the closing quote. Returns whether the string has escapes. */
-  function string(): boolean {
+  private string(): boolean {
+    const { text } = this;
     let hasEscapes = false;
-    at++;
-    for (;;) {
+    for (let at = this.at + 1; ; ) {
       const c = text.charCodeAt(at);
-      if (c === 0x22) {
+      if (c > 0x5c || (c >= 0x20 && c !== 0x22 && c !== 0x5c)) {
         at++;
+        continue;
+      }
+      this.at = at;
+      if (c === 0x22) {
+        this.at++;
         return hasEscapes;
       }
-      if (c === 0x5c) {
-        hasEscapes = true;
-        escaped();
-      } else if (c < 0x20) fail('a control character in a string');
-      else if (Number.isNaN(c)) fail('an unfinished string');
-      else at++;
+      if (c !== 0x5c) this.fail(Number.isNaN(c) ? 'an unfinished string' : 'a control character in a string');
+      hasEscapes = true;
+      this.escaped();
+      at = this.at;
     }
   }
 
-  function escaped(): void {
-    const kind = text[at + 1];
+  private escaped(): void {
+    const { text } = this;
+    const kind = text[this.at + 1];
     if (kind !== 'u') {
-      if (kind === undefined || !'"\\/bfnrt'.includes(kind)) fail('a bad escape');
-      at += 2;
+      if (kind === undefined || !'"\\/bfnrt'.includes(kind)) this.fail('a bad escape');
+      this.at += 2;
       return;
     }
-    const unit = hex();
-    if (!rules.exact) return;
-    if (unit >= 0xdc00 && unit <= 0xdfff) fail('a lone surrogate');
+    const unit = this.hex();
+    if (!this.exact) return;
+    if (unit >= 0xdc00 && unit <= 0xdfff) this.fail('a lone surrogate');
     if (unit < 0xd800 || unit > 0xdbff) return;
-    if (text[at] !== '\\' || text[at + 1] !== 'u') fail('a lone surrogate');
-    const low = hex();
-    if (low < 0xdc00 || low > 0xdfff) fail('a lone surrogate');
+    if (text[this.at] !== '\\' || text[this.at + 1] !== 'u') this.fail('a lone surrogate');
+    const low = this.hex();
+    if (low < 0xdc00 || low > 0xdfff) this.fail('a lone surrogate');
   }
 
-  function hex(): number {
-    const digits = text.slice(at + 2, at + 6);
-    if (!/^[0-9a-fA-F]{4}$/.test(digits)) fail('a bad escape');
-    at += 6;
+  private hex(): number {
+    const digits = this.text.slice(this.at + 2, this.at + 6);
+    if (!/^[0-9a-fA-F]{4}$/.test(digits)) this.fail('a bad escape');
+    this.at += 6;
     return Number.parseInt(digits, 16);
   }
 
-  function number(): void {
-    const read = numberAt(text, at, rules.exact);
-    if ('refused' in read) fail(read.refused);
-    else at += read.literal.length;
+  private number(): void {
+    const read = numberAt(this.text, this.at, this.exact);
+    if ('refused' in read) this.fail(read.refused);
+    else this.at += read.literal.length;
   }
 
-  function word(expected: string): void {
-    if (!text.startsWith(expected, at)) fail('an unexpected character');
-    at += expected.length;
+  private word(expected: string): void {
+    if (!this.text.startsWith(expected, this.at)) this.fail('an unexpected character');
+    this.at += expected.length;
   }
 
-  function value(depth: number): JsonSpan | null {
-    if (++values > rules.maxValues) fail(`more than ${rules.maxValues} values`);
-    const start = at;
+  private value(depth: number): JsonSpan | null {
+    if (++this.values > this.maxValues) this.fail(`more than ${this.maxValues} values`);
+    const start = this.at;
     let members: Map<string, JsonSpan> | null = null;
     let items: JsonSpan[] | null = null;
-    switch (text[at]) {
+    switch (this.text[start]) {
       case '{':
-        members = object(depth);
+        members = this.object(depth);
         break;
       case '[':
-        items = array(depth);
+        items = this.array(depth);
         break;
       case '"':
-        string();
+        this.string();
         break;
       case 't':
-        word('true');
+        this.word('true');
         break;
       case 'f':
-        word('false');
+        this.word('false');
         break;
       case 'n':
-        word('null');
+        this.word('null');
         break;
       case undefined:
-        return fail('the text ends too early');
+        return this.fail('the text ends too early');
       default:
-        number();
+        this.number();
     }
-    return depth <= rules.spanDepth ? { start, end: at, members, items } : null;
+    return depth <= this.spanDepth ? { start, end: this.at, members, items } : null;
   }
 
-  function object(depth: number): Map<string, JsonSpan> | null {
-    if (depth >= rules.maxDepth) fail(`deeper than ${rules.maxDepth} levels`);
-    const members = depth < rules.spanDepth ? new Map<string, JsonSpan>() : null;
+  private object(depth: number): Map<string, JsonSpan> | null {
+    const { text } = this;
+    if (depth >= this.maxDepth) this.fail(`deeper than ${this.maxDepth} levels`);
+    const members = depth < this.spanDepth ? new Map<string, JsonSpan>() : null;
     const few: string[] = [];
     let many: Set<string> | null = null;
-    at++;
-    blank();
-    if (text[at] === '}') {
-      at++;
+    this.at++;
+    if (this.blank() === 0x7d) {
+      this.at++;
       return members;
     }
     for (;;) {
-      if (text[at] !== '"') fail('a member name is missing');
-      const from = at;
-      const hasEscapes = string();
-      if (isLongName(from, at)) fail(LONG_NAME);
-      const name = hasEscapes ? (JSON.parse(text.slice(from, at)) as string) : text.slice(from + 1, at - 1);
-      if (name === BAD_NAME) fail(`the member name ${BAD_NAME}`);
-      if (many === null ? few.includes(name) : many.has(name)) failTwice(name, depth);
+      const from = this.at;
+      if (text[from] !== '"') this.fail('a member name is missing');
+      const hasEscapes = this.string();
+      if (isLongName(from, this.at)) this.fail(LONG_NAME);
+      const name = hasEscapes ? (JSON.parse(text.slice(from, this.at)) as string) : text.slice(from + 1, this.at - 1);
+      if (name === BAD_NAME) this.fail(`the member name ${BAD_NAME}`);
+      if (many === null ? few.includes(name) : many.has(name)) this.failTwice(name, depth);
       if (many !== null) many.add(name);
       else if (few.push(name) > FEW_NAMES) many = new Set(few);
-      blank();
-      if (text[at] !== ':') fail('a colon is missing');
-      at++;
-      blank();
-      path[depth] = name;
-      const span = value(depth + 1);
+      if (this.blank() !== 0x3a) this.fail('a colon is missing');
+      this.at++;
+      this.blank();
+      this.path[depth] = name;
+      const span = this.value(depth + 1);
       if (members !== null && span !== null) members.set(name, span);
-      blank();
-      const next = text[at++];
-      if (next === '}') return members;
-      if (next !== ',') {
-        at--;
-        fail('a comma or a closing brace is missing');
-      }
-      blank();
+      const next = this.blank();
+      if (next !== 0x7d && next !== 0x2c) this.fail('a comma or a closing brace is missing');
+      this.at++;
+      if (next === 0x7d) return members;
+      this.blank();
     }
   }
 
-  function array(depth: number): JsonSpan[] | null {
-    if (depth >= rules.maxDepth) fail(`deeper than ${rules.maxDepth} levels`);
-    const items: JsonSpan[] | null = depth < rules.spanDepth ? [] : null;
-    at++;
-    blank();
-    if (text[at] === ']') {
-      at++;
+  private array(depth: number): JsonSpan[] | null {
+    if (depth >= this.maxDepth) this.fail(`deeper than ${this.maxDepth} levels`);
+    const items: JsonSpan[] | null = depth < this.spanDepth ? [] : null;
+    this.at++;
+    if (this.blank() === 0x5d) {
+      this.at++;
       return items;
     }
     for (let index = 0; ; index++) {
-      path[depth] = index;
-      const span = value(depth + 1);
+      this.path[depth] = index;
+      const span = this.value(depth + 1);
       if (items !== null && span !== null) items.push(span);
-      blank();
-      const next = text[at++];
-      if (next === ']') return items;
-      if (next !== ',') {
-        at--;
-        fail('a comma or a closing bracket is missing');
-      }
-      blank();
+      const next = this.blank();
+      if (next !== 0x5d && next !== 0x2c) this.fail('a comma or a closing bracket is missing');
+      this.at++;
+      if (next === 0x5d) return items;
+      this.blank();
     }
   }
-
-  if (text.charCodeAt(0) === 0xfeff) fail('a byte order mark');
-  blank();
-  const root = value(0);
-  blank();
-  if (at !== text.length) fail('text after the end of the value');
-  return { span: root ?? { start: 0, end: text.length, members: null, items: null }, values };
 }
 
 /** Returns the refusal of an object that has a member twice. The path leads from the root to the name. */
