@@ -1,12 +1,14 @@
 /**
- * Begins work in turns: callers take turns, and only a few pieces of work begin in one turn of the event loop. Otherwise a hundred
- * requests that arrive together would all begin before the next step of any other request.
+ * Begins work in turns: in one turn of the event loop, only a few pieces of work of each caller begin. Otherwise a hundred requests
+ * of one caller that arrive together would all begin before the next step of any other request. While only one caller brings work,
+ * far more may begin at once, because larger batches cost less: fewer commits, and fewer processes to wake.
  */
 
-/** The most that begins in one turn of the event loop. */
-const MOST = 8;
-/** After a turn that took longer, less begins in the next one. In milliseconds. */
-const LONG_MS = 2;
+/** The most that begins in one turn of the event loop for one caller, and after which duration of a turn less begins in the next one. */
+const BESIDE_OTHERS = { most: 8, longMs: 2 };
+const ALONE = { most: 64, longMs: 20 };
+/** A caller is alone if no other has brought work for this time. */
+const ALONE_AFTER_MS = 1_000;
 
 export interface StartsClock {
   readonly now: () => number;
@@ -28,10 +30,15 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   const waiting = new Map<string, Waiting[]>();
   /** How much limited work of each caller has begun and not ended. */
   const running = new Map<string, number>();
-  let quota = MOST;
-  let left = MOST;
+  /** How much work of each caller has begun in this turn. */
+  const begun = new Map<string, number>();
+  /** What may begin for each caller in one turn. */
+  let quota = BESIDE_OTHERS.most;
   let isArmed = false;
   let beganAt = 0;
+  let lastCaller = '';
+  /** When the last work came from a different caller than the work before. */
+  let changedAt = Number.NEGATIVE_INFINITY;
 
   function arm(): void {
     if (isArmed) return;
@@ -41,7 +48,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   }
 
   function begin(key: string, { work, most }: Waiting): void {
-    left--;
+    begun.set(key, (begun.get(key) ?? 0) + 1);
     // Work without a limit is not counted, and need not tell when it is over.
     if (most === Number.POSITIVE_INFINITY) {
       work(() => undefined);
@@ -59,21 +66,25 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     });
   }
 
+  const mayBegin = (key: string, { most }: Pick<Waiting, 'most'>): boolean =>
+    (begun.get(key) ?? 0) < quota && (running.get(key) ?? 0) < most;
+
   function turn(): void {
     isArmed = false;
-    quota = now() - beganAt > LONG_MS ? Math.ceil(quota / 2) : Math.min(MOST, quota + 1);
-    left = quota;
+    const at = now();
+    const { most, longMs } = at - changedAt > ALONE_AFTER_MS ? ALONE : BESIDE_OTHERS;
+    quota = Math.min(most, at - beganAt > longMs ? Math.ceil(quota / 2) : quota + 1);
+    begun.clear();
     for (const [key, line] of waiting) {
-      if (left === 0) break;
       const [next] = line;
-      if (next === undefined || (running.get(key) ?? 0) >= next.most) continue;
+      if (next === undefined || !mayBegin(key, next)) continue;
       line.shift();
       waiting.delete(key);
       if (line.length > 0) waiting.set(key, line);
       begin(key, next);
     }
-    // Otherwise all that waits has reached its limit, and the next end goes on.
-    if (left === 0 && waiting.size > 0) arm();
+    // All other work that waits has reached its limit, and the next end goes on.
+    if ([...begun.keys()].some((key) => waiting.has(key))) arm();
   }
 
   return {
@@ -86,15 +97,19 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
      * under way. The work must not throw. If there is a limit, it calls `end` when it is over.
      */
     run(key: string, work: (end: () => void) => void, most = Number.POSITIVE_INFINITY): void {
-      if (left > 0 && !waiting.has(key) && (running.get(key) ?? 0) < most) {
-        arm();
+      arm();
+      // Work with a limit is a part of work without one, under a different key.
+      if (key !== lastCaller && most === Number.POSITIVE_INFINITY) {
+        lastCaller = key;
+        changedAt = beganAt;
+      }
+      if (!waiting.has(key) && mayBegin(key, { most })) {
         begin(key, { work, most });
         return;
       }
       const line = waiting.get(key);
       if (line === undefined) waiting.set(key, [{ work, most }]);
       else line.push({ work, most });
-      if ((running.get(key) ?? 0) < most) arm();
     },
   };
 }

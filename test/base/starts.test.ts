@@ -31,26 +31,43 @@ test('the work of a caller begins before most of the work that another caller ha
   t.true(begun.indexOf('other') <= before + 1, `${begun.indexOf('other')} of 200 began before`);
 });
 
-test('if turns of the event loop take long, one piece of work begins in each', (t) => {
-  const { clock, turn } = loop(() => 10);
+/** Brings work of two callers for some turns, and returns how much of one of them begins in ten further turns. */
+function begunBeside(others: boolean, turnMs: number): number {
+  const { clock, turn } = loop(() => turnMs);
   const starts = createStarts(clock);
   let begun = 0;
-  for (let i = 0; i < 100; i++) starts.run('a caller', () => begun++);
-  for (let i = 0; i < 5; i++) turn();
+  for (let i = 0; i < 20_000; i++) starts.run('a caller', () => begun++);
+  const go = (): void => {
+    if (others) {
+      starts.run('other', () => undefined);
+      starts.run('a caller', () => begun++);
+    }
+    turn();
+  };
+  for (let i = 0; i < 200; i++) go();
   const before = begun;
-  for (let i = 0; i < 10; i++) turn();
-  t.is(begun - before, 10);
+  for (let i = 0; i < 10; i++) go();
+  return begun - before;
+}
+
+test('if turns of the event loop take long, one piece of work of each caller begins in each', (t) => {
+  t.is(begunBeside(true, 10), 10);
 });
 
-test('if turns of the event loop are short, several pieces of work begin in each', (t) => {
-  const { clock, turn } = loop(() => 0.1);
+test('if turns of the event loop are short, several pieces of work of each caller begin in each', (t) => {
+  t.is(begunBeside(true, 0.1), 80);
+});
+
+test('more work of a caller begins in each turn while no other caller brings work', (t) => {
+  t.is(begunBeside(false, 10), 640);
+});
+
+test('work of a caller waits for no other caller', (t) => {
+  const { clock } = loop(() => 1);
   const starts = createStarts(clock);
   let begun = 0;
-  for (let i = 0; i < 1_000; i++) starts.run('a caller', () => begun++);
-  for (let i = 0; i < 20; i++) turn();
-  const before = begun;
-  for (let i = 0; i < 10; i++) turn();
-  t.is(begun - before, 80);
+  for (let i = 0; i < 100; i++) starts.run(`caller ${i}`, () => begun++);
+  t.is(begun, 100);
 });
 
 test('no more work of a caller is under way than its limit, and others do not wait for it', (t) => {
