@@ -1,5 +1,6 @@
 /** Reads the claims of a verified token, which identify the caller. Pure. */
 import { perObject } from '../base/kept.ts';
+import type { Now } from '../base/promises.ts';
 import type { PrincipalFacts } from '../engine/decision.ts';
 
 /** The claims that the gateway reads from every JWT. Their types are checked. */
@@ -64,4 +65,4 @@ export function readClaims(payload: Record<string, unknown>, kid: unknown): Toke
 }
 
 /** Verifies an Authorization header: signature, issuer, audience, times, claims. Reads no stored state of the caller. */
-export type VerifyToken = (authorization: string | undefined) => Promise<TokenClaims | AuthRefusal>;
+export type VerifyToken = (authorization: string | undefined) => Now<TokenClaims | AuthRefusal>;

@@ -87,8 +87,15 @@ export function judgePayload(
   return times !== null && timesAllow(times, key, now()) ? { claims, times } : INVALID_TOKEN;
 }
 
-/** Caches verified tokens by hash: the signature check is the most expensive part of a request. Times are checked each time. */
-export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
+/**
+ * Caches verified tokens by hash: the signature check is the most expensive part of a request. Times are checked each time.
+ * `heard`: called with the header and the claims of each token that is verified anew.
+ */
+export function createVerifier(
+  keys: KeyRing,
+  rules: TokenRules,
+  heard: (authorization: string | undefined, claims: TokenClaims) => void = () => undefined,
+): VerifyToken {
   const remembered = new Map<string, { readonly claims: TokenClaims; readonly times: Times }>();
 
   function recall(hash: string): TokenClaims | AuthRefusal | null {
@@ -105,13 +112,7 @@ export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
     return entry.claims;
   }
 
-  return async (authorization) => {
-    const token = bearerToken(authorization);
-    if (typeof token !== 'string') return token;
-    const hash = digest('sha256', token, 'base64');
-    const known = recall(hash);
-    if (known) return known;
-
+  async function check(token: string, hash: string): Promise<TokenClaims | AuthRefusal> {
     const kid = headerOf(token);
     if (typeof kid !== 'string') return kid;
     const key = await keys.resolve(kid);
@@ -120,8 +121,20 @@ export function createVerifier(keys: KeyRing, rules: TokenRules): VerifyToken {
     if (payload === null) return INVALID_TOKEN;
     const judged = judgePayload(payload, key, rules);
     if ('refused' in judged) return judged;
-    keep(remembered, hash, judged, REMEMBERED);
-    return judged.claims;
+    return keep(remembered, hash, judged, REMEMBERED).claims;
+  }
+
+  return (authorization) => {
+    const token = bearerToken(authorization);
+    if (typeof token !== 'string') return token;
+    const hash = digest('sha256', token, 'base64');
+    return (
+      recall(hash) ??
+      check(token, hash).then((claims) => {
+        if (!isRefusal(claims)) heard(authorization, claims);
+        return claims;
+      })
+    );
   };
 }
 

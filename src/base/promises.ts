@@ -1,5 +1,16 @@
 /** Promises that something else resolves, and time limits for promises. */
 
+/**
+ * A value that is mostly there at once. Await it only if it is a promise: each step of a request that waits costs about as much as
+ * reading a message, and a body is read best by a listener that is there before the body.
+ */
+export type Now<T> = T | Promise<T>;
+
+/** Returns the result of `next`, which is called at once if the value is there. */
+export function whenThere<T, U>(value: Now<T>, next: (value: T) => U): Now<U> {
+  return value instanceof Promise ? value.then(next) : next(value);
+}
+
 /** Returns a promise together with the function that resolves it. */
 export function deferred<T = void>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void } {
   let resolve: (value: T) => void = () => undefined;

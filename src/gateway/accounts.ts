@@ -3,7 +3,6 @@ import { createAdminister } from '../auth/caller.ts';
 import { createDraftToken } from '../auth/issue.ts';
 import { createLogin } from '../auth/login.ts';
 import { createPasswords } from '../auth/passwords.ts';
-import { isRefusal } from '../auth/principal.ts';
 import { createRegistration } from '../auth/registration.ts';
 import { AUDIENCE, createVerifier, ISSUER } from '../auth/verify.ts';
 import { createCallers } from '../http/callers.ts';
@@ -19,16 +18,11 @@ export function createAccounts({ config, vault, database, changes, keys, now }: 
   const administer = createAdminister({ changes });
   const passwords = createPasswords();
   const callers = createCallers(config.trustProxy);
-  const verify = createVerifier(keys, rules);
   const admit = callers.noting(admitClaims);
   return {
     callers,
     admit,
-    verify: async (authorization: string | undefined) => {
-      const claims = await verify(authorization);
-      if (!isRefusal(claims)) callers.heard(authorization, claims);
-      return claims;
-    },
+    verify: createVerifier(keys, rules, callers.heard),
     authenticate: createAuthenticate(keys, rules, admit, callers.heard),
     administer,
     passwords,

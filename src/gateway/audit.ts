@@ -25,7 +25,7 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
   const audit: AuditWriter = {
     ...writer,
     async decision(record, cause) {
-      await timed(metrics.auditCommit, writer.decision(record));
+      await timed(metrics.auditCommit, () => writer.decision(record));
       // Messages that a target sends on its own must not lock out the principal that receives them.
       const isOwn = record.effect === 'deny' && cause !== 'delivery';
       if (isOwn) denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));

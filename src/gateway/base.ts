@@ -3,6 +3,7 @@
 import type { KeyRing } from '../auth/keys.ts';
 import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
+import type { Now } from '../base/promises.ts';
 import type { Config } from '../config/config.ts';
 import type { Changes } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
@@ -10,13 +11,13 @@ import type { Metrics } from '../rest/metrics.ts';
 import type { Timings } from '../rest/timings.ts';
 
 /** Returns the result of the work and records how long it takes, even if it fails. */
-export async function timed<T>(timings: Timings, work: Promise<T>): Promise<T> {
+export function timed<T>(timings: Timings, work: () => Now<T>): Now<T> {
   const began = performance.now();
-  try {
-    return await work;
-  } finally {
-    timings.observe(performance.now() - began);
-  }
+  const over = (): void => timings.observe(performance.now() - began);
+  const result = work();
+  if (result instanceof Promise) result.then(over, over);
+  else over();
+  return result;
 }
 
 export interface Base {

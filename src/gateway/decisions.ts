@@ -36,7 +36,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
     boundMs: config.freshnessMs,
     now: () => performance.now(),
   });
-  const admit: Admit = (claims) => timed(metrics.gate, current.admit(claims));
+  const admit: Admit = (claims) => timed(metrics.gate, () => current.admit(claims));
   // A gateway that cannot load its state must not go on starting.
   await current.fresh();
   return { module, current, admit };

@@ -53,6 +53,6 @@ export function createMcp(base: Base, { audit, accounts, targets, replicas, bodi
     },
     denialLimit: audit.denials.wait,
     undelivered: () => metrics.undelivered.inc(),
-    rateLimit: async ({ address, principal }) => (await accounts.limits.mcp(principal ?? '', address))?.retryAfter ?? null,
+    rateLimit: ({ address, principal }) => accounts.limits.mcp(principal ?? '', address)?.retryAfter ?? null,
   });
 }

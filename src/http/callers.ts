@@ -3,6 +3,7 @@ import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { isRefusal, principalKey, type TokenClaims } from '../auth/principal.ts';
 import { keep } from '../base/kept.ts';
+import { whenThere } from '../base/promises.ts';
 import type { Admit } from '../state/admission.ts';
 import { addressGroup, addressOf } from './client-address.ts';
 
@@ -32,14 +33,14 @@ export function createCallers(trustProxy: boolean) {
     },
     /** Admits, and remembers whose token it was. A refused one takes turns with strangers, and not with the user who lost it. */
     noting(admit: Admit): Admit {
-      return async (claims) => {
-        const admission = await admit(claims);
-        const digest = digests.get(claims);
-        if (digest === undefined) return admission;
-        if (isRefusal(admission)) known.delete(digest);
-        else if (!known.has(digest)) keep(known, digest, principalKey(claims), KNOWN);
-        return admission;
-      };
+      return (claims) =>
+        whenThere(admit(claims), (admission) => {
+          const digest = digests.get(claims);
+          if (digest === undefined) return admission;
+          if (isRefusal(admission)) known.delete(digest);
+          else if (!known.has(digest)) keep(known, digest, principalKey(claims), KNOWN);
+          return admission;
+        });
     },
   };
 }

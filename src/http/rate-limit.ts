@@ -1,22 +1,46 @@
 /** Rate limits for callers, counted in this process. */
-import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import { AppError } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import { addressGroup } from './client-address.ts';
 
-const SECONDS = 60;
+const MINUTE_MS = 60_000;
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
 const EMAIL_SHARE = 1 / 6;
 
 const pair = (a: string, b: string): string => JSON.stringify([a, b]);
 
-async function consume(limiter: RateLimiterMemory, key: string, what = 'Too many requests'): Promise<AppError | null> {
-  try {
-    await limiter.consume(key);
-    return null;
-  } catch (refusal) {
-    if (!(refusal instanceof RateLimiterRes)) throw refusal;
-    const retryAfter = Math.max(1, Math.ceil(refusal.msBeforeNext / 1000));
+interface Count {
+  uses: number;
+  readonly until: number;
+}
+
+/** Allows each key `limit` uses in a minute, which begins with the first of them. */
+class Minutes {
+  /** By key. What is in `older` was begun before `recent`, and is dropped a minute later: all its minutes are over then. */
+  private recent = new Map<string, Count>();
+  private older = new Map<string, Count>();
+  private turnsAt = 0;
+  private readonly limit: number;
+
+  constructor(limit: number) {
+    this.limit = limit;
+  }
+
+  /** Counts a use. null: it is allowed. `what`: begins the text of the refusal. */
+  use(key: string, what = 'Too many requests'): AppError | null {
+    const now = performance.now();
+    if (now >= this.turnsAt) {
+      this.older = this.recent;
+      this.recent = new Map();
+      this.turnsAt = now + MINUTE_MS;
+    }
+    const known = this.recent.get(key) ?? this.older.get(key);
+    if (known === undefined || now >= known.until) {
+      this.recent.set(key, { uses: 1, until: now + MINUTE_MS });
+      return null;
+    }
+    if (++known.uses <= this.limit) return null;
+    const retryAfter = Math.max(1, Math.ceil((known.until - now) / 1_000));
     return new AppError('too_many_requests', `${what}: try again in ${retryAfter} s.`, { retryAfter });
   }
 }
@@ -24,33 +48,31 @@ async function consume(limiter: RateLimiterMemory, key: string, what = 'Too many
 export type RateLimits = ReturnType<typeof createRateLimits>;
 
 export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'mcp' | 'changes'>) {
-  const byAddress = new RateLimiterMemory({ points: limits.login, duration: SECONDS });
-  const byAddressAndEmail = new RateLimiterMemory({ points: Math.ceil(limits.login * EMAIL_SHARE), duration: SECONDS });
-  const byUser = new RateLimiterMemory({ points: limits.changes, duration: SECONDS });
-  const byPrincipal = new RateLimiterMemory({ points: limits.mcp, duration: SECONDS });
+  const byAddress = new Minutes(limits.login);
+  const byAddressAndEmail = new Minutes(Math.ceil(limits.login * EMAIL_SHARE));
+  const byUser = new Minutes(limits.changes);
+  const byPrincipal = new Minutes(limits.mcp);
   return {
     /**
      * Checks the limit before a password is verified: per address, and per address and e-mail (null: the e-mail is not known). It
      * never counts by e-mail alone, because then anyone could lock a user out.
      */
-    async password(address: string, email: string | null): Promise<AppError | null> {
+    password(address: string, email: string | null): AppError | null {
       const group = addressGroup(address);
-      const refusal = await consume(byAddress, group);
-      return refusal ?? (email === null ? null : consume(byAddressAndEmail, pair(group, email.toLowerCase())));
+      const refusal = byAddress.use(group);
+      return refusal ?? (email === null ? null : byAddressAndEmail.use(pair(group, email.toLowerCase())));
     },
     /**
      * Checks the limit before a user creates an API token, or sets or deletes an own credential. Revoking tokens is not limited: a
      * user cannot revoke more tokens than they created, and a thief with a stolen token must not use up the owner's right to revoke
      * it.
      */
-    own: (userId: string): Promise<AppError | null> =>
-      consume(
-        byUser,
+    own: (userId: string): AppError | null =>
+      byUser.use(
         userId,
         `You may create API tokens and change your credentials ${limits.changes} times a minute (CHANGE_RATE_LIMIT)`,
       ),
     /** Checks the limit before a request of this principal (its issuer and sub) is decided. */
-    mcp: (principal: string, address: string): Promise<AppError | null> =>
-      consume(byPrincipal, pair(principal, addressGroup(address))),
+    mcp: (principal: string, address: string): AppError | null => byPrincipal.use(pair(principal, addressGroup(address))),
   };
 }

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AuthRefusal, isRefusal, principalKey, type TokenClaims, type VerifyToken } from '../auth/principal.ts';
 import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { type Now, whenThere } from '../base/promises.ts';
 import { LEFT_UNREAD, type Outbox } from '../http/outbox.ts';
 import { type Answer, problem, problemUnavailable } from '../protocol/answer.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from '../protocol/headers.ts';
@@ -21,7 +22,7 @@ export interface ArrivalDeps {
   readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
   readonly addressOf: (req: IncomingMessage) => string;
   /** Seconds to wait, or null. `principal` is null if the caller's token is not valid. */
-  readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => Promise<number | null>;
+  readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => number | null;
   /** Seconds to wait, or null. It is checked on the replica that decides, which may differ from the one the client reached. */
   readonly denialLimit: (principal: string) => number | null;
   readonly log: Log;
@@ -44,12 +45,12 @@ export function isUnderMcp(req: IncomingMessage): boolean {
 }
 
 /** `heard`: called with the principal when its token is verified. */
-export async function receiveHead(
+export function receiveHead(
   deps: ArrivalDeps & { readonly outbox: Outbox },
   req: IncomingMessage,
   res: ServerResponse,
   heard: (principal: string) => void,
-): Promise<Arrived | Answer | 'answered'> {
+): Now<Arrived | Answer | 'answered'> {
   const fromPeer = deps.isFromPeer(req);
   const refused = fromPeer ? null : deps.checkOrigin(req, res);
   if (refused === 'answered') return 'answered';
@@ -64,26 +65,28 @@ export async function receiveHead(
   const headers = readHeaders(req.rawHeaders);
   if ('problem' in headers) return problem(new AppError('invalid_request', headers.problem));
 
-  const claims = await deps.verify(headers.authorization);
-  const principal = isRefusal(claims) ? null : principalKey(claims);
-  const wait = fromPeer ? null : await deps.rateLimit({ address: deps.addressOf(req), principal });
-  if (wait !== null) return tooMany('Too many requests.', wait);
-  if (isRefusal(claims)) return unauthenticated(deps, targetName, claims);
-  const own = principalKey(claims);
-  heard(own);
-  const denied = deps.denialLimit(own);
-  if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
-  if (deps.outbox.refusal(own) !== null) {
-    return tooMany(LEFT_UNREAD, 1);
-  }
-  const unfit = checkHeaders(method, headers);
-  return unfit === null ? { method, headers, targetName, claims, principal: own } : problem(unfit);
+  return whenThere(deps.verify(headers.authorization), (claims): Arrived | Answer => {
+    const principal = isRefusal(claims) ? null : principalKey(claims);
+    const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
+    if (wait !== null) return tooMany('Too many requests.', wait);
+    if (isRefusal(claims)) return unauthenticated(deps, targetName, claims);
+    const own = principalKey(claims);
+    heard(own);
+    const denied = deps.denialLimit(own);
+    if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
+    if (deps.outbox.refusal(own) !== null) {
+      return tooMany(LEFT_UNREAD, 1);
+    }
+    const unfit = checkHeaders(method, headers);
+    return unfit === null ? { method, headers, targetName, claims, principal: own } : problem(unfit);
+  });
 }
 
 /** The caller according to a state at least as new as this call; or the answer that refuses it. */
 export async function admitCaller(deps: ArrivalDeps, { claims, targetName }: Arrived): Promise<Admission | Answer> {
   try {
-    const admission = await deps.admit(claims);
+    const admitted = deps.admit(claims);
+    const admission = admitted instanceof Promise ? await admitted : admitted;
     return isRefusal(admission) ? unauthenticated(deps, targetName, admission) : admission;
   } catch (err) {
     if (err instanceof AppError) return problemUnavailable(err);

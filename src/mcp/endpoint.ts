@@ -119,13 +119,14 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
     endpoint.ended({ requestId, method: req.method ?? '', status, tookMs: Math.round(performance.now() - began) });
   });
   const { publicUrl, log, limits, outbox } = endpoint;
-  const context = { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs };
   const held: Held = { principal: '', giveBack: () => undefined };
   try {
     const answer = await answerRequest(endpoint, req, res, held);
-    if (answer !== null) await writeAnswer(res, answer, { ...context, recipient: outbox.open(res, held.principal, log) });
+    if (answer === null) return;
+    const recipient = outbox.open(res, held.principal, log);
+    await writeAnswer(res, answer, { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs, recipient });
   } catch (error) {
-    writeProblem(res, error, context);
+    writeProblem(res, error, { requestId, publicUrl, log });
   } finally {
     held.giveBack();
   }
@@ -141,9 +142,10 @@ interface Held {
 /** The steps of a request, in their order. A step that fails answers it. null: it has already been answered. */
 async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse, held: Held): Promise<Answer | null> {
   const arrivedAt = endpoint.now();
-  const arrived = await receiveHead(endpoint, req, res, (principal) => {
+  const head = receiveHead(endpoint, req, res, (principal) => {
     held.principal = principal;
   });
+  const arrived = head instanceof Promise ? await head : head;
   if (arrived === 'answered') return null;
   if ('kind' in arrived) return arrived;
   const { method, headers, targetName, claims, principal } = arrived;

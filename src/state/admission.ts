@@ -1,6 +1,7 @@
 /** The two steps from a bearer token to a principal: the first needs only keys, the second needs the current state. */
 
 import type { AuthRefusal, Principal, TokenClaims, TokenKind } from '../auth/principal.ts';
+import type { Now } from '../base/promises.ts';
 import type { Engine } from '../engine/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
@@ -24,7 +25,7 @@ export interface Admission {
  * The freshness gate (law 4) and the identity (law 7). Waits for state at least as new as the call, then looks up the record
  * and the user of the token in it. Throws AppError `unavailable` if such state cannot be read in time.
  */
-export type Admit = (claims: TokenClaims) => Promise<Admission | AuthRefusal>;
+export type Admit = (claims: TokenClaims) => Now<Admission | AuthRefusal>;
 
 /** Whether the caller may use the target at all, by the same decision as a call. A fault is a deny (law 6). */
 export function mayUseTarget({ snapshot, principal }: Admission, { id }: Pick<RoutedTarget, 'id'>): boolean {

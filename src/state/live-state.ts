@@ -216,7 +216,7 @@ export function createCurrent(parts: CurrentParts) {
     /** The sequence of the loaded state, however old the state is; null: no state is loaded. */
     sequence: (): number | null => state?.position.sequence ?? null,
     /** Like `fresh`, but also returns the caller as that state knows it. */
-    async admit(claims: TokenClaims): ReturnType<Admit> {
+    admit(claims: TokenClaims): ReturnType<Admit> {
       const near = atHand();
       // Most requests need not wait for anything, so they need no timer.
       const known = near && recall(claims);

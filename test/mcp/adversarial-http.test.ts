@@ -227,7 +227,7 @@ test.serial(
   'too many requests get 429 with the time to wait, counted by principal, or by address without a valid token',
   async (t) => {
     const keys: object[] = [];
-    const rateLimit: McpDeps['rateLimit'] = async (key) => {
+    const rateLimit: McpDeps['rateLimit'] = (key) => {
       keys.push(key);
       return 7;
     };

@@ -180,7 +180,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     publicUrl: 'https://gateway.test',
     checkOrigin: () => null,
     addressOf: () => '127.0.0.1',
-    rateLimit: async () => null,
+    rateLimit: () => null,
     denialLimit: () => null,
     undelivered: () => undefined,
     ended: () => undefined,

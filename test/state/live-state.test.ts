@@ -222,7 +222,7 @@ test('an unreadable counter refuses requests instead of using the older state, a
   const { w, current } = world();
   await current.fresh();
   w.failReads = true;
-  const error = await t.throwsAsync(() => current.admit(claims), { instanceOf: AppError });
+  const error = await t.throwsAsync(async () => current.admit(claims), { instanceOf: AppError });
   t.is(error.code, 'unavailable');
   w.failReads = false;
   t.is(await roleOf(t, current), 'user');
@@ -383,13 +383,14 @@ test('a change of a target makes a replica read only that target again, and olde
   t.deepEqual(await readFor(w, names), ['targets 1,2,3,0']);
   t.is(await names(), '0 zero,1 two,2 one');
   t.deepEqual([...before.targets.keys()], ['one', 'two', 'three']);
-  t.is((await current.admit(claims).then((a) => ('snapshot' in a ? a.snapshot : null)))?.targets.get('two')?.id, '1');
+  const admission = await current.admit(claims);
+  t.is('snapshot' in admission ? admission.snapshot.targets.get('two')?.id : null, '1');
 });
 
 test('a replica reads everything again and forgets all identities if the feed is incomplete', async (t) => {
   const { w, current } = world();
   const everything = ['all targets', 'sessions', 'policies', 'tokens t'];
-  const afterwards = () => readFor(w, () => current.admit(claims));
+  const afterwards = () => readFor(w, async () => current.admit(claims));
   t.deepEqual(await afterwards(), everything);
   const user = { object_type: 'user', object_id: 'somebody else' };
 
@@ -466,7 +467,7 @@ test('a failed load refuses the requests that wait for it, and loses no change',
   const { w, current } = world();
   t.is(await roleOf(t, current), 'user');
   const refused = async (token: string): Promise<void> => {
-    const error = await t.throwsAsync(current.admit(claimsOf(token, 'u')), { instanceOf: AppError });
+    const error = await t.throwsAsync(async () => current.admit(claimsOf(token, 'u')), { instanceOf: AppError });
     t.is(error.code, 'unavailable');
   };
   w.failLoads = true;

@@ -241,7 +241,7 @@ async function schedule(seed: number, boundMs: number): Promise<{ answers: numbe
     const arrived = moments.length - 1;
     const arrivedAt = performance.now();
     const token = pick(TOKENS);
-    const answer = await current.admit(claimsOf(token)).catch(() => null);
+    const answer = await Promise.resolve(current.admit(claimsOf(token))).catch(() => null);
     if (answer === null) return;
     answers++;
     let said = 'refused';

@@ -15,7 +15,7 @@ import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.
 import { settingOf } from '../context/upstream-opening.ts';
 import { filterInSteps, filterResult, isLongList } from '../filter/filter.ts';
 import { filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
-import { fingerprintOf, sealState, stateBinding } from '../sessions/sessions.ts';
+import { fingerprintOf, type Session, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
 
 /** What becomes of a message that a target has sent. */
@@ -42,10 +42,11 @@ export function relayError(context: RequestContext, located: Located, error: Jso
 }
 
 export async function relayResult(context: RequestContext, located: Located, result: JsonObject): Promise<Seen> {
-  const { caller, target, awaited } = context;
+  const { caller, target, awaited, linked } = context;
   let text: string;
   try {
-    const tasks = await ownTasks(context, taskIdsIn(result));
+    const found = ownTasks(context, taskIdsIn(result));
+    const tasks = found instanceof Promise ? await found : found;
     const by = filteredBy(context, awaited, caller.admission, tasks);
     const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
     const filtered = inSteps ? await laneSteps(target.id, filterInSteps(located, result, by)) : filterResult(located, result, by);
@@ -58,7 +59,8 @@ export async function relayResult(context: RequestContext, located: Located, res
     context.deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
     return { kind: 'failed', message: 'The gateway cannot record at the moment; try again' };
   }
-  await rememberSetting(context);
+  const said = linked === null ? null : settingOf(awaited.method, awaited.params);
+  if (linked !== null && said !== null) await rememberSetting(context, linked.session, said);
   const told = READ_HERE.includes(awaited.method) ? result : undefined;
   return { kind: 'final', text: resultText(awaited.id, text), outcome: 'ok', result: told };
 }
@@ -96,10 +98,11 @@ export function filteredBy(
 }
 
 /** Stores a setting that would be lost with the upstream session, because the client would not repeat it. */
-async function rememberSetting({ deps, linked, target, awaited }: RequestContext): Promise<void> {
-  const said = linked === null ? null : settingOf(awaited.method, awaited.params);
-  if (linked === null || said === null) return;
-  const { id } = linked.session;
+async function rememberSetting(
+  { deps, target }: RequestContext,
+  { id }: Session,
+  said: NonNullable<ReturnType<typeof settingOf>>,
+): Promise<void> {
   try {
     await (said.on
       ? deps.sessions.set(id, target.id, said.setting, deps.now())

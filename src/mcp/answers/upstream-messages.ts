@@ -7,10 +7,11 @@ import { principalKey } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
+import type { Now } from '../../base/promises.ts';
 import { LEFT_UNREAD } from '../../http/outbox.ts';
 import { type Answer, type OutEvent, rpcError } from '../../protocol/answer.ts';
 import { farewell } from '../../protocol/listen.ts';
-import { CODES, errorMessage, readMessage, resultMessage } from '../../protocol/message.ts';
+import { CODES, errorMessage, type RpcMessage, type RpcResponse, readMessage, resultMessage } from '../../protocol/message.ts';
 import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
 import { forwardFailure, noteFault, upstreamFault } from '../context/failure.ts';
 import { RESULT_SPAN_DEPTH } from '../filter/filter.ts';
@@ -35,7 +36,8 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
   if (answer.type === 'other') return forwardFailure(context, answer);
   try {
     // What the caller owes is paid before its answer takes room that others could use.
-    await context.deps.reader.rest(chargedTo(context));
+    const debt = context.deps.reader.rest(chargedTo(context));
+    if (debt !== null) await debt;
     let leftUnread = false;
     const body = await answer.read(() => {
       leftUnread = context.deps.outbox.refusal(principalKey(context.caller.claims)) !== null;
@@ -144,10 +146,14 @@ async function inspect(context: UpstreamContext, text: string): Promise<Relayed>
 
 async function inspectHeld(context: UpstreamContext, message: Buffer | string): Promise<Relayed> {
   const charged = chargedTo(context);
+  const { reader } = context.deps;
   let seen: Seen;
   try {
-    const text = typeof message === 'string' ? message : await context.deps.reader.decode(charged, message);
-    seen = await relay(context, await context.deps.reader.read(charged, text, RULES));
+    const decoded = typeof message === 'string' ? message : reader.decode(charged, message);
+    const text = decoded instanceof Promise ? await decoded : decoded;
+    const read = reader.read(charged, text, RULES);
+    const relayed = relay(context, read instanceof Promise ? await read : read);
+    seen = relayed instanceof Promise ? await relayed : relayed;
   } catch (err) {
     if (!(err instanceof UnreadFault)) throw err;
     seen = { kind: 'malformed', reason: err.message };
@@ -162,25 +168,31 @@ async function inspectHeld(context: UpstreamContext, message: Buffer | string): 
 
 /** Charges target and caller together, so that the messages for one caller do not delay other callers of the target. */
 function chargedTo({ caller, target }: UpstreamContext): string {
-  return JSON.stringify([principalKey(caller.claims), target.id]);
+  return `${target.id} ${principalKey(caller.claims)}`;
 }
 
-async function relay(context: UpstreamContext, reading: JsonReading): Promise<Seen> {
-  const malformed = (reason: string): Seen => ({ kind: 'malformed', reason });
+const malformed = (reason: string): Seen => ({ kind: 'malformed', reason });
+
+function relay(context: UpstreamContext, reading: JsonReading): Now<Seen> {
   if (!reading.ok) return malformed(reading.reason);
   const message = readMessage(reading.value);
   if (message.kind === 'invalid') return malformed(message.reason);
-  if (context.longLived && !(await stillMayUse(context))) return { kind: 'close' };
+  if (!context.longLived) return relayMessage(context, message, reading);
+  return stillMayUse(context).then((may) => (may ? relayMessage(context, message, reading) : { kind: 'close' }));
+}
+
+function relayMessage(context: UpstreamContext, message: RpcMessage, reading: JsonReading & { readonly ok: true }): Now<Seen> {
   if (message.kind === 'request') return relayRequest(context, message, reading);
   if (message.kind === 'notification') return relayNotification(context, message, reading);
-  const { awaited } = context;
-  // An error without an id can only belong to the request that opened this stream.
-  const answers = awaited !== null && (message.id === awaited.id || (message.id === null && message.outcome === 'error'));
-  if (!answers) return malformed('an answer to a different request');
+  if (!isAwaited(context, message)) return malformed('an answer to a different request');
   const { result, error } = reading.value as JsonObject;
-  const within = { ...context, awaited };
-  if (message.outcome === 'error') return relayError(within, reading, isObject(error) ? error : {});
-  return isObject(result) ? relayResult(within, reading, result) : malformed('no result');
+  if (message.outcome === 'error') return relayError(context, reading, isObject(error) ? error : {});
+  return isObject(result) ? relayResult(context, reading, result) : malformed('no result');
+}
+
+/** Whether the response answers the request of this context. An error without an id can only belong to the request that opened its stream. */
+function isAwaited(context: UpstreamContext, { id, outcome }: RpcResponse): context is RequestContext {
+  return context.awaited !== null && (id === context.awaited.id || (id === null && outcome === 'error'));
 }
 
 function failed({ awaited }: UpstreamContext, message: string): Extract<Seen, { kind: 'drop' | 'final' }> {

@@ -22,13 +22,13 @@ export interface EndedCall {
 /** Wraps `upstream` so that failures of targets are counted. */
 export function observed(upstream: Upstream, failed: Observe['failed']): Upstream {
   return {
-    async send(request) {
-      const answer = await upstream.send(request);
-      const failure = isFault(answer) ? answer.fault : failureOf(answer.status);
-      // A request that the gateway or its client cancelled is not a failure of the target.
-      if (failure !== null && failure !== 'aborted') failed(request.target.name, failure);
-      return answer;
-    },
+    send: (request) =>
+      upstream.send(request).then((answer) => {
+        const failure = isFault(answer) ? answer.fault : failureOf(answer.status);
+        // A request that the gateway or its client cancelled is not a failure of the target.
+        if (failure !== null && failure !== 'aborted') failed(request.target.name, failure);
+        return answer;
+      }),
     close: () => upstream.close(),
   };
 }

@@ -1,5 +1,6 @@
 /** The tasks of a caller: what they are bound to, and which of them a message of the target names. */
 import type { JsonObject } from '../../base/json/json.ts';
+import type { Now } from '../../base/promises.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { fingerprintOf } from '../sessions/sessions.ts';
 import { openTask, relatedTask, type Task, type TaskScope, taskKey } from '../sessions/tasks.ts';
@@ -18,9 +19,13 @@ export async function rememberTask(context: UpstreamContext, { handle, upstreamI
 const NO_TASKS: ReadonlyMap<string, Task> = new Map();
 
 /** The caller's tasks among these tasks of the target. */
-export async function ownTasks(context: UpstreamContext, upstreamIds: readonly string[]): Promise<ReadonlyMap<string, Task>> {
+export function ownTasks(context: UpstreamContext, upstreamIds: readonly string[]): Now<ReadonlyMap<string, Task>> {
+  const isNamed = upstreamIds.length > 0 || context.awaited?.task || context.tasks !== undefined;
+  return isNamed ? lookUpTasks(context, upstreamIds) : NO_TASKS;
+}
+
+async function lookUpTasks(context: UpstreamContext, upstreamIds: readonly string[]): Promise<ReadonlyMap<string, Task>> {
   const task = context.awaited?.task;
-  if (upstreamIds.length === 0 && !task && context.tasks === undefined) return NO_TASKS;
   const found = new Map(context.tasks);
   if (task) found.set(task.upstreamId, task);
   const scope = taskScopeAt(context.caller, context.target);

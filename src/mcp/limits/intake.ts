@@ -109,11 +109,13 @@ function tooMuch(what: string, wait: number): Answer {
 }
 
 /** Reads the body as JSON and charges the principal. */
-export async function readBody({ reading }: Intake, principal: string, body: Buffer): Promise<JsonReading> {
-  const text = await decodeLarge(body, principal);
+export async function readBody(intake: Intake, principal: string, body: Buffer): Promise<JsonReading> {
+  const decoded = decodeLarge(body, principal);
+  const text = decoded instanceof Promise ? await decoded : decoded;
   if (text === null) return NOT_UTF8;
-  const read = await readLargeJson(text, CLIENT_RULES, principal);
-  if (body.length > FREE_LENGTH) reading.charge(principal, costOf(body.length, read));
+  const reading = readLargeJson(text, CLIENT_RULES, principal);
+  const read = reading instanceof Promise ? await reading : reading;
+  if (body.length > FREE_LENGTH) intake.reading.charge(principal, costOf(body.length, read));
   const unread = read.ok ? unreadParam(read.value) : null;
   if (unread === null) return read;
   const reason = `more than ${CLIENT_RULES.selection.itemValues} values in params.${unread.slice(0, SHOWN_LENGTH)}`;

@@ -12,9 +12,9 @@ const MAX_WAIT_S = 30;
 export type TargetReader = ReturnType<typeof createTargetReader>;
 
 export function createTargetReader(flow: Flow, unread: Unread = createUnread()) {
-  async function rest(charged: string): Promise<void> {
+  function rest(charged: string): Promise<void> | null {
     const wait = flow.wait(charged);
-    if (wait > 0) await sleep(Math.min(wait, MAX_WAIT_S) * 1_000);
+    return wait > 0 ? sleep(Math.min(wait, MAX_WAIT_S) * 1_000) : null;
   }
 
   async function readCounted(charged: string, text: string, rules: LargeRules): Promise<JsonReading> {
@@ -24,7 +24,7 @@ export function createTargetReader(flow: Flow, unread: Unread = createUnread()) 
     return reading;
   }
   return {
-    /** Resolves when the key is no longer in debt, or after 30 s. */
+    /** Resolves when the key is no longer in debt, or after 30 s. null: it is not in debt. */
     rest,
     /** Reserves memory for a message until it is read. Returns a function to give it back, or a fault if too much is unread. */
     hold(targetId: string, user: string, length: number): BacklogFault | (() => void) {

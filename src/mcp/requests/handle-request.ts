@@ -41,7 +41,7 @@ export async function handleRequest(caller: Caller, request: ClientRequest): Pro
   }
 
   // Rebuild the message from its checked members (law 9).
-  const awaited = { id, method, params, ...resolved, decisionId: verdict.decisionId, end };
+  const awaited = { id, method, params, operation, task: resolved.task, decisionId: verdict.decisionId, end };
   const context = contextOf(caller, verdict.target, client.mode, awaited);
   const prepared = await prepare(context, request);
   if ('kind' in prepared) {
@@ -51,7 +51,7 @@ export async function handleRequest(caller: Caller, request: ClientRequest): Pro
 
   // Forward.
   ending.forwarded();
-  const forwarding = { ...context, ...prepared.listened };
+  const forwarding = prepared.listened === null ? context : { ...context, ...prepared.listened };
   const reached = await (client.mode === 'stateless'
     ? forwardStateless(forwarding, client, prepared)
     : forwardStateful(forwarding, prepared));

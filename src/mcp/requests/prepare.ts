@@ -50,12 +50,10 @@ export async function prepare(context: RequestContext, { client, message, locate
   const scope = taskScopeAt(caller, target);
   const listened = operation.kind === 'listen' ? await listenFor(context, operation.filter, scope) : null;
   if (listened !== null && 'kind' in listened) return listened;
-  const replaced = {
-    ...replacedParams(message, client, target, scope),
-    ...(task && { taskId: task.upstreamId }),
-    ...state,
-    ...(listened && { notifications: listened.listening }),
-  };
+  const replaced = replacedParams(message, client, target, scope);
+  if (task) replaced.taskId = task.upstreamId;
+  if (state.requestState !== undefined) replaced.requestState = state.requestState;
+  if (listened !== null) replaced.notifications = listened.listening;
   const name = client.mode === 'stateless' ? nameHeader(method, { ...params, ...replaced } as JsonObject) : undefined;
   return { body: rebuildCall(message, located, replaced), name, session, listened };
 }

@@ -173,13 +173,16 @@ export function createHealth(now: () => number) {
   return {
     /** Wraps an upstream: it suspends unreachable targets and records every result. */
     watched: (upstream: Upstream): Upstream => ({
-      async send(request) {
+      send(request) {
         const circuit = reached.get(addressKey(request.target));
         if (circuit !== undefined) closeIfConnected(request.target, circuit);
-        if (circuit !== undefined && request.method !== 'DELETE' && !mayTry(circuit)) return suspended(circuit);
-        const answer = await upstream.send(request);
-        settled(request, answer);
-        return answer;
+        if (circuit !== undefined && request.method !== 'DELETE' && !mayTry(circuit)) {
+          return Promise.resolve(suspended(circuit));
+        }
+        return upstream.send(request).then((answer) => {
+          settled(request, answer);
+          return answer;
+        });
       },
       close: () => upstream.close(),
     }),

@@ -220,19 +220,17 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.stream.queue.end();
       return;
     }
-    void this.join();
-  }
-
-  /** Ends with the whole body. A large one is joined in short steps, because it needs much new memory. */
-  private async join(): Promise<void> {
     const { chunks, size } = this;
     const [first] = chunks;
     if (chunks.length === 1 && first !== undefined) this.end(first);
     else if (size <= LARGE_TEXT) this.end(Buffer.concat(chunks, size));
-    else {
-      const body = await laneSteps(this.source, joinInSteps(chunks, size));
-      if (this.outcome === null) this.end(body);
-    }
+    else void this.join(chunks, size);
+  }
+
+  /** Ends with a large body. It is joined in short steps, because it needs much new memory. */
+  private async join(chunks: readonly Buffer[], size: number): Promise<void> {
+    const body = await laneSteps(this.source, joinInSteps(chunks, size));
+    if (this.outcome === null) this.end(body);
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, cause: unknown): void {

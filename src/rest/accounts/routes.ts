@@ -37,14 +37,14 @@ export function openAuthRoutes({ registration, login, limits, trustProxy }: Auth
 
   router.post('/register', async (req, res) => {
     const wanted = validate(newAccount, req.body);
-    await limitPasswords(limits, trustProxy, req, wanted.email);
+    limitPasswords(limits, trustProxy, req, wanted.email);
     const user = await registration.register(wanted, req.get('Portcullis-Setup-Code'));
     res.status(201).json(userDocument(user));
   });
 
   router.post('/login', async (req, res) => {
     const claimed = validate(account, req.body);
-    await limitPasswords(limits, trustProxy, req, claimed.email);
+    limitPasswords(limits, trustProxy, req, claimed.email);
     const { user, token } = await login.login(claimed.email, claimed.password);
     res.json({ user: userDocument(user), token });
   });
@@ -71,7 +71,7 @@ export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts
   router.put('/password', needLogin, async (req, res) => {
     const { current_password, new_password } = validate(passwordChange, req.body);
     const caller = callerOf(res);
-    await limitPasswords(limits, trustProxy, req, caller.principal.email);
+    limitPasswords(limits, trustProxy, req, caller.principal.email);
     await login.changePassword(caller, current_password, new_password);
     res.status(204).end();
   });
@@ -83,7 +83,7 @@ export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts
 
   router.post('/tokens', needLogin, async (req, res) => {
     const { name } = validate(newApiToken, req.body);
-    const refusal = await limits.own(admissionOf(res).principal.sub);
+    const refusal = limits.own(admissionOf(res).principal.sub);
     if (refusal) throw refusal;
     const { record, token } = await login.createApiToken(callerOf(res), name);
     res.status(201).json({ api_token: apiTokenDocument(record), token });
@@ -116,8 +116,8 @@ export function keyRoutes(keys: KeyRing, administer: Administer, now: () => numb
   return router;
 }
 
-async function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, address: string): Promise<void> {
-  const refusal = await limits.password(addressOf(req, trustProxy), emailKey(address));
+function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, address: string): void {
+  const refusal = limits.password(addressOf(req, trustProxy), emailKey(address));
   if (refusal) throw refusal;
 }
 

@@ -141,7 +141,7 @@ export function createOwnCredentialRoutes({ database, edits, limits }: OwnCreden
   const router = Router({ caseSensitive: true, strict: true });
 
   async function takeTurn(res: Response): Promise<void> {
-    const refusal = await limits.own(admissionOf(res).principal.sub);
+    const refusal = limits.own(admissionOf(res).principal.sub);
     if (refusal) throw refusal;
   }
 
