@@ -3,22 +3,23 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
-import type { Agent } from 'undici';
 import { createLog } from '../../src/base/log.ts';
 import { createAddressRule } from '../../src/base/network-address.ts';
 import { read } from '../../src/mcp/upstream/bridge/messages.ts';
-import { createAgents, dispatchFor, sourceOf } from '../../src/mcp/upstream/connect.ts';
+import { createAgents, sourceOf } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
 import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/turns.ts';
 import type { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
 
-function bodyOf(source: string, agent: Agent, origin: string): Promise<readonly Buffer[]> {
+type Agents = ReturnType<typeof createAgents>;
+
+function bodyOf(agents: Agents, [target, user]: readonly [string, string], origin: string): Promise<readonly Buffer[]> {
   const chunks: Buffer[] = [];
   return new Promise((resolve, reject) => {
-    dispatchFor(
-      source,
-      agent,
+    agents.dispatch(
+      target,
+      user,
       { origin, path: '/', method: 'GET' },
       {
         onRequestStart: () => undefined,
@@ -97,7 +98,7 @@ for (const [what, target, user] of [
     exhaust(sourceOf(heavy[0], heavy[1]));
     // One after the other, so that they take the same connection if the target is the same.
     for (const source of [[target, user], heavy, [target, user]] as const) {
-      const chunks = await bodyOf(sourceOf(source[0], source[1]), agents.of(source[0]), `http://127.0.0.1:${port}`);
+      const chunks = await bodyOf(agents, source, `http://127.0.0.1:${port}`);
       t.true(Buffer.concat(chunks).equals(sent));
       t.is(
         chunks.every(({ length }) => length <= PART_BYTES),

@@ -42,16 +42,11 @@ subscribe('undici:client:sendHeaders', (message) => {
   if (source !== undefined) sourceOfSocket.set(socket, source);
 });
 
-/** Sends the request. `source`: the account that pays for reading the answer. */
-export function dispatchFor(
-  source: string,
-  agent: Agent,
-  options: Agent.DispatchOptions,
-  handler: Dispatcher.DispatchHandler,
-): void {
+/** Runs `send`, which begins a request. `source`: the account that pays for reading the answer. */
+function paidBy<T>(source: string, send: () => T): T {
   creating = source;
   try {
-    agent.dispatch(options, handler);
+    return send();
   } finally {
     creating = null;
   }
@@ -77,14 +72,19 @@ export function createAgent(connectTimeoutMs: number, problemOf: AddressRule, ta
 /** Connections to targets with separate accounts: one that costs much must not delay others behind the same host and port. */
 export function createAgents(connectTimeoutMs: number, problemOf: AddressRule) {
   const agents = new Map<string, Agent>();
+  function of(targetId: string): Agent {
+    const known = agents.get(targetId);
+    if (known !== undefined) return known;
+    const agent = createAgent(connectTimeoutMs, problemOf, targetId);
+    agents.set(targetId, agent);
+    return agent;
+  }
   return {
-    of(targetId: string): Agent {
-      const known = agents.get(targetId);
-      if (known !== undefined) return known;
-      const agent = createAgent(connectTimeoutMs, problemOf, targetId);
-      agents.set(targetId, agent);
-      return agent;
+    dispatch(targetId: string, user: string, options: Agent.DispatchOptions, handler: Dispatcher.DispatchHandler): void {
+      paidBy(sourceOf(targetId, user), () => of(targetId).dispatch(options, handler));
     },
+    request: (targetId: string, user: string, options: Dispatcher.RequestOptions): Promise<Dispatcher.ResponseData> =>
+      paidBy(sourceOf(targetId, user), () => of(targetId).request(options)),
     async destroy(): Promise<void> {
       await Promise.all([...agents.values()].map((agent) => agent.destroy()));
     },

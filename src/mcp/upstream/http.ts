@@ -11,7 +11,7 @@ import { laneSteps } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
-import { createAgents, DeniedAddress, dispatchFor, sourceOf } from './connect.ts';
+import { createAgents, DeniedAddress, sourceOf } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
 import { PART_BYTES, takeInTurns } from './turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
@@ -43,9 +43,9 @@ export function createHttpUpstream(
       try {
         const { origin, path } = addressOf(target);
         // undici does not follow redirects by default, and must not.
-        dispatchFor(
-          source,
-          agents.of(target.id),
+        agents.dispatch(
+          target.id,
+          access.user,
           {
             origin,
             path,
@@ -307,7 +307,7 @@ function headersFor(request: UpstreamRequest, credentials: Credentials): Record<
 
 export async function* eventsOf(
   body: AsyncIterable<Buffer>,
-  targetId: string,
+  source: string,
   maxEventLength: number,
   unread: UnreadAccount,
 ): AsyncGenerator<readonly SseEvent[]> {
@@ -315,7 +315,7 @@ export async function* eventsOf(
   try {
     for await (const chunk of body) {
       const events: SseEvent[] = [];
-      await takeInTurns(targetId, chunk, PART_BYTES, (part) => events.push(...reader.push(part)));
+      await takeInTurns(source, chunk, PART_BYTES, (part) => events.push(...reader.push(part)));
       const fault = unread.set(reader.pending);
       if (fault !== null) throw fault;
       if (events.length > 0) yield events;

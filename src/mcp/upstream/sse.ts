@@ -10,7 +10,7 @@ import { CODES, errorMessage, resultMessage } from '../../protocol/message.ts';
 import { type SseEvent, SseFault } from '../../protocol/sse.ts';
 import type { Credentials } from '../../targets/target.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
-import { createAgents } from './connect.ts';
+import { createAgents, sourceOf } from './connect.ts';
 import {
   createDemultiplexer,
   type DemultiplexedStream,
@@ -100,7 +100,7 @@ export function createSseUpstream(
     const leave = (): void => connection.abort(new errors.RequestAbortedError());
     onAbort(signal, leave);
     try {
-      const answer = await agents.of(target.id).request({
+      const answer = await agents.request(target.id, access.user, {
         origin: sent.url.origin,
         path: sent.url.pathname + sent.url.search,
         method: 'GET',
@@ -133,7 +133,7 @@ export function createSseUpstream(
     try {
       for await (const events of eventsOf(
         body,
-        sent.request.target.id,
+        sourceOf(sent.request.target.id, sent.request.access.user),
         limits.answerBytes,
         unread.open(sent.request.target.id, sent.request.access.user),
       )) {
@@ -154,11 +154,11 @@ export function createSseUpstream(
 
   /** Delivers an event, then waits until the streams have room: a client that reads slowly slows its target down. */
   async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
-    const targetId = sent.request.target.id;
-    await turnOf(targetId);
-    chargeEvents(targetId, 1);
+    const source = sourceOf(sent.request.target.id, sent.request.access.user);
+    await turnOf(source);
+    chargeEvents(source, 1);
     if (event.event !== undefined) return;
-    const envelope = await chargedTo(targetId, event.data.length, () => readLargeEnvelope(event.data, targetId));
+    const envelope = await chargedTo(source, event.data.length, () => readLargeEnvelope(event.data, source));
     if (envelope === null) throw new SseFault('a large message of the target cannot be read');
     const unasked = mailbox.push(event.data, envelope);
     if (unasked !== null) {
@@ -205,9 +205,9 @@ export function createSseUpstream(
 
   /** Posts a message. Only the status of the answer matters: the response itself arrives on the SSE connection. */
   async function post(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
-    const { target, body, signal } = sent.request;
+    const { target, access, body, signal } = sent.request;
     try {
-      const answer = await agents.of(target.id).request({
+      const answer = await agents.request(target.id, access.user, {
         origin: endpoint.origin,
         path: endpoint.pathname + endpoint.search,
         method: 'POST',
