@@ -1,5 +1,15 @@
 /** Reads and writes the policy files of a folder, and nothing outside it. */
-import { lstatSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join, resolve, sep } from 'node:path';
 import { TextDecoder } from 'node:util';
 import { FILE_NAME } from '../policies/files/file.ts';
@@ -101,10 +111,20 @@ function decoded(bytes: Buffer): string | { readonly problem: string; readonly l
 export function writePolicyFile(dir: string, name: string, text: string): void {
   const path = checked(dir, name);
   changing(path, () => mkdirSync(dir, { recursive: true }));
-  if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) {
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  if (there?.isSymbolicLink()) {
     throw new CommandError(`${path} is a link, so no file can be written there: remove the link`, 'invalid_file');
   }
-  changing(path, () => writeFileSync(path, text));
+  // A file that is cut off, for example by a full disk, can still be a policy: one with fewer subjects. So only whole files get the name.
+  const whole = join(dir, `.${name}.${process.pid}`);
+  try {
+    changing(path, () => {
+      writeFileSync(whole, text, { mode: there?.mode ?? 0o666 });
+      renameSync(whole, path);
+    });
+  } finally {
+    rmSync(whole, { force: true });
+  }
 }
 
 export function removePolicyFile(dir: string, name: string): void {

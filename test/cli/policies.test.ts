@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -9,6 +9,7 @@ import { policies } from '../../src/cli/policies.ts';
 import { policyBody } from '../policies/policies.ts';
 import { addTarget, file, policySets } from '../policies/sets.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
+import { program } from '../support/process.ts';
 import { folder, inProcess, portcullis, type Ran } from './cli.ts';
 
 const starters = join(import.meta.dirname, '../../policies');
@@ -208,6 +209,38 @@ test.serial('an error in a file names file, line and column, for people and prog
   writeFileSync(join(dir, 'a.yaml'), 'name: [\n# of people\n');
   t.regex((await run(1, 'export', '--dir', dir)).err, /a\.yaml:\d:\d: .*\nnothing was written/s);
   t.is(readFileSync(join(dir, 'a.yaml'), 'utf8'), 'name: [\n# of people\n');
+});
+
+test.serial('an export that cannot write a whole file leaves the old one as it was', async (t) => {
+  const { gateway, token, rest } = await start(t);
+  const subjects = Array.from(
+    { length: 100 },
+    (_, n) => ({ subject_type: 'role', subject_value: `role-${n}-${'x'.repeat(80)}` }) as const,
+  );
+  await rest.apply({ 'deny.yaml': file({ effect: 'deny', subjects }) });
+  const dir = folder(t);
+  const old = `# not committed yet\n${file({ effect: 'deny' })}`;
+  writeFileSync(join(dir, 'deny.yaml'), old);
+  // Writing beyond 4 KiB fails in the middle of the file, as on a full disk.
+  const limited = spawn(
+    'sh',
+    [
+      ...['-c', 'trap "" XFSZ && ulimit -f 8 && exec "$@"', 'sh'],
+      ...[process.execPath, ...program('cli/portcullis'), 'policies', 'export', '--dir', dir],
+    ],
+    {
+      env: { PATH: process.env['PATH'], PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    },
+  );
+  let said = '';
+  limited.stderr.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+  });
+  t.deepEqual(await once(limited, 'close'), [1, null], said);
+  t.regex(said, /deny\.yaml cannot be written: EFBIG/);
+  t.deepEqual(readdirSync(dir), ['deny.yaml']);
+  t.is(readFileSync(join(dir, 'deny.yaml'), 'utf8'), old);
 });
 
 test.serial('a wrong call exits with 2, says what is wrong and which help to read, and never prints the token', async (t) => {
