@@ -140,16 +140,20 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     connections: () => database.connections(),
     open: () => mcp.counts(),
   });
+  const handle = inTurn(
+    (req, res) => {
+      if (draining) res.setHeader('Connection', 'close');
+      mcp(req, res, () => app(req, res));
+    },
+    (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
+  );
   const server = createServer(
     { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
-    inTurn(
-      (req, res) => {
-        if (draining) res.setHeader('Connection', 'close');
-        mcp(req, res, () => app(req, res));
-      },
-      (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
-    ),
-  ).on('connection', readCrowdedInParts);
+    handle,
+  )
+    .on('connection', readCrowdedInParts)
+    // Otherwise node itself answers requests with unknown expectations, as many as arrive.
+    .on('checkExpectation', handle);
 
   const descriptors = watchDescriptors({ log });
 

@@ -4,6 +4,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
+import { bodyLength } from './body.ts';
 
 type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
 
@@ -63,9 +64,9 @@ export function allowOrigin(req: IncomingMessage, res: ServerResponse): void {
   res.setHeader('Access-Control-Expose-Headers', RESPONSE_HEADERS);
 }
 
-/** Answers a CORS preflight. False: the request is not a preflight. Call it only after `checkOrigin`. */
+/** Answers a CORS preflight, which has no body. False: the request is not a preflight. Call it only after `checkOrigin`. */
 export function answerPreflight(req: IncomingMessage, res: ServerResponse): boolean {
-  if (req.method !== 'OPTIONS' || req.headers.origin === undefined) return false;
+  if (req.method !== 'OPTIONS' || req.headers.origin === undefined || bodyLength(req) !== 0) return false;
   if (req.headers['access-control-request-method'] === undefined) return false;
   allowOrigin(req, res);
   res.setHeader('Access-Control-Allow-Methods', METHODS);

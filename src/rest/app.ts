@@ -70,8 +70,8 @@ export function createApp(parts: AppParts): Express {
 
   app.use(begin(parts, routeTable([...documents, ...open, ...guarded])));
   app.use(refuseUnknown(routeTable([...documents, ...open]), routeTable(guarded)));
+  app.use(bodyOf(routeTable([...documents, ...open])));
   for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
-  app.use(bodyOf(routeTable(open)));
   for (const { path, router } of open) app.use(path, router);
   // A request counts as arriving with its last byte (law 4). The sender of a body is therefore admitted before and after the body.
   // Its turn comes when the body has arrived: otherwise slow bodies, sent with a stolen token, would keep its owner from revoking it.
@@ -142,10 +142,13 @@ function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
   };
 }
 
-/** Reads the bodies of callers without a token. All other bodies are read after their token is verified. */
+/**
+ * Reads the bodies of callers without a token, and refuses those with GET and HEAD: node would read and discard them at full speed
+ * after the answer. All other bodies are read after their token is verified.
+ */
 function bodyOf(open: RouteTable): RequestHandler {
   const read = jsonBody(() => OPEN_BODY_BYTES);
-  return (req, res, next) => (matchRoute(open, req.path)?.methods.has(req.method) ? read(req, res, next) : next());
+  return (req, res, next) => (methodsOf(matchRoute(open, req.path), null).has(req.method) ? read(req, res, next) : next());
 }
 
 function methodsOf(open: RouteMatch | null, guarded: RouteMatch | null): ReadonlySet<string> {

@@ -79,3 +79,24 @@ test('the gateway handles only a few of a thousand requests in one packet', asyn
   const answered = /route="\/"[^}]*\} (\d+)/.exec(metrics)?.[1];
   t.true(Number(answered ?? 0) <= 33, `${answered} requests were handled`);
 });
+
+test('requests with an unknown expectation are handled as others, and not answered by node, as many as arrive', async (t) => {
+  const { url } = await startGateway(t);
+  const { host, port, hostname } = new URL(url);
+  const ask = async (count: number, more: string): Promise<string> => {
+    const socket = connect(Number(port), hostname);
+    let answers = '';
+    socket
+      .on('error', () => undefined)
+      .on('data', (chunk) => {
+        answers += String(chunk);
+      });
+    const request = `GET /health/live HTTP/1.1\r\nHost: ${host}\r\nExpect: something\r\n`;
+    socket.write([...Array<string>(count).fill(request), request + more].map((head) => `${head}\r\n`).join(''));
+    await once(socket, 'close');
+    return answers;
+  };
+  t.regex(await ask(0, 'Connection: close\r\n'), /^HTTP\/1.1 200 /);
+  const answered = (await ask(1_000, 'Connection: close\r\n')).match(/HTTP\/1.1 /g) ?? [];
+  t.true(answered.length <= 33, `${answered.length} requests were answered`);
+});

@@ -154,6 +154,22 @@ test.serial('a preflight is answered only for allowed origins, and reaches no ha
   t.is(read.headers['access-control-allow-origin'], 'https://app.example.com');
 });
 
+test.serial('documents and preflights take no body, so that nothing discards an endless one', async (t) => {
+  const rest = await start(t, { ALLOWED_ORIGINS: 'https://app.example.com' });
+  const preflight = { origin: 'https://app.example.com', 'access-control-request-method': 'GET' };
+  for (const [method, path, status, headers] of [
+    ['GET', '/', 400, {}],
+    ['GET', '/health/live', 400, {}],
+    ['HEAD', '/health/live', 400, {}],
+    ['GET', '/metrics', 400, {}],
+    ['OPTIONS', '/api/users', 405, preflight],
+  ] as const) {
+    const answer = await rest.call(method, path, { headers: { ...headers, 'content-type': 'application/json' }, body: '{}' });
+    t.is(answer.status, status, `${method} ${path}`);
+  }
+  t.is((await rest.call('OPTIONS', '/api/users', { headers: preflight })).status, 204);
+});
+
 test.serial('passwords are limited by address, whatever the e-mail', async (t) => {
   const rest = await start(t, { LOGIN_RATE_LIMIT: '5' });
   const login = (email: string) => rest.call('POST', '/api/auth/login', { body: { email, password: PASSWORD } });
