@@ -113,6 +113,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   };
   const decisions = await createDecisions(base);
   const audit = await startAudit(base);
+  // An erasure is a change of its user. A replica with another state of the database may lack facts that were stored.
+  decisions.current.whenUsersChange(audit.writer.forget);
   const rowUpkeep = createUpkeep({ database, changesDays: config.changesRetentionDays, log, now: base.now });
   const accounts = createAccounts(base, decisions.admit);
   const policies = createPolicies(base, decisions, accounts);

@@ -1,7 +1,7 @@
 /**
- * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,faults,frozen,new-enemy,galera,group-replication`
- * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--kills=n` (200) and `--revocations=n` (1,000 of each
- * kind; in the clusters a tenth) say how much. The exit code is 0 if all passed.
+ * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,upgrade,faults,frozen,new-enemy,galera,group-replication`
+ * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--kills=n` (200), `--rows=n` (a million rows of an older
+ * version) and `--revocations=n` (1,000 of each kind; in the clusters a tenth) say how much. The exit code is 0 if all passed.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,6 +15,7 @@ const { values } = parseArgs({
     requests: { type: 'string', default: '2000000' },
     sets: { type: 'string', default: '20000' },
     kills: { type: 'string', default: '200' },
+    rows: { type: 'string', default: '1000000' },
     revocations: { type: 'string', default: '1000' },
   },
 });
@@ -44,6 +45,10 @@ const STEPS: Readonly<Record<string, Step>> = {
     env: { ANALYSIS_RUNS: values.sets },
   },
   kills: { args: [...typescript, 'test/run.ts', 'test/gateway/kill.test.ts'], env: { PORTCULLIS_TEST_KILLS: values.kills } },
+  upgrade: {
+    args: [...typescript, 'test/run.ts', 'test/gateway/upgrade.test.ts'],
+    env: { PORTCULLIS_TEST_OLD_ROWS: values.rows },
+  },
   // Longer than anything waits for a database.
   faults: { args: [...typescript, 'test/run.ts', 'test/gateway/faults.test.ts'], env: { PORTCULLIS_TEST_FAULT_MS: '40000' } },
   frozen: {

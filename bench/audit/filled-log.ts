@@ -3,7 +3,6 @@ import { mkdtempSync } from 'node:fs';
 import { cpus, loadavg } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { createConnection } from 'mysql2/promise';
 import { readConfig } from '../../src/config/config.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import { type Engine, engines } from '../../test/support/databases/engines.ts';
@@ -72,7 +71,7 @@ export async function eachFilledLog<T>(
     const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => undefined);
     try {
       const began = performance.now();
-      await fill(database, at.url, rows);
+      await fill(database, rows);
       const seconds = ((performance.now() - began) / 1_000).toFixed(0);
       say(`${TITLES[engine.name]}: ${rows.toLocaleString('en')} decisions, made in ${seconds} s`);
       measured.push(await measure(database, engine.name));
@@ -84,15 +83,8 @@ export async function eachFilledLog<T>(
   return measured;
 }
 
-async function fill(database: Database, url: string, rows: number): Promise<void> {
-  if (database.kind === 'sqlite') {
-    await database.knex.raw('pragma synchronous = off');
-    await fillLog(database, async (sql) => database.knex.raw(sql), rows);
-    await database.knex.raw('pragma synchronous = full');
-    return;
-  }
-  // Of the pool's connections none waits as long as these statements take.
-  const connection = await createConnection(url);
-  await fillLog(database, (sql) => connection.query(sql), rows);
-  await connection.end();
+async function fill(database: Database, rows: number): Promise<void> {
+  if (database.kind === 'sqlite') await database.knex.raw('pragma synchronous = off');
+  await fillLog(database, rows);
+  if (database.kind === 'sqlite') await database.knex.raw('pragma synchronous = full');
 }

@@ -1,168 +1,118 @@
 /**
- * An audit log of any size, made by the database itself: a year of decisions in which some principals, targets, tools and policies are
- * common, some are rare, and some are long gone. Not a chain that could be verified.
+ * An audit log of any size: a year of decisions in which some principals, targets, tools and policies are common, some are rare, and some
+ * are long gone. The audit writer of the gateway writes it, under a clock that runs fast, so it is a log like any other.
  */
-
-import { firstIdOf, resourceKey } from '../../src/audit/chain/chain.ts';
+import { createChainKey, firstIdOf } from '../../src/audit/chain/chain.ts';
 import type { LogFilter } from '../../src/audit/filter.ts';
+import type { DecisionRecord } from '../../src/audit/records.ts';
+import { SPAN_MS } from '../../src/audit/segments.ts';
+import { createAuditWriter } from '../../src/audit/writer.ts';
 import type { Database } from '../../src/db/database.ts';
 
-/** Runs a statement, however long it takes. */
-export type Ask = (sql: string) => Promise<unknown>;
+/** The key of the chain, so that the log can be verified. */
+export const KEY = createChainKey(Buffer.alloc(32, 9));
 
-const BLOCK = 10_000;
 const START = Date.UTC(2026, 0, 1);
 const YEAR_MS = 365 * 24 * 3_600_000;
-const TABLES = ['audit_decisions', 'audit_shown', 'audit_outcomes'] as const;
+/** The largest number of decisions in one commit. */
+const BLOCK = 1_000;
 
 /** Of what is rare there is one row in so many. */
 const RARE = 1_000_000;
 
-const id12 = (n: number): string => n.toString(16).padStart(12, '0');
-const USER = '0190163d-8694-739b-aea5-';
-const TARGET = '0190163d-8694-7000-8000-';
-const POLICY = '0190163d-8694-7111-8111-';
+const hex = (n: number, digits: number): string => n.toString(16).padStart(digits, '0');
 /** Beyond those that are numbered from 0. */
 const RARE_ONE = 0xfffff;
 const GONE_ONE = 0xffffe;
 
-export const user = (n: number): string => USER + id12(n);
-export const target = (n: number): string => TARGET + id12(n);
-export const policy = (n: number): string => POLICY + id12(n);
+export const user = (n: number): string => `0190163d-8694-739b-aea5-${hex(n, 12)}`;
+export const target = (n: number): string => `0190163d-8694-7000-8000-${hex(n, 12)}`;
+export const policy = (n: number): string => `0190163d-8694-7111-8111-${hex(n, 12)}`;
 
-const TOOLS = [
-  ...['delete_repository', 'search_issues'],
-  ...Array.from({ length: 9 }, (_, n) => `legacy_${n}`),
-  ...Array.from({ length: 300 }, (_, n) => `tool_${n}`),
-];
+const stepOf = (rows: number): number => Math.floor(YEAR_MS / rows);
+const timeOf = (rows: number, i: number): number => START + i * stepOf(rows);
+const idOf = (rows: number, i: number): string => firstIdOf(timeOf(rows, i));
 
-interface Dialect {
-  cat(...texts: readonly string[]): string;
-  hex(number: string, digits: number): string;
-  div(a: string, b: number): string;
-}
-
-const SQLITE: Dialect = {
-  cat: (...texts) => texts.map((text) => `(${text})`).join(' || '),
-  hex: (number, digits) => `printf('%0${digits}x', ${number})`,
-  div: (a, b) => `(${a} / ${b})`,
-};
-const SERVER: Dialect = {
-  cat: (...texts) => `concat(${texts.join(', ')})`,
-  hex: (number, digits) => `lower(lpad(hex(${number}), ${digits}, '0'))`,
-  div: (a, b) => `(${a} div ${b})`,
-};
-
-/** Columns of a decision by the number `i` of its row. */
-function decisionOf({ cat, hex, div }: Dialect, rows: number): Readonly<Record<string, string>> {
-  const ms = `(${START} + i * ${Math.floor(YEAR_MS / rows)})`;
+/** Decision `i` of `rows`. */
+function decisionOf(rows: number, i: number): DecisionRecord {
   /** Spread over 0 to 999,999. */
-  const spread = (factor: number): string => `((i * i % 1000003 * ${factor} + i * 7919) % 1000033 % 1000000)`;
-  const rare = (place: number): string => `i % ${RARE} = ${place}`;
-  /** The first twentieth of the year. */
-  const old = `i < ${Math.floor(rows / 20)}`;
+  const spread = (factor: number): number => ((((i * i) % 1_000_003) * factor + i * 7_919) % 1_000_033) % 1_000_000;
+  const rare = (place: number): boolean => i % RARE === place;
+  const isOld = i < Math.floor(rows / 20);
   const [u, t, m, n] = [spread(611_953), spread(104_729), spread(350_377), spread(224_737)];
-  const resource = `(${m} >= 950000)`;
-  const named = `(${m} < 800000 or ${resource})`;
-  const who = `case when ${rare(777)} then ${RARE_ONE} when ${u} < 300000 then 0 when ${u} < 600000 then 1 + i % 20 else 21 + i % 2000 end`;
-  const where = `case when ${rare(1_777)} then ${RARE_ONE} when ${t} < 600000 then 0 else 1 + i % 48 end`;
+  const who = rare(777) ? RARE_ONE : u < 300_000 ? 0 : u < 600_000 ? 1 + (i % 20) : 21 + (i % 2_000);
+  const where = rare(1_777) ? RARE_ONE : t < 600_000 ? 0 : 1 + (i % 48);
   // The busiest user is hardly ever denied anything.
-  const denied = `((${u} >= 300000 and ${n} % 100 < 6) or ${rare(2_777)} or ${rare(3_777)})`;
-  const tool =
-    `case when ${rare(4_777)} then 'delete_repository' when ${old} and i % 5 = 0 then ${cat("'legacy_'", 'i % 9')}` +
-    ` when ${n} < 250000 then 'search_issues' else ${cat("'tool_'", 'i % 300')} end`;
-  const uri = cat("'file:///srv/projects/'", 'i % 997', "'/src/module-'", `i % 30011`, "'.ts'");
-  const method =
-    `case when ${rare(5_777)} then 'completion/complete' when i % 100000 = 5 then 'prompts/get' when ${m} < 800000 then 'tools/call'` +
-    ` when ${m} < 920000 then 'tools/list' when ${m} < 950000 then 'initialize' else 'resources/read' end`;
-  const rule = `case when ${rare(6_777)} then ${RARE_ONE} when ${old} and i % 10 = 0 then ${GONE_ONE} when ${u} < 700000 then 0 else 1 + i % 40 end`;
-  const byRule = `(not ${denied} or i % 10 = 0)`;
-  const name = `case when ${resource} then ${uri} when ${named} then ${tool} end`;
+  const isDenied = (u >= 300_000 && n % 100 < 6) || rare(2_777) || rare(3_777);
+  const isByRule = !isDenied || i % 10 === 0;
+  const rule = rare(6_777) ? RARE_ONE : isOld && i % 10 === 0 ? GONE_ONE : u < 700_000 ? 0 : 1 + (i % 40);
+  const tool = rare(4_777)
+    ? 'delete_repository'
+    : isOld && i % 5 === 0
+      ? `legacy_${i % 9}`
+      : n < 250_000
+        ? 'search_issues'
+        : `tool_${i % 300}`;
+  const method = rare(5_777)
+    ? 'completion/complete'
+    : i % 100_000 === 5
+      ? 'prompts/get'
+      : m < 800_000
+        ? 'tools/call'
+        : m < 920_000
+          ? 'tools/list'
+          : m < 950_000
+            ? 'initialize'
+            : 'resources/read';
+  const isResource = m >= 950_000;
+  const isNamed = m < 800_000 || isResource;
+  const created_at = timeOf(rows, i);
   return {
-    id: cat(hex(div(ms, 65_536), 8), "'-'", hex(`${ms} % 65536`, 4), "'-7000-8000-'", hex('i', 12)),
-    created_at: ms,
-    issuer: "'https://gateway.example.com'",
-    user_id: cat(`'${USER}'`, hex(who, 12)),
-    user_email: cat("'user-'", who, "'@example.com'"),
-    user_role: "'developer'",
-    user_groups: `'["engineering","on-call"]'`,
-    target_id: cat(`'${TARGET}'`, hex(where, 12)),
-    target_name: cat("'target-'", where),
+    id: `${firstIdOf(created_at).slice(0, 14)}7000-8000-${hex(i, 12)}`,
+    created_at,
+    issuer: 'https://gateway.example.com',
+    user_id: user(who),
+    user_email: `user-${who}@example.com`,
+    user_role: 'developer',
+    user_groups: ['engineering', 'on-call'],
+    target_id: target(where),
+    target_name: `target-${where}`,
     method,
-    resource_type: `case when i % 100000 = 5 then 'prompt' when ${resource} then 'resource' when ${named} then 'tool' end`,
-    resource_name: name,
-    // Of what is in no list of names the key is made up.
-    resource_key: `case when ${resource} then ${cat("'u'", hex(spread(746_773), 8), hex('i', 13))} else (select resource_key from bench_names where name = ${name}) end`,
-    effect: `case when ${denied} then 'deny' else 'allow' end`,
-    reason: `case when ${rare(3_777)} then 'error' when ${byRule} then 'matched' else 'default' end`,
-    policy_id: `case when ${byRule} then ${cat(`'${POLICY}'`, hex(rule, 12))} end`,
-    policy_name: `case when ${byRule} then 'Developers call harmless tools' end`,
-    policy_priority: `case when ${byRule} then 100 end`,
-    revision: div('i', 100_000),
-    data_hash: `'${'d'.repeat(64)}'`,
-    engine_hash: `'${'e'.repeat(64)}'`,
-    chain_id: `'0190163d-8694-7222-8222-000000000000'`,
-    chain_seq: 'i + 1',
-    mac: `'${'m'.repeat(43)}'`,
-    salt: `'${'s'.repeat(22)}'`,
-    person_hash: `'${'p'.repeat(43)}'`,
+    resource_type: i % 100_000 === 5 ? 'prompt' : isResource ? 'resource' : isNamed ? 'tool' : null,
+    resource_name: isResource ? `file:///srv/projects/${i % 997}/src/module-${i % 30_011}.ts` : isNamed ? tool : null,
+    arguments: null,
+    effect: isDenied ? 'deny' : 'allow',
+    reason: rare(3_777) ? 'error' : isByRule ? 'matched' : 'default',
+    policy_id: isByRule ? policy(rule) : null,
+    policy_name: isByRule ? 'Developers call harmless tools' : null,
+    policy_priority: isByRule ? 100 : null,
+    revision: Math.floor(i / 100_000),
+    data_hash: 'd'.repeat(64),
+    engine_hash: 'e'.repeat(64),
   };
 }
 
-const SHOWN = `insert into audit_shown (decision_id, resource_type, shown, hidden, set_hash, chain_id, chain_seq, mac)
-  select id, 'tool', 1, 3, '${'a'.repeat(64)}', chain_id, chain_seq, mac from audit_decisions where method = 'tools/list' and `;
-const OUTCOMES = `insert into audit_outcomes (decision_id, outcome, duration_ms, created_at, chain_id, chain_seq, mac)
-  select id, 'ok', 17, created_at, chain_id, chain_seq, mac from audit_decisions where `;
-
-interface Index {
-  readonly drop: string;
-  readonly make: string;
-}
-
-/** Indexes are made faster of a whole table than row by row. */
-async function indexesOf({ kind, knex }: Pick<Database, 'kind' | 'knex'>): Promise<Index[]> {
-  if (kind === 'sqlite') {
-    const made: { name: string; sql: string }[] = await knex('sqlite_master')
-      .where('type', 'index')
-      .whereIn('tbl_name', TABLES)
-      .whereNotNull('sql')
-      .select('name', 'sql');
-    return made.map(({ name, sql }) => ({ drop: `drop index ${name}`, make: sql }));
-  }
-  return Promise.all(
-    TABLES.map(async (table) => {
-      const [[row]] = await knex.raw(`show create table ${table}`);
-      const keys = [...String(row['Create Table']).matchAll(/^ *(KEY `(\w+)` .*?),?$/gm)];
-      return {
-        drop: `alter table ${table} ${keys.map(([, , name]) => `drop index ${name}`).join()}`,
-        make: `alter table ${table} ${keys.map(([, key]) => `add ${key}`).join()}`,
-      };
-    }),
-  );
-}
-
 /** `database` has the tables, and nothing in them. */
-export async function fillLog(database: Pick<Database, 'kind' | 'knex'>, ask: Ask, rows: number): Promise<void> {
-  const indexes = await indexesOf(database);
-  for (const { drop } of indexes) await ask(drop);
-  await ask('create table bench_numbers (n int primary key)');
-  const numbers = Array.from({ length: BLOCK }, (_, n) => `(${n})`);
-  await ask(`insert into bench_numbers values ${numbers.join()}`);
-  await ask('create table bench_names (name varchar(63) primary key, resource_key varchar(22))');
-  await ask(`insert into bench_names values ${TOOLS.map((name) => `('${name}', '${resourceKey(name)}')`).join()}`);
-  await ask(`insert into audit_sets (hash, names) values ('${'a'.repeat(64)}', '["search_issues"]')`);
-  const columns = decisionOf(database.kind === 'sqlite' ? SQLITE : SERVER, rows);
-  const idOf = (i: number): string => firstIdOf(START + i * Math.floor(YEAR_MS / rows));
-  for (let first = 0; first < rows; first += BLOCK) {
-    const numbered = `(select n + ${first} as i from bench_numbers) as numbered`;
-    await ask(
-      `insert into audit_decisions (${Object.keys(columns).join()}) select ${Object.values(columns).join()} from ${numbered}`,
-    );
-    const these = `id >= '${idOf(first)}' and id < '${idOf(first + BLOCK)}'`;
-    await ask(SHOWN + these);
-    await ask(OUTCOMES + these);
+export async function fillLog(database: Database, rows: number): Promise<void> {
+  let now = START;
+  const warn = (record: object): void => console.warn(record);
+  const log = { info: () => {}, warn };
+  const writer = createAuditWriter({ database, key: KEY, host: {}, log, now: () => now, timeoutMs: 600_000 });
+  // Decisions of one commit share a segment of the index, as they do where calls are made one by one.
+  const block = Math.max(1, Math.min(BLOCK, Math.floor(SPAN_MS / stepOf(rows) / 4)));
+  for (let first = 0; first < rows; first += block) {
+    const records = Array.from({ length: Math.min(block, rows - first) }, (_, n) => decisionOf(rows, first + n));
+    now = records.at(-1)?.created_at ?? now;
+    await Promise.all(records.map((record) => writer.decision(record)));
+    const lists = records.filter(({ method }) => method === 'tools/list');
+    const shown = { resource_type: 'tool', names: ['search_issues'], hidden: 3 } as const;
+    const listed = lists.map(({ id }) => writer.shown({ ...shown, decision_id: id }));
+    for (const { id } of records) writer.outcome({ decision_id: id, outcome: 'ok', duration_ms: 17 });
+    await Promise.all(listed);
+    // Otherwise more outcomes would wait than a writer keeps.
+    if (Math.floor(first / 10_000) !== Math.floor((first + block) / 10_000)) await writer.flush();
   }
-  for (const { make } of indexes) await ask(make);
+  await writer.close();
 }
 
 const rare = RARE_ONE;
@@ -170,7 +120,7 @@ const gone = GONE_ONE;
 
 /** Every filter, and those pairs in which what is common leads to what is rare. `rows` as in `fillLog`. */
 export function logFilters(rows: number): readonly (readonly [what: string, filter: LogFilter])[] {
-  const at = (share: number): string => firstIdOf(START + Math.floor(rows * share) * Math.floor(YEAR_MS / rows));
+  const at = (share: number): string => idOf(rows, Math.floor(rows * share));
   return [
     ['none', {}],
     ['time: a day, last spring', { since: at(0.3), before: at(0.303) }],
@@ -221,4 +171,4 @@ export function logFilters(rows: number): readonly (readonly [what: string, filt
 }
 
 /** A cursor with 1 in 200 rows before it. */
-export const nearTheEnd = (rows: number): string => firstIdOf(START + Math.floor(rows / 200) * Math.floor(YEAR_MS / rows));
+export const nearTheEnd = (rows: number): string => idOf(rows, Math.floor(rows / 200));

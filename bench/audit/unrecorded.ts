@@ -12,6 +12,7 @@ export function createAuditWriter(): GroupCommitWriter {
     decision: nothing,
     shown: nothing,
     outcome: () => undefined,
+    forget: () => {},
     works: () => true,
     unsettled: () => ({ decisions: 0, outcomes: 0 }),
     flush: nothing,

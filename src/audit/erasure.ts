@@ -7,6 +7,7 @@ import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from './chain/chain.ts';
 import { chainStore } from './chain/chain-store.ts';
+import { MAX_OBJECT_ID } from './fact-book.ts';
 
 export type Erasure = ReturnType<typeof createErasure>;
 
@@ -17,21 +18,32 @@ const LATEST_MS = 60_000;
 export function createErasure({
   database,
   key,
+  forget = () => {},
   now,
 }: {
   readonly database: Database;
   readonly key: ChainKey;
+  /** Makes the writer of this process forget the facts that are about to be erased. */
+  readonly forget?: (users: ReadonlySet<string>) => void;
   readonly now: () => number;
 }) {
   /** Erases in small steps and returns the number of rows. It may run again without harm. */
   async function finish(row: ErasureRow): Promise<number> {
     const store = chainStore(database.knex);
+    forget(new Set([row.user_id.slice(0, MAX_OBJECT_ID)]));
     let erased = 0;
     for (let from: string | null = ''; from !== null; ) {
       const step: { erased: number; next: string | null } = await store.erase(row.user_id, from, firstIdOf(row.erased_at), BATCH);
       erased += step.erased;
       from = step.next;
     }
+    const before = firstIdOf(row.erased_at);
+    for (let from: string | null = firstIdOf(0); from !== null; ) {
+      const step: { erased: number; next: string | null } = await store.eraseArguments(row.user_id, from, before, BATCH);
+      erased += step.erased;
+      from = step.next;
+    }
+    erased += await store.erasePrincipals(row);
     if (now() - row.erased_at > LATEST_MS) await store.finishErasure(row.id, now());
     return erased;
   }
@@ -43,7 +55,7 @@ export function createErasure({
       const content = { id: uuidv7(), user_id: userId, erased_at: now() + 1 };
       const row = { ...content, key_id: key.id, signature: erasureSignature(key, content) };
       await chainStore(trx).insertErasure(row);
-      const object_id = userId.slice(0, 64);
+      const object_id = userId.slice(0, MAX_OBJECT_ID);
       const change: Change = { action: 'user.erase', object_id, before: null, after: { user_id: userId } };
       return { result: row, changes: [change] };
     },

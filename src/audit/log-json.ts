@@ -1,5 +1,5 @@
 /** Rows of the audit log as the API shows and exports them. `records.ts` says what is recorded. */
-import type { AuditEntry } from './decision-store.ts';
+import type { AuditEntry } from './entries.ts';
 
 /** In reading order: when, who, what, the decision and its reason, then the data that reproduces it. */
 const MEMBERS = [

@@ -1,8 +1,12 @@
 /** Recorded decisions with the facts that they are based on, oldest first, for a different policy set to decide again. */
 import type { Connection } from '../db/database.ts';
 import type { ResourceType } from '../engine/compile/policy.ts';
-import { chainStore } from './chain/chain-store.ts';
-import type { DecisionRow } from './decision-store.ts';
+import { type ChainedRecord, chainStore } from './chain/chain-store.ts';
+import { KEY_BYTES } from './chain/facts.ts';
+import { flatOf } from './chain/known-facts.ts';
+import { logReader, type StoredRecord } from './chain/log-reader.ts';
+import { hexOfBytes, literalId } from './chain/log-tables.ts';
+import type { StoredRecord as DecisionRow } from './fact-book.ts';
 
 /** After an erasure `user_email` is empty, and `user_groups` no longer has the groups that the decision is based on. */
 const DECISION_COLUMNS = [
@@ -38,8 +42,6 @@ export interface Following extends RecordedPage {
 const LIST_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash'] as const;
 type ListRow = Omit<RecordedList, 'decision'> & { readonly decision_id: string };
 
-type InChain<R> = R & { readonly chain_seq: number };
-
 /** Joins lists with their decisions. Leaves out a list whose decision was removed by age. */
 function listsOf(rows: readonly ListRow[], decisions: Iterable<RecordedDecision>): RecordedList[] {
   const byId = new Map([...decisions].map((decision) => [decision.id, decision]));
@@ -49,25 +51,48 @@ function listsOf(rows: readonly ListRow[], decisions: Iterable<RecordedDecision>
   });
 }
 
+/** Leaves out decisions whose facts are missing from a damaged log. `audit verify` reports them. */
+const decisionsOf = (records: readonly ChainedRecord[]): RecordedDecision[] =>
+  records.filter(({ facts }) => !facts?.includes(null)).map((record) => flatOf(record) as unknown as RecordedDecision);
+/** In version 2, the key of the names stands for their hash, because names are found by it. */
+const listRowsOf = (records: readonly StoredRecord[]): ListRow[] =>
+  records.map(({ row, keys }) => ({
+    ...(row as unknown as ListRow),
+    ...(keys === undefined ? {} : { set_hash: String(keys[0]) }),
+  }));
+
+const literals = (ids: readonly string[]): string => ids.map(literalId).join();
+
 export function recordedStore(db: Connection) {
-  const find = async (ids: readonly string[]): Promise<RecordedDecision[]> =>
-    ids.length === 0
-      ? []
-      : db('audit_decisions')
-          .whereIn('id', ids)
-          .select(...DECISION_COLUMNS);
+  const reader = logReader(db, false);
+
+  async function find(ids: readonly string[]): Promise<RecordedDecision[]> {
+    if (ids.length === 0) return [];
+    const found = await reader.read('decision', (query) => query.whereRaw(`t.id in (${literals(ids)})`));
+    const legacy: RecordedDecision[] = await db('audit_decisions')
+      .whereIn('id', ids)
+      .select(...DECISION_COLUMNS);
+    return [...decisionsOf(found), ...legacy];
+  }
 
   return {
     find,
 
     /** Returns the first decisions with ids in [`since`, `before`), at most `limit`, with their lists. */
     async page(since: string, before: string, limit: number): Promise<RecordedPage> {
-      const decisions: RecordedDecision[] = await db('audit_decisions')
+      const legacy: RecordedDecision[] = await db('audit_decisions')
         .where('id', '>=', since)
         .andWhere('id', '<', before)
         .orderBy('id')
         .limit(limit)
         .select(...DECISION_COLUMNS);
+      const found = await reader.read('decision', (query) =>
+        query
+          .whereRaw(`t.id >= ${literalId(since)} and t.id < ${literalId(before)}`)
+          .orderBy('t.id')
+          .limit(limit),
+      );
+      const decisions = [...legacy, ...decisionsOf(found)].sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, limit);
       const last = decisions.at(-1);
       if (last === undefined) return { decisions, lists: [] };
       const lists: ListRow[] = await db('audit_shown')
@@ -75,13 +100,24 @@ export function recordedStore(db: Connection) {
         .andWhere('decision_id', '<=', last.id)
         .orderBy('decision_id')
         .select(...LIST_COLUMNS);
-      return { decisions, lists: listsOf(lists, decisions) };
+      const logLists = await reader.stored('shown', (query) =>
+        query.whereRaw(`t.id >= ${literalId(since)} and t.id <= ${literalId(last.id)}`).orderBy('t.id'),
+      );
+      return { decisions, lists: listsOf([...lists, ...listRowsOf(logLists)], decisions) };
     },
 
     /** Returns the listed names, by the hash of the set. A set that was too long lacks its last names. */
     async sets(hashes: readonly string[]): Promise<Map<string, readonly string[]>> {
       if (hashes.length === 0) return new Map();
-      const rows: { hash: string; names: string }[] = await db('audit_sets').whereIn('hash', hashes).select('hash', 'names');
+      const keys = hashes.filter((hash) => hash.length === 2 * KEY_BYTES);
+      const legacy: { hash: string; names: string }[] = await db('audit_sets').whereIn('hash', hashes).select('hash', 'names');
+      const found: { id: unknown; names: string }[] =
+        keys.length === 0
+          ? []
+          : await db('log_names')
+              .whereRaw(`id in (${keys.map((key) => `x'${key}'`).join()})`)
+              .select('id', 'names');
+      const rows = [...legacy, ...found.map(({ id, names }) => ({ hash: hexOfBytes(id), names }))];
       return new Map(rows.map(({ hash, names }) => [hash, JSON.parse(names)]));
     },
 
@@ -91,7 +127,7 @@ export function recordedStore(db: Connection) {
     },
 
     /**
-     * Returns the records after `positions`, at most `limit` decisions and lists per chain, and the new positions. No record of a
+     * Returns the decisions and lists among the next `limit` records of each chain after `positions`, and the new positions. No record of a
      * chain is skipped, however late it became durable. `db` must be a snapshot.
      */
     async following(positions: ChainPositions, limit: number): Promise<Following> {
@@ -99,28 +135,15 @@ export function recordedStore(db: Connection) {
       const lists: ListRow[] = [];
       const reached: Record<string, number> = { ...positions };
       let more = false;
-      for (const { chain_id, last } of await chainStore(db).extents()) {
+      const store = chainStore(db, false);
+      for (const { chain_id, last, hasLegacy } of await store.extents()) {
         const after = positions[chain_id] ?? 0;
         if (last <= after) continue;
-        const among = (table: string, columns: readonly string[]) =>
-          db(table)
-            .where({ chain_id })
-            .andWhere('chain_seq', '>', after)
-            .andWhere('chain_seq', '<=', last)
-            .orderBy('chain_seq')
-            .limit(limit)
-            .select(...columns, 'chain_seq');
-        const found: readonly [InChain<RecordedDecision>[], InChain<ListRow>[]] = [
-          await among('audit_decisions', DECISION_COLUMNS),
-          await among('audit_shown', LIST_COLUMNS),
-        ];
-        // If one table has further rows, no row beyond its last one is used. Numbers of records removed by age are skipped.
-        const ends = found.map((rows) => (rows.length < limit ? last : (rows.at(-1)?.chain_seq ?? last)));
-        const end = Math.min(...ends);
-        more ||= end < last;
-        reached[chain_id] = end;
-        for (const row of found[0]) if (row.chain_seq <= end) decisions.push(row);
-        for (const row of found[1]) if (row.chain_seq <= end) lists.push(row);
+        const { records, upTo } = await store.part(chain_id, after, last, limit, hasLegacy);
+        reached[chain_id] = upTo;
+        more ||= upTo < last;
+        decisions.push(...decisionsOf(await store.whole(records.filter(({ kind }) => kind === 'decision'))));
+        lists.push(...listRowsOf(records.filter(({ kind }) => kind === 'shown')));
       }
       const there = new Set(decisions.map(({ id }) => id));
       const earlier = await find([...new Set(lists.map((list) => list.decision_id).filter((id) => !there.has(id)))]);
@@ -148,8 +171,16 @@ export async function seenObjects(db: Connection): Promise<SeenObject[]> {
     .orderBy('id', 'desc')
     .limit(LOOKED_AT)
     .as('newest');
-  const rows: SeenObject[] = await db.from(newest).distinct('*').whereNotNull('resource_name').whereNotNull('target_id');
+  const legacy: SeenObject[] = await db.from(newest).distinct('*').whereNotNull('resource_name').whereNotNull('target_id');
+  const newestLog = db('log_decisions').select('id', 'object', 'name').orderBy('id', 'desc').limit(LOOKED_AT).as('t');
+  const found: SeenObject[] = await db
+    .from(newestLog)
+    .join('log_objects as o', 'o.id', 't.object')
+    .distinct('o.target_id', 'o.resource_type', db.raw('coalesce(t.name, o.resource_name) as resource_name'))
+    .whereNotNull('o.target_id')
+    .whereRaw('coalesce(t.name, o.resource_name) is not null');
   const key = ({ target_id, resource_type, resource_name }: SeenObject): string =>
     `${target_id} ${resource_type} ${resource_name}`;
-  return rows.sort((a, b) => (key(a) < key(b) ? -1 : 1));
+  const rows = new Map([...legacy, ...found].map((object) => [key(object), object]));
+  return [...rows.values()].sort((a, b) => (key(a) < key(b) ? -1 : 1));
 }

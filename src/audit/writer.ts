@@ -7,22 +7,22 @@ import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/database.ts';
-import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head, nextStamp } from './chain/chain.ts';
+import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head } from './chain/chain.ts';
 import { chainStore } from './chain/chain-store.ts';
+import { tailOf } from './chain/log-tables.ts';
+import { type SegmentRow, segmentStore } from './chain/segment-store.ts';
+import { type AuditStore, auditStore } from './decision-store.ts';
 import {
-  type AuditStore,
-  auditStore,
   type Chained,
-  type DecisionRow,
-  fitsOneStatement,
-  type OutcomeRow,
-  type ShownRow,
+  createRowMaker,
+  type LogDecision,
+  type LogList,
+  type LogOutcome,
+  nextStamp,
   type Stored,
-  storedDecision,
-  storedOutcome,
-  storedShown,
-} from './decision-store.ts';
+} from './log-rows.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records.ts';
+import { createSegments } from './segments.ts';
 
 export interface AuditWriterParts {
   readonly database: Database;
@@ -32,9 +32,12 @@ export interface AuditWriterParts {
   readonly host: Readonly<Record<string, string | number>>;
   readonly log: Pick<Log, 'info' | 'warn'>;
   readonly now: () => number;
+  readonly newId?: () => string;
   readonly store?: (db: Connection) => AuditStore;
   /** How long a record may wait before its request is refused, in milliseconds. */
   readonly timeoutMs?: number;
+  /** The largest number of a record. The next one begins a chain. */
+  readonly maxSeq?: number;
   /** How many bytes of records may wait. */
   readonly maxWaitingBytes?: number;
 }
@@ -53,21 +56,23 @@ const OUTCOME_RETRY_MS = 1_000;
 const HUNG_AFTER_MS = 5_000;
 const FAILED_FOR_MS = 5_000;
 const MAX_OUTCOMES = 20_000;
+/** The largest number of a record in its chain. Its column has 4 bytes in MySQL. */
+const MAX_SEQ = 2 ** 31 - 1;
 /** How often the same rows with the same stamps are written if it is unknown whether the server has stored them. */
 const ATTEMPTS = 3;
 
 /** Called once per record, with the error that refused it; null: the record is durable. */
 type Settle = (error: AppError | null) => void;
 type Item =
-  | { readonly kind: 'decision'; readonly stored: Stored<DecisionRow>; readonly settle: Settle }
-  | { readonly kind: 'shown'; readonly stored: Stored<ShownRow>; readonly settle: Settle }
-  | { readonly kind: 'outcome'; readonly stored: Stored<OutcomeRow>; readonly settle: Settle };
+  | { readonly kind: 'decision'; readonly stored: Stored<LogDecision>; readonly settle: Settle }
+  | { readonly kind: 'shown'; readonly stored: Stored<LogList>; readonly settle: Settle }
+  | { readonly kind: 'outcome'; readonly stored: Stored<LogOutcome>; readonly settle: Settle };
 
 /**
  * The rows of one commit with their positions in the chain, and its head after them. `chain`: the header of the chain if these are
  * its first records, so that a chain without records leaves no row.
  */
-type Composed = ReturnType<typeof compose>;
+type Composed = ReturnType<typeof compose> & { readonly segment: SegmentRow | null };
 
 /**
  * `refused`: the server rejects these rows, and a retry would not help. `failed`: the server stores nothing at the moment, and
@@ -94,6 +99,10 @@ function isAnswer(error: unknown): boolean {
 export function createAuditWriter(parts: AuditWriterParts) {
   const { database, key, log, now } = parts;
   const storeOf = parts.store ?? auditStore;
+  const rows = createRowMaker(key);
+  const segments = createSegments({ database });
+  const newId = parts.newId ?? uuidv7;
+  const maxSeq = parts.maxSeq ?? MAX_SEQ;
   const timeoutMs = parts.timeoutMs ?? TIMEOUT_MS;
   const maxWaitingBytes = parts.maxWaitingBytes ?? MAX_WAITING_BYTES;
 
@@ -150,10 +159,11 @@ export function createAuditWriter(parts: AuditWriterParts) {
       await turnOver();
       const batch = takeBatch();
       if (outcomesDue) {
-        for (const outcome of outcomes) {
+        // Rows in the order of their keys fill the pages of the table. Otherwise the database would split them when they are half full.
+        for (const outcome of outcomes.sort((a, b) => (a.decision_id < b.decision_id ? -1 : 1))) {
           // An outcome gets the time of its writing. If it had the time of its request and waited for days, retention would
           // remove it too early.
-          const stored = storedOutcome(outcome, now());
+          const stored = rows.outcome(outcome, now());
           batch.push({ kind: 'outcome', stored, settle: (error) => settleOutcome(outcome, error) });
         }
         outcomes = [];
@@ -203,6 +213,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
       for (const item of batch) item.settle(refusal('The decision could not be recorded.', cause));
     };
     let from = head;
+    if (from !== null && from.seq + batch.length > maxSeq) from = null;
     let chain: ChainRow | null = null;
     if (from === null) {
       try {
@@ -212,11 +223,14 @@ export function createAuditWriter(parts: AuditWriterParts) {
       }
       from = { chain_id: chain.chain_id, seq: 0, mac: chain.mac };
     }
-    const composed = compose(key, from, chain, batch);
+    const rowsOf = compose(key, from, chain, batch);
+    const composed = { ...rowsOf, segment: segments.next(rowsOf.decisions) };
     const { fate, cause } = await commit(composed);
     switch (fate) {
       case 'durable':
         head = composed.head;
+        rows.stored(composed);
+        segments.stored(composed.segment, composed.decisions);
         if (chain !== null) {
           next = null;
           const { chain_id, mac, found } = chain;
@@ -262,12 +276,14 @@ export function createAuditWriter(parts: AuditWriterParts) {
     }
   }
 
-  async function write({ chain, decisions, shown, outcomes: late }: Composed): Promise<void> {
-    if (chain === null && shown.length === 0 && late.length === 0 && fitsOneStatement(decisions)) {
-      return storeOf(database.knex).insertDecisions(decisions);
+  async function write({ chain, segment, decisions, shown, outcomes: late }: Composed): Promise<void> {
+    if (chain === null && segment === null && shown.length === 0 && late.length === 0) {
+      const store = storeOf(database.knex);
+      if (store.isAtomic(decisions)) return store.insertDecisions(decisions);
     }
     await database.knex.transaction(async (trx) => {
       if (chain !== null) await chainStore(trx).insertChain(chain);
+      if (segment !== null) await segmentStore(trx).begin(segment);
       const store = storeOf(trx);
       await store.insertDecisions(decisions);
       await store.insertShown(shown);
@@ -283,6 +299,14 @@ export function createAuditWriter(parts: AuditWriterParts) {
     return outcome ? store.holdsOutcome(outcome) : Promise.resolve(true);
   }
 
+  /** Returns an id whose tail no other chain has, because records have the tail in place of the id. */
+  function newChainId(chains: readonly ChainRow[]): string {
+    const tails = new Set(chains.map(({ chain_id }) => tailOf(chain_id)));
+    let id = newId();
+    while (tails.has(tailOf(id))) id = newId();
+    return id;
+  }
+
   /** Returns the header of the next chain. Callers share a read that is in progress. */
   async function nextChain(): Promise<ChainRow> {
     if (next !== null) return next;
@@ -290,7 +314,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
       const store = chainStore(database.knex);
       const found = (await store.openHeads(key)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac]);
       const row = {
-        chain_id: uuidv7(),
+        chain_id: newChainId(await store.chains()),
         version: CHAIN_VERSION,
         key_id: key.id,
         started_at: now(),
@@ -320,14 +344,16 @@ export function createAuditWriter(parts: AuditWriterParts) {
     async start(): Promise<void> {
       await nextChain();
     },
+    /** Forgets which facts of these users are stored; null: of all facts. Call it before personal data is erased. */
+    forget: rows.forget,
     /** Returns the last record that is known to be durable; null: the open chain has none, or no chain is open. */
     head: (): Head | null => head,
     decision(record: DecisionRecord): Promise<void> {
-      const stored = storedDecision(record);
+      const stored = rows.decision(record);
       return enqueue(stored, (settle) => ({ kind: 'decision', stored, settle }));
     },
     shown(record: ShownRecord): Promise<void> {
-      const stored = storedShown(record);
+      const stored = rows.shown(record);
       return enqueue(stored, (settle) => ({ kind: 'shown', stored, settle }));
     },
     outcome(record: OutcomeRecord): void {
@@ -350,21 +376,22 @@ export function createAuditWriter(parts: AuditWriterParts) {
       closed = true;
       clearTimeout(outcomeTimer);
       await flush();
+      await segments.close();
     },
   };
 }
 
 /** Gives each item its position after `from`. `chain`: the header of the new chain; null: the chain of `from` goes on. */
 function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]) {
-  const decisions: Chained<DecisionRow>[] = [];
-  const shown: Chained<ShownRow>[] = [];
-  const outcomes: Chained<OutcomeRow>[] = [];
-  const rows: Readonly<Record<Item['kind'], Chained<object>[]>> = { decision: decisions, shown, outcome: outcomes };
+  const decisions: Chained<LogDecision>[] = [];
+  const shown: Chained<LogList>[] = [];
+  const outcomes: Chained<LogOutcome>[] = [];
+  const lists: Readonly<Record<Item['kind'], Chained<object>[]>> = { decision: decisions, shown, outcome: outcomes };
   let head = from;
   for (const { kind, stored } of batch) {
-    const stamp = nextStamp(key, head, kind, stored.row);
+    const stamp = nextStamp(key, head, stored.row);
     head = { chain_id: stamp.chain_id, seq: stamp.chain_seq, mac: stamp.mac };
-    rows[kind].push({ ...stored, stamp });
+    lists[kind].push({ ...stored, stamp });
   }
   return { chain, decisions, shown, outcomes, head };
 }

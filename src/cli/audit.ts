@@ -7,6 +7,7 @@ import { createChainKey } from '../audit/chain/chain.ts';
 import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/chain/checkpoint.ts';
 import { type AuditLine, auditLines, readLine } from '../audit/chain/lines.ts';
 import { createVerification, type Problem, type Report, type Verification } from '../audit/chain/verify.ts';
+import { createIndexCheck } from '../audit/index-check.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { type Config, configFromProcess, type DatabaseConfig } from '../config/config.ts';
@@ -82,8 +83,9 @@ async function verify(options: Options): Promise<Report> {
   const timer = setInterval(() => {
     process.stderr.write(`portcullis: ${verification.taken()} records checked\n`);
   }, PROGRESS_MS);
+  let hidden: Problem[] = [];
   try {
-    if (options.export === undefined) await takeDatabase(verification, config);
+    if (options.export === undefined) hidden = await takeDatabase(verification, config);
     else await takeExport(verification, options.export);
   } finally {
     clearInterval(timer);
@@ -95,7 +97,10 @@ async function verify(options: Options): Promise<Report> {
       'This master key wrote none of the chains: set MASTER_KEY or DATA_DIR to those of the gateway.',
     );
   }
-  return report;
+  // The index cannot hide more than a chain that fails its check, so such a chain has one problem.
+  const known = new Set(report.problems.map(({ chain }) => chain));
+  const problems = [...report.problems, ...hidden.filter(({ chain }) => !known.has(chain))];
+  return { ...report, intact: problems.length === 0, problems };
 }
 
 function chainKeys({ masterKey, previousMasterKeys, dataDir }: Config) {
@@ -159,10 +164,17 @@ export async function openExisting(where: DatabaseConfig, prepare: Parameters<ty
   );
 }
 
-async function takeDatabase(verification: Verification, { database: where }: Config): Promise<void> {
+/** Returns the decisions that the search index hides. */
+async function takeDatabase(verification: Verification, { database: where }: Config): Promise<Problem[]> {
   const database = await openExisting(where, async () => {});
   try {
-    for await (const line of auditLines(database.knex, Date.now(), null, verification.skips)) verification.take(line);
+    const index = createIndexCheck(database.knex);
+    for await (const line of auditLines(database.knex, Date.now(), null, verification.skips, true)) {
+      verification.take(line);
+      const reading = line.kind === 'decision' ? index.take(line) : null;
+      if (reading !== null) await reading;
+    }
+    return await index.hidden();
   } finally {
     await database.close();
   }

@@ -54,6 +54,7 @@ interface Pool {
   numUsed(): number;
   numFree(): number;
   numPendingAcquires(): number;
+  on(event: 'createSuccess', listener: () => void): void;
 }
 
 interface RawConnection {
@@ -172,6 +173,10 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     /** Runs `work` on a snapshot: everything it reads is the state at its first read. */
     snapshot: <T>(work: (db: Connection) => Promise<T>): Promise<T> =>
       config.kind === 'sqlite' ? reader.transaction(work) : reader.transaction(work, { isolationLevel: 'repeatable read' }),
+    /** Calls `listener` for each new connection of the pool: after a failover, the server may lack commits that it acknowledged. */
+    whenConnected(listener: () => void): void {
+      (opened.client.pool as Pool).on('createSuccess', listener);
+    },
     connections() {
       const pools = [...new Set([opened, reader])].map(({ client }) => client.pool as Pool);
       const sum = (count: (pool: Pool) => number): number => pools.reduce((total, pool) => total + count(pool), 0);

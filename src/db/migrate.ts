@@ -14,6 +14,7 @@ import * as policyDrafts from './migrations/0009-policy-drafts.ts';
 import * as changesAge from './migrations/0010-changes-age.ts';
 import * as retentionAge from './migrations/0010-retention-age.ts';
 import * as credentialBindings from './migrations/0011-credential-bindings.ts';
+import * as leanLog from './migrations/0012-lean-log.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -31,6 +32,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0010-retention-age', retentionAge.up],
   ['0010-changes-age', changesAge.up],
   ['0011-credential-bindings', credentialBindings.up],
+  ['0012-lean-log', leanLog.up],
 ];
 
 const LOCK_SECONDS = 120;

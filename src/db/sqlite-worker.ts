@@ -6,6 +6,8 @@ import { entered } from '../base/kept.ts';
 import type { SqliteReply, SqliteRequest } from './sqlite-client.ts';
 
 const STATEMENTS_KEPT = 200;
+/** A longer statement has a list of keys in it, so it is hardly used again. */
+const MAX_KEPT_LENGTH = 4_000;
 
 function open(path: string): Database.Database {
   const database = new Database(path, { timeout: 2000 });
@@ -33,13 +35,16 @@ function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
       database.exec(sql);
       return { id, changes: 0, lastID: 0 };
     }
-    const statement = entered(statements, sql, () => database.prepare(sql), STATEMENTS_KEPT);
+    const prepare = () => database.prepare(sql);
+    const statement = sql.length > MAX_KEPT_LENGTH ? prepare() : entered(statements, sql, prepare, STATEMENTS_KEPT);
     if (statement.reader) return { id, rows: statement.all(bindings) };
     const { changes, lastInsertRowid } = statement.run(bindings);
     return { id, changes, lastID: Number(lastInsertRowid) };
   } catch (error) {
     // A schema change makes cached statements stale, so a failure clears the cache.
     statements.clear();
+    // A text of several statements is one transaction, and nothing else ends it if one of them fails.
+    if (bindings === null && sql.startsWith('begin;') && database.inTransaction) database.exec('rollback');
     const { message, code } = error as { message: string; code?: string };
     return { id, error: { message, code: code ?? 'SQLITE_ERROR' } };
   }

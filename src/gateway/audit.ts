@@ -7,6 +7,7 @@ import { createRetention } from '../audit/chain/retention.ts';
 import { createDenials } from '../audit/denials.ts';
 import { createErasure } from '../audit/erasure.ts';
 import type { AuditWriter } from '../audit/records.ts';
+import { closeAbandoned } from '../audit/segments.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { principalKey } from '../auth/principal.ts';
 import { createVault, type Vault } from '../auth/vault.ts';
@@ -34,10 +35,14 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
   };
   const { retentionDays: days, checkpoints: file, checkpointMinutes } = config.audit;
   const heads = createHeads({ database, key, keys, writer, file, checkpointMs: checkpointMinutes * 60_000, log, now });
-  const erasure = createErasure({ database, key, now });
+  database.whenConnected(() => writer.forget(null));
+  const erasure = createErasure({ database, key, forget: writer.forget, now });
   const retention = createRetention({
     ...{ database, key, previousKeys, days, log, now },
-    resume: erasure.resume,
+    resume: async () => {
+      await erasure.resume();
+      await closeAbandoned(database.knex, now());
+    },
     onKept: (chains) => metrics.retentionKept.set(chains),
   });
   return { audit, writer, denials, heads, erasure, retention };

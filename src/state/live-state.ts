@@ -82,6 +82,7 @@ export function createCurrent(parts: CurrentParts) {
   let state: State | null = null;
   const identities = createIdentities(IDENTITIES_KEPT);
   let strangers: Stranger[] = [];
+  let usersChanged: (users: ReadonlySet<string> | null) => void = () => {};
   let loading: Promise<void> | null = null;
   let reading: Promise<unknown> = Promise.resolve();
   let nextRead: Promise<CounterRead> | null = null;
@@ -139,6 +140,7 @@ export function createCurrent(parts: CurrentParts) {
       before !== null && policies === null ? before.snapshot.engine : await parts.build(policies ?? [], position.revision);
 
     // Do not await anything from here on: other requests would find state and identities of different positions.
+    if (touched === null || touched.users.size > 0) usersChanged(touched?.users ?? null);
     if (touched === null) identities.clear();
     touched?.users.forEach(identities.forgetUser);
     touched?.tokens.forEach(identities.forgetToken);
@@ -215,6 +217,13 @@ export function createCurrent(parts: CurrentParts) {
     fresh: (): Promise<Snapshot> => guarded(reach),
     /** The sequence of the loaded state, however old the state is; null: no state is loaded. */
     sequence: (): number | null => state?.position.sequence ?? null,
+    /**
+     * Calls `listener` with the ids of users that changed (null: perhaps all), before any request is admitted with the state in
+     * which they changed.
+     */
+    whenUsersChange(listener: (users: ReadonlySet<string> | null) => void): void {
+      usersChanged = listener;
+    },
     /** Like `fresh`, but also returns the caller as that state knows it. */
     admit(claims: TokenClaims): ReturnType<Admit> {
       const near = atHand();

@@ -1,121 +1,157 @@
 import test from 'ava';
-import { auditStore, MAX_SET_BYTES } from '../../src/audit/decision-store.ts';
+import { auditStore } from '../../src/audit/decision-store.ts';
+import { MAX_SET_BYTES } from '../../src/audit/log-rows.ts';
 import type { OutcomeRecord } from '../../src/audit/records.ts';
+import type { Connection } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
-import { decision, stamper } from './records.ts';
+import { legacyStore } from './legacy-rows.ts';
+import { decision, firstStamper, stamper } from './records.ts';
 
-const chain = stamper();
-const outcome = (over: Partial<OutcomeRecord>) => chain.outcome({ decision_id: '', outcome: 'ok', duration_ms: 7, ...over }, 5);
+interface Version {
+  readonly storeOf: (db: Connection) => ReturnType<typeof legacyStore>;
+  readonly chain: ReturnType<typeof firstStamper>;
+  readonly tables: { readonly decisions: string; readonly lists: string; readonly names: string };
+}
 
-eachEngine(test.serial, 'a decision is read back unchanged, with its listed names and its outcome', async (t, at) => {
-  const store = auditStore((await openTestDatabase(t, at)).knex);
-  const denied = decision();
-  const allowed = decision({
-    method: 'tools/list',
-    effect: 'allow',
-    reason: 'matched',
-    target_id: 't1',
-    policy_id: 'p1',
-    policy_name: 'Line "one" \\ \u{1f600}',
-    policy_priority: -2147483648,
-    resource_type: null,
-    resource_name: null,
+const versions: Readonly<Record<string, Version>> = {
+  1: {
+    storeOf: legacyStore,
+    chain: firstStamper(),
+    tables: { decisions: 'audit_decisions', lists: 'audit_shown', names: 'audit_sets' },
+  },
+  2: {
+    storeOf: auditStore as unknown as Version['storeOf'],
+    chain: stamper() as unknown as Version['chain'],
+    tables: { decisions: 'log_decisions', lists: 'log_lists', names: 'log_names' },
+  },
+};
+
+for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
+  const outcome = (over: Partial<OutcomeRecord>) => chain.outcome({ decision_id: '', outcome: 'ok', duration_ms: 7, ...over }, 5);
+
+  eachEngine(
+    test.serial,
+    `a decision is read back unchanged, with its listed names and its outcome, in version ${version}`,
+    async (t, at) => {
+      const store = storeOf((await openTestDatabase(t, at)).knex);
+      const denied = decision();
+      const allowed = decision({
+        method: 'tools/list',
+        effect: 'allow',
+        reason: 'matched',
+        target_id: 't1',
+        policy_id: 'p1',
+        policy_name: 'Line "one" \\ \u{1f600}',
+        policy_priority: -2147483648,
+        resource_type: null,
+        resource_name: null,
+      });
+      await store.insertDecisions([chain.decision(denied), chain.decision(allowed)]);
+      await store.insertShown([chain.shown({ decision_id: allowed.id, resource_type: 'tool', names: ['b', 'a'], hidden: 3 })]);
+      await store.insertOutcomes([outcome({ decision_id: allowed.id })]);
+
+      const { entries } = await store.page({}, 10, null);
+      t.deepEqual(
+        entries.map(({ chain_id, chain_seq, ...entry }) => entry),
+        [
+          { ...allowed, shown: { count: 2, hidden: 3, names: ['a', 'b'] }, outcome: 'ok', duration_ms: 7 },
+          { ...denied, shown: null, outcome: null, duration_ms: null },
+        ],
+      );
+      t.like(await store.find(denied.id), { ...denied, shown: null, outcome: null, duration_ms: null });
+      t.is(await store.find('nothing'), null);
+    },
+  );
+
+  eachEngine(test.serial, `decisions are read newest first, page by page, in version ${version}`, async (t, at) => {
+    const store = storeOf((await openTestDatabase(t, at)).knex);
+    const records = Array.from({ length: 5 }, () => decision());
+    await store.insertDecisions(records.map(chain.decision));
+    const ids = records.map(({ id }) => id).reverse();
+    const read = async (limit: number, cursor: string | null) =>
+      (await store.page({}, limit, cursor)).entries.map(({ id }) => id);
+    t.deepEqual(await read(2, null), ids.slice(0, 2));
+    t.deepEqual(await read(2, ids[1] ?? ''), ids.slice(2, 4));
+    t.deepEqual(await read(2, ids[4] ?? ''), []);
   });
-  await store.insertDecisions([chain.decision(denied), chain.decision(allowed)]);
-  await store.insertShown([chain.shown({ decision_id: allowed.id, resource_type: 'tool', names: ['b', 'a'], hidden: 3 })]);
-  await store.insertOutcomes([outcome({ decision_id: allowed.id })]);
 
-  const { entries } = await store.page({}, 10, null);
-  t.deepEqual(
-    entries.map(({ chain_id, chain_seq, ...entry }) => entry),
-    [
-      { ...allowed, shown: { count: 2, hidden: 3, names: ['a', 'b'] }, outcome: 'ok', duration_ms: 7 },
-      { ...denied, shown: null, outcome: null, duration_ms: null },
-    ],
+  eachEngine(test.serial, `a set of names is stored once in any order, up to a limit, in version ${version}`, async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    const store = storeOf(knex);
+    const records = Array.from({ length: 4 }, () => decision());
+    await store.insertDecisions(records.map(chain.decision));
+    const [one, two, three, four] = records.map(({ id }) => id) as [string, string, string, string];
+    const shown = (decision_id: string, names: string[]) =>
+      chain.shown({ decision_id, resource_type: 'tool' as const, names, hidden: 0 });
+    await store.insertShown([shown(one, ['a', 'b']), shown(two, ['b', 'a'])]);
+    await store.insertShown([shown(three, ['a', 'b'])]);
+    t.is((await knex(tables.names)).length, 1);
+
+    const many = Array.from({ length: 3000 }, (_, i) => `${'n'.repeat(200)}${i}`);
+    await store.insertShown([shown(four, many)]);
+    const [last] = (await store.page({}, 1, null)).entries;
+    t.is(last?.shown?.count, 3000);
+    const kept = last?.shown?.names ?? [];
+    t.true(kept.length > 1000 && kept.length < 3000);
+    t.true(JSON.stringify(kept).length <= MAX_SET_BYTES);
+  });
+
+  eachEngine(test.serial, `many writers can store the same new sets at the same time, in version ${version}`, async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    const records = Array.from({ length: 24 }, () => decision());
+    await storeOf(knex).insertDecisions(records.map(chain.decision));
+    const shown = records.map(({ id }, i) =>
+      chain.shown({ decision_id: id, resource_type: 'tool', names: [`set ${i % 3}`], hidden: 0 }),
+    );
+    const pairs = Array.from({ length: 12 }, (_, i) => shown.slice(2 * i, 2 * i + 2));
+    await Promise.all(pairs.map((pair) => knex.transaction((trx) => storeOf(trx).insertShown(pair))));
+    t.is((await knex(tables.names)).length, 3);
+    t.is((await knex(tables.lists)).length, 24);
+  });
+
+  eachEngine(
+    test.serial,
+    `many and large rows are written in statements of limited size, in version ${version}`,
+    async (t, at) => {
+      const { knex } = await openTestDatabase(t, at);
+      const store = storeOf(knex);
+      const sizes: number[] = [];
+      const run = knex.client._query;
+      knex.client._query = (connection: unknown, query: { sql: string }) => {
+        if (query.sql.startsWith(`insert into ${tables.decisions}`)) sizes.push(Buffer.byteLength(query.sql));
+        return run.call(knex.client, connection, query);
+      };
+      const records = Array.from({ length: 1200 }, (_, i) =>
+        decision({ resource_name: `${"'\u20ac".repeat(1020)}${i}`, user_groups: [`\\`.repeat(500)] }),
+      );
+      await store.insertDecisions(records.map(chain.decision));
+      t.true(sizes.length >= 5);
+      t.true(Math.max(...sizes) <= 1_000_000);
+      const [{ n } = { n: 0 }] = await knex(tables.decisions).count<{ n: number }[]>({ n: '*' });
+      t.is(Number(n), 1200);
+    },
   );
-  t.like(await store.find(denied.id), { ...denied, shown: null, outcome: null, duration_ms: null });
-  t.is(await store.find('nothing'), null);
-});
 
-eachEngine(test.serial, 'decisions are read newest first, page by page', async (t, at) => {
-  const store = auditStore((await openTestDatabase(t, at)).knex);
-  const records = Array.from({ length: 5 }, () => decision());
-  await store.insertDecisions(records.map(chain.decision));
-  const ids = records.map(({ id }) => id).reverse();
-  const read = async (limit: number, cursor: string | null) => (await store.page({}, limit, cursor)).entries.map(({ id }) => id);
-  t.deepEqual(await read(2, null), ids.slice(0, 2));
-  t.deepEqual(await read(2, ids[1] ?? ''), ids.slice(2, 4));
-  t.deepEqual(await read(2, ids[4] ?? ''), []);
-});
+  eachEngine(
+    test.serial,
+    `rows with the same id are told apart, and each row is written once, in version ${version}`,
+    async (t, at) => {
+      const store = storeOf((await openTestDatabase(t, at)).knex);
+      const record = decision();
+      const stored = chain.decision(record);
+      t.false(await store.holdsDecision(stored));
+      await store.insertDecisions([stored]);
+      t.true(await store.holdsDecision(stored));
+      t.false(await store.holdsDecision(chain.decision({ ...record, effect: 'allow' })));
+      await t.throwsAsync(store.insertDecisions([stored]));
 
-eachEngine(test.serial, 'a set of names is stored once in any order, up to a limit', async (t, at) => {
-  const { knex } = await openTestDatabase(t, at);
-  const store = auditStore(knex);
-  const records = Array.from({ length: 4 }, () => decision());
-  await store.insertDecisions(records.map(chain.decision));
-  const [one, two, three, four] = records.map(({ id }) => id) as [string, string, string, string];
-  const shown = (decision_id: string, names: string[]) =>
-    chain.shown({ decision_id, resource_type: 'tool' as const, names, hidden: 0 });
-  await store.insertShown([shown(one, ['a', 'b']), shown(two, ['b', 'a'])]);
-  await store.insertShown([shown(three, ['a', 'b'])]);
-  t.is((await knex('audit_sets')).length, 1);
-
-  const many = Array.from({ length: 3000 }, (_, i) => `${'n'.repeat(200)}${i}`);
-  await store.insertShown([shown(four, many)]);
-  const [last] = (await store.page({}, 1, null)).entries;
-  t.is(last?.shown?.count, 3000);
-  const kept = last?.shown?.names ?? [];
-  t.true(kept.length > 1000 && kept.length < 3000);
-  t.true(JSON.stringify(kept).length <= MAX_SET_BYTES);
-});
-
-eachEngine(test.serial, 'many writers can store the same new sets at the same time', async (t, at) => {
-  const { knex } = await openTestDatabase(t, at);
-  const records = Array.from({ length: 24 }, () => decision());
-  await auditStore(knex).insertDecisions(records.map(chain.decision));
-  const shown = records.map(({ id }, i) =>
-    chain.shown({ decision_id: id, resource_type: 'tool', names: [`set ${i % 3}`], hidden: 0 }),
+      const first = outcome({ decision_id: record.id });
+      await store.insertOutcomes([first]);
+      const second = outcome({ decision_id: record.id, outcome: 'error' });
+      await t.throwsAsync(store.insertOutcomes([second]));
+      t.deepEqual([await store.holdsOutcome(first), await store.holdsOutcome(second)], [true, false]);
+      t.is((await store.find(record.id))?.outcome, 'ok');
+    },
   );
-  const pairs = Array.from({ length: 12 }, (_, i) => shown.slice(2 * i, 2 * i + 2));
-  await Promise.all(pairs.map((pair) => knex.transaction((trx) => auditStore(trx).insertShown(pair))));
-  t.is((await knex('audit_sets')).length, 3);
-  t.is((await knex('audit_shown')).length, 24);
-});
-
-eachEngine(test.serial, 'many and large rows are written in statements of limited size', async (t, at) => {
-  const { knex } = await openTestDatabase(t, at);
-  const store = auditStore(knex);
-  const sizes: number[] = [];
-  const run = knex.client._query;
-  knex.client._query = (connection: unknown, query: { sql: string }) => {
-    if (query.sql.startsWith('insert into audit_decisions')) sizes.push(Buffer.byteLength(query.sql));
-    return run.call(knex.client, connection, query);
-  };
-  const records = Array.from({ length: 1200 }, () =>
-    decision({ resource_name: "'\u20ac".repeat(1024), user_groups: [`\\`.repeat(500)] }),
-  );
-  await store.insertDecisions(records.map(chain.decision));
-  t.true(sizes.length >= 5);
-  t.true(Math.max(...sizes) <= 1_000_000);
-  const [{ n } = { n: 0 }] = await knex('audit_decisions').count<{ n: number }[]>({ n: '*' });
-  t.is(Number(n), 1200);
-});
-
-eachEngine(test.serial, 'rows with the same id are told apart, and each row is written once', async (t, at) => {
-  const store = auditStore((await openTestDatabase(t, at)).knex);
-  const record = decision();
-  const stored = chain.decision(record);
-  t.false(await store.holdsDecision(stored));
-  await store.insertDecisions([stored]);
-  t.true(await store.holdsDecision(stored));
-  t.false(await store.holdsDecision(chain.decision({ ...record, effect: 'allow' })));
-  await t.throwsAsync(store.insertDecisions([stored]));
-
-  const first = outcome({ decision_id: record.id });
-  await store.insertOutcomes([first]);
-  const second = outcome({ decision_id: record.id, outcome: 'error' });
-  await t.throwsAsync(store.insertOutcomes([second]));
-  t.deepEqual([await store.holdsOutcome(first), await store.holdsOutcome(second)], [true, false]);
-  t.is((await store.find(record.id))?.outcome, 'ok');
-});
+}

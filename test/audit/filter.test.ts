@@ -1,11 +1,12 @@
 /** Pages of a large log are read from an index in order. Without an index, the search for a page is limited. */
 import test from 'ava';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
-import { type AuditPage, auditStore, LOOKED_AT } from '../../src/audit/decision-store.ts';
+import { type AuditPage, LOOKED_AT } from '../../src/audit/entries.ts';
 import { driversOf, type LogFilter, readFilter, unindexedOf } from '../../src/audit/filter.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
-import { decision, stamper } from './records.ts';
+import { legacyStore as auditStore } from './legacy-rows.ts';
+import { decision, firstStamper as stamper } from './records.ts';
 
 const BASE = 12_500;
 const BLOCKS = 16;

@@ -1,5 +1,7 @@
 import test from 'ava';
 import { createConnection, type RowDataPacket } from 'mysql2/promise';
+import { idOf } from '../../src/audit/chain/binary-form.ts';
+import { hexOfBytes } from '../../src/audit/chain/log-tables.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { decision, quietWriter, verified } from './records.ts';
@@ -53,8 +55,8 @@ eachEngine(
 
     // Some of the earlier connections may be broken without knowing it yet.
     const after = await openTestDatabase(t, at);
-    const rows: { id: string }[] = await after.knex('audit_decisions').select('id');
-    const stored = new Set(rows.map(({ id }) => id));
+    const rows: { id: unknown }[] = await after.knex('log_decisions').select('id');
+    const stored = new Set(rows.map(({ id }) => idOf(hexOfBytes(id))));
     t.true(acknowledged.length > 0);
     t.deepEqual(
       acknowledged.filter((id) => !stored.has(id)),

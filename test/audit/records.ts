@@ -1,12 +1,13 @@
 import { v7 as uuidv7 } from 'uuid';
-import { createChainKey, type Head, nextStamp, type RecordKind } from '../../src/audit/chain/chain.ts';
+import { createChainKey, type Head, legacyMac, type RecordKind } from '../../src/audit/chain/chain.ts';
 import type { Checkpoint } from '../../src/audit/chain/checkpoint.ts';
 import { auditLines } from '../../src/audit/chain/lines.ts';
 import { createVerification, type Report } from '../../src/audit/chain/verify.ts';
-import { type Chained, type Stored, storedDecision, storedOutcome, storedShown } from '../../src/audit/decision-store.ts';
+import { type Chained, createRowMaker, type LogRow, nextStamp, type Stored } from '../../src/audit/log-rows.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
 import type { Database } from '../../src/db/database.ts';
+import { storedDecision, storedOutcome, storedShown } from './legacy-rows.ts';
 
 export function decision(over: Partial<DecisionRecord> = {}): DecisionRecord {
   return {
@@ -37,18 +38,35 @@ export function decision(over: Partial<DecisionRecord> = {}): DecisionRecord {
 
 export const KEY = createChainKey(Buffer.alloc(32, 9));
 
-/** Stamps the records for a store, as the writer does. */
-export function stamper(chain_id = uuidv7()) {
+/** Stamps rows of version 1, as its writer did. */
+export function firstStamper(chain_id = uuidv7()) {
   let head: Head = { chain_id, seq: 0, mac: 'begin' };
   const stamp = <R extends object>(kind: RecordKind, { row, bytes }: Stored<R>): Chained<R> => {
-    const stamp = nextStamp(KEY, head, kind, row);
-    head = { chain_id, seq: stamp.chain_seq, mac: stamp.mac };
+    const chain_seq = head.seq + 1;
+    const stamp = { chain_id, chain_seq, mac: legacyMac(KEY, 1, chain_id, chain_seq, head.mac, kind, row) };
+    head = { chain_id, seq: chain_seq, mac: stamp.mac };
     return { row, bytes, stamp };
   };
   return {
     decision: (record: DecisionRecord) => stamp('decision', storedDecision(record)),
     shown: (record: ShownRecord) => stamp('shown', storedShown(record)),
     outcome: (record: OutcomeRecord, now: number) => stamp('outcome', storedOutcome(record, now)),
+  };
+}
+
+/** Stamps the records for a store, as the writer does. */
+export function stamper(chain_id = uuidv7()) {
+  const rows = createRowMaker(KEY);
+  let head: Head = { chain_id, seq: 0, mac: 'begin' };
+  const stamp = <R extends LogRow>({ row, bytes }: Stored<R>): Chained<R> => {
+    const stamp = nextStamp(KEY, head, row);
+    head = { chain_id, seq: stamp.chain_seq, mac: stamp.mac };
+    return { row, bytes, stamp };
+  };
+  return {
+    decision: (record: DecisionRecord) => stamp(rows.decision(record)),
+    shown: (record: ShownRecord) => stamp(rows.shown(record)),
+    outcome: (record: OutcomeRecord, now: number) => stamp(rows.outcome(record, now)),
   };
 }
 

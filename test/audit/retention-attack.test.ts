@@ -1,29 +1,21 @@
 /** An attacker who can write to every table, but has no key, tries to make the gateway remove young records. */
 import test from 'ava';
 import { createChainKey, retentionSignature } from '../../src/audit/chain/chain.ts';
-import { chainStore } from '../../src/audit/chain/chain-store.ts';
 import { type Checkpoint, checkpointMac } from '../../src/audit/chain/checkpoint.ts';
-import { createRetention, type RetentionParts } from '../../src/audit/chain/retention.ts';
 import type { Connection, Database, Transaction } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
-import { decision, KEY, quietWriter, verified } from './records.ts';
+import { checkpointAt, DAY, idAt, keeperOf, NOW } from './keeper.ts';
+import { legacyWriter } from './legacy-writer.ts';
+import { decision, KEY, verified } from './records.ts';
 
-const DAY = 24 * 60 * 60 * 1000;
-const NOW = 1_800_000_000_000;
 const OLD = NOW - 50 * DAY;
 const TABLES = ['audit_decisions', 'audit_shown', 'audit_outcomes'] as const;
-
-/** A UUIDv7 of a moment. */
-function idAt(time: number): string {
-  const hex = time.toString(16).padStart(12, '0');
-  return `${hex.slice(0, 8)}-${hex.slice(8)}-${decision().id.slice(14)}`;
-}
 
 /** A chain with a decision, its list and its outcome for each age; returns its id. */
 async function write(database: Database, ages: readonly number[], key = KEY): Promise<string> {
   let at = NOW;
-  const writer = quietWriter(database, { now: () => at, key });
+  const writer = legacyWriter(database, { now: () => at, key });
   for (const days of ages) {
     at = NOW - days * DAY;
     const record = decision({ id: idAt(at), created_at: at });
@@ -35,21 +27,6 @@ async function write(database: Database, ages: readonly number[], key = KEY): Pr
   const chain = writer.head()?.chain_id ?? '';
   await writer.close();
   return chain;
-}
-
-function keeperOf(database: Database, over: Partial<RetentionParts> = {}) {
-  const errors: { chains?: number; kept?: readonly { chain: string; seq: number | null; why: string }[] }[] = [];
-  const kept: number[] = [];
-  const log = { info: () => {}, warn: () => {}, error: (record: object) => void errors.push(record) };
-  const parts = { database, key: KEY, previousKeys: [], days: 40, resume: async () => {}, log, now: () => NOW };
-  const retention = createRetention({ ...parts, onKept: (chains) => void kept.push(chains), ...over });
-  return { errors, kept, run: () => retention.run().finally(() => retention.stop()) };
-}
-
-async function checkpointAt(database: Database, time: number): Promise<Checkpoint> {
-  const heads = (await chainStore(database.knex).openHeads(KEY)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
-  const content = { time, revision: 1, heads };
-  return { ...content, key_id: KEY.id, mac: checkpointMac(KEY, content) };
 }
 
 async function macs(knex: Connection): Promise<Map<string, string>> {

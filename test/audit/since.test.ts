@@ -8,6 +8,7 @@ import { createVerification, type ProblemKind } from '../../src/audit/chain/veri
 import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { legacyWriter } from './legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from './records.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
@@ -28,21 +29,21 @@ async function since(knex: Connection, checkpoint: Checkpoint) {
 }
 
 /** Three chains: one that ended and that the next one names, one that continues after the checkpoint, and one that began later. */
-async function logOf(t: ExecutionContext, at: TestDatabase) {
+async function logOf(t: ExecutionContext, at: TestDatabase, writerOf: typeof quietWriter | typeof legacyWriter = quietWriter) {
   const database = await openTestDatabase(t, at);
-  const write = async (writer: ReturnType<typeof quietWriter>, count: number, time: number) => {
+  const write = async (writer: ReturnType<typeof writerOf>, count: number, time: number) => {
     for (let i = 0; i < count; i++) await writer.decision(decision({ created_at: time, resource_name: `n${i}` }));
     return writer.head()?.chain_id ?? '';
   };
-  const first = quietWriter(database, { now: () => NOW - 60 * DAY });
+  const first = writerOf(database, { now: () => NOW - 60 * DAY });
   const ended = await write(first, 20, NOW - 60 * DAY);
   await first.close();
-  const second = quietWriter(database, { now: () => NOW - 50 * DAY });
+  const second = writerOf(database, { now: () => NOW - 50 * DAY });
   const open = await write(second, 30, NOW - 50 * DAY);
   const checkpoint = await checkpointOf(database);
   await write(second, 4, NOW);
   await second.close();
-  const third = quietWriter(database, { now: () => NOW });
+  const third = writerOf(database, { now: () => NOW });
   const late = await write(third, 5, NOW);
   await third.close();
   return { database, checkpoint, ended, open, late };
@@ -51,7 +52,7 @@ async function logOf(t: ExecutionContext, at: TestDatabase) {
 type Log = Awaited<ReturnType<typeof logOf>>;
 
 eachEngine(test.serial, 'records older than the checkpoint are not read, except the head of each chain', async (t, at) => {
-  const { database, checkpoint, ended, open } = await logOf(t, at);
+  const { database, checkpoint, ended, open } = await logOf(t, at, legacyWriter);
   t.deepEqual(
     checkpoint.heads.map(([chain]) => chain),
     [open],
@@ -154,7 +155,7 @@ const tamperings: Readonly<Record<string, Tampering>> = {
 };
 
 eachEngine(test.serial, 'tampering after the checkpoint is found', async (t, at) => {
-  const log = await logOf(t, at);
+  const log = await logOf(t, at, legacyWriter);
   class Undo extends Error {}
   for (const [name, { problem, do: tamper }] of Object.entries(tamperings)) {
     await t.throwsAsync(

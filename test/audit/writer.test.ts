@@ -80,15 +80,16 @@ eachEngine(test.serial, 'a commit whose answer was lost is read back, not repeat
   const { writer, store } = writerOn(t, database, (real) => ({
     insertDecisions: async (rows) => {
       await real.insertDecisions(rows);
-      // The first record has the head of the chain beside it.
-      if (tries++ > 0) throw Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
+      // The first record has the header of its chain beside it, and the first two have facts.
+      if (tries++ > 1) throw Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
     },
   }));
   await writer.decision(decision());
+  await writer.decision(decision());
   const records = [decision(), decision()];
   await Promise.all(records.map((record) => writer.decision(record)));
-  t.is(tries, 2);
-  t.is((await store.page({}, 10, null)).entries.length, 3);
+  t.is(tries, 3);
+  t.is((await store.page({}, 10, null)).entries.length, 4);
 });
 
 eachEngine(test.serial, 'a chain gets its row with its first record, and not before', async (t, at) => {
@@ -294,3 +295,28 @@ eachEngine(test.serial, 'closing writes waiting records and refuses later ones',
   t.is((await store.find(record.id))?.outcome, 'denied');
   await t.throwsAsync(writer.decision(decision()), unavailable);
 });
+
+eachEngine(test.serial, 'a chain whose numbers are used up is followed by a new one', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { writer } = writerOn(t, database, undefined, { maxSeq: 5 });
+  for (let n = 0; n < 4; n++) await Promise.all([writer.decision(decision()), writer.decision(decision())]);
+  t.like(await verified(database), { intact: true, chains: 2, records: { decision: 8 } });
+});
+
+eachEngine(
+  test.serial,
+  'a new chain gets an id whose end no other chain has, because records have only that end',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const ids = [
+      '01939b3c-7a5e-7c3a-9d41-5a0c8f2b6e17',
+      '01939b3c-7a5e-7c3a-9d41-5a0d8f2b6e17',
+      '01939b3c-7a5e-7c3a-9d41-5a0c8f2b6e18',
+    ];
+    const newId = (): string => ids.shift() ?? '';
+    await writerOn(t, database, undefined, { newId }).writer.decision(decision());
+    await writerOn(t, database, undefined, { newId }).writer.decision(decision());
+    t.deepEqual(ids, []);
+    t.like(await verified(database), { intact: true, chains: 2, records: { decision: 2 } });
+  },
+);

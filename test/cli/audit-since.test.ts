@@ -35,15 +35,15 @@ test.serial('a verification from a checkpoint finds changes to newer records, an
     t.true(code === 0 || code === 1, err);
     return JSON.parse(out) as { intact: boolean; records: { decision: number } };
   };
-  const rename = async (created: 'asc' | 'desc') => {
+  const alter = async (created: 'asc' | 'desc') => {
     const { knex, close } = await openDatabase(readConfig(environment).database, async () => {});
-    const row = await knex('audit_decisions').orderBy('chain_seq', created).first('id');
-    await knex('audit_decisions').where('id', row.id).update({ target_name: 'other' });
+    const row = await knex('log_decisions').orderBy('seq', created).first('id');
+    await knex('log_decisions').where('id', Buffer.from(row.id)).update({ created_at: 1 });
     await close();
   };
   t.like(await verify(), { intact: true, records: { decision: 2 } });
-  await rename('asc');
+  await alter('asc');
   t.like(await verify(), { intact: true });
-  await rename('desc');
+  await alter('desc');
   t.like(await verify(), { intact: false });
 });

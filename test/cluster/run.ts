@@ -151,7 +151,9 @@ async function amongOthers<T>(databaseUrls: readonly string[], work: () => Promi
 async function recorded(databaseUrl: string): Promise<Set<string>> {
   return withConnection(databaseUrl, async (connection) => {
     const [rows] = await connection.query(
-      "select resource_name from audit_decisions where effect = 'allow' and method = 'tools/call'",
+      `select coalesce(t.name, o.resource_name) as resource_name from log_decisions as t
+       join log_objects as o on o.id = t.object join log_verdicts as v on v.id = t.verdict
+       where v.effect = 'allow' and o.method = 'tools/call'`,
     );
     return new Set((rows as { resource_name: string }[]).map((row) => row.resource_name));
   });

@@ -93,8 +93,8 @@ test.serial('a replay of random decisions on a random change counts what the ora
         const listed = flips.reduce((sum, { count }) => sum + count, 0);
         t.is(listed, counts.grants + counts.refuses + counts.lists.hides);
         flipped += counts.grants + counts.refuses;
-        await at.knex('audit_decisions').delete();
-        await at.knex('audit_shown').delete();
+        await at.knex('log_decisions').delete();
+        await at.knex('log_lists').delete();
       },
     ),
     { numRuns: RUNS },

@@ -422,6 +422,25 @@ test('a replica reads everything again and forgets all identities if the feed is
   t.deepEqual(await afterwards(), [], 'many changes in one go');
 });
 
+test('a listener hears of changed users before a request is admitted, and of all users if commits may be lost', async (t) => {
+  const { w, current } = world();
+  const heard: (readonly string[] | null)[] = [];
+  current.whenUsersChange((users) => heard.push(users === null ? null : [...users].sort()));
+  const afterwards = async () => {
+    await current.admit(claims);
+    return heard.splice(0);
+  };
+  t.deepEqual(await afterwards(), [null], 'the first state');
+  t.deepEqual(await afterwards(), []);
+  w.move(true);
+  t.deepEqual(await afterwards(), [], 'a policy');
+  w.move(false, { object_type: 'user', object_id: 'b' });
+  w.move(false, { object_type: 'user', object_id: 'a' });
+  t.deepEqual(await afterwards(), [['a', 'b']]);
+  w.position = { ...w.position, sequence: w.position.sequence - 1, nonce: 'earlier' };
+  t.deepEqual(await afterwards(), [null], 'a lower number: the database lost commits');
+});
+
 test('an identity that is read while its user changes is not remembered in its old form', async (t) => {
   const { w, current } = world();
   await current.fresh();

@@ -11,23 +11,39 @@ import {
   type RetentionRow,
   type Stamp,
 } from './chain.ts';
+import type { KnownFact } from './known-facts.ts';
+import { logReader, type StoredRecord } from './log-reader.ts';
+import { logRecords } from './log-records.ts';
+import { LOG_TABLES, TAIL_BYTES, tailOf } from './log-tables.ts';
 import { foundBy } from './sightings.ts';
 
 /** A record of a chain with every column of its table. The record of a list also has the listed names. */
 export interface ChainedRecord {
   readonly kind: RecordKind;
   readonly row: Readonly<Record<string, string | number | null>> & Stamp;
+  /** The facts that a record of version 2 refers to; null: it is missing. In a line of an export their members are in the row. */
+  readonly facts?: readonly (KnownFact | null)[];
 }
 
 interface Extent {
   readonly chain_id: string;
   readonly first: number | null;
   readonly last: number;
+  /** Whether the legacy tables, those of version 1, have records of the chain. */
+  readonly hasLegacy: boolean;
+}
+
+/** The records of a chain up to the number `upTo`, in order. A number that has no record is missing. */
+export interface Part {
+  readonly records: readonly StoredRecord[];
+  readonly upTo: number;
 }
 
 const TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'audit_outcomes' } as const;
 /** The kinds of records. */
 export const KINDS = Object.keys(TABLES) as RecordKind[];
+/** What the records of version 2 have in place of the id of a chain of `audit_chains as c`. */
+const TAIL = `unhex(substr(c.chain_id, ${37 - 2 * TAIL_BYTES}))`;
 
 /** Columns of a record that its MAC does not cover, or covers by hash. */
 const BESIDE = {
@@ -47,8 +63,10 @@ const LAST_SEQ = Number.MAX_SAFE_INTEGER;
 
 const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
 
-export function chainStore(db: Connection) {
+export function chainStore(db: Connection, withTexts = true) {
   const isMysql = db.client.dialect === 'mysql';
+  const reader = logReader(db, withTexts);
+  const log = logRecords(db, reader);
 
   /**
    * The driver of SQLite ends a text at a NUL, which would hide the rest from verification but not from a search. The gateway
@@ -71,16 +89,30 @@ export function chainStore(db: Connection) {
           .as(`${kind}_${end}`),
       ),
     );
+    // In MySQL, `min` and `max` would read all records of a chain, because these subqueries depend on the row.
+    const logEnds = KINDS.flatMap((kind) =>
+      (['asc', 'desc'] as const).map((order) =>
+        db(`${LOG_TABLES[kind]} as t`)
+          .whereRaw(`t.chain = ${TAIL}`)
+          .andWhere('t.seq', '<=', LAST_SEQ)
+          .orderBy('t.seq', order)
+          .limit(1)
+          .select('t.seq')
+          .as(`${kind}_${order}`),
+      ),
+    );
     const rows: Record<string, unknown>[] = await db('audit_chains as c')
       .leftJoin('audit_retention as r', 'r.chain_id', 'c.chain_id')
-      .select('c.chain_id', 'r.seq', ...ends);
+      .select('c.chain_id', 'r.seq', ...ends, ...logEnds);
     return rows.map((row) => {
-      const firsts = KINDS.map((kind) => numberOrNull(row[`${kind}_min`])).filter((seq) => seq !== null);
-      const lasts = KINDS.map((kind) => numberOrNull(row[`${kind}_max`]) ?? 0);
+      const endsOf = (...names: readonly string[]) =>
+        KINDS.flatMap((kind) => names.map((name) => numberOrNull(row[`${kind}_${name}`]))).filter((seq) => seq !== null);
+      const [firsts, lasts] = [endsOf('min', 'asc'), endsOf('max', 'desc')];
       return {
         chain_id: String(row['chain_id']),
         first: firsts.length === 0 ? null : Math.min(...firsts),
         last: Math.max(...lasts, numberOrNull(row['seq']) ?? 0),
+        hasLegacy: endsOf('min').length > 0,
       };
     });
   }
@@ -101,24 +133,64 @@ export function chainStore(db: Connection) {
     return row === undefined ? null : proven(row, 'signature');
   }
 
-  async function readRecords(chainId: string, after: number, upTo: number, limit: number, names: boolean) {
-    const found: ChainedRecord[] = [];
+  async function legacyRecords(chainId: string, after: number, upTo: number, limit: number): Promise<StoredRecord[]> {
+    const found: StoredRecord[] = [];
     for (const kind of KINDS) {
-      const withNames = names && kind === 'shown';
+      const withNames = withTexts && kind === 'shown';
       const columns = [...CHAINED[kind], ...BESIDE[kind], 'chain_id', 'chain_seq', 'mac'].map((column) => `t.${column}`);
       const query = db(`${TABLES[kind]} as t`)
         .where('t.chain_id', chainId)
         .andWhere('t.chain_seq', '>', after)
         .andWhere('t.chain_seq', '<=', upTo)
         .orderBy('t.chain_seq')
-        .limit(limit + 1)
+        .limit(limit)
         .select('t.*', nulIn(withNames ? [...columns, 'n.names'] : columns));
       if (withNames) query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
-      for (const row of await query) found.push({ kind, row: proven(row, 'mac') as ChainedRecord['row'] });
+      for (const row of await query) found.push({ kind, row: proven(row, 'mac') as StoredRecord['row'] });
     }
-    found.sort((a, b) => a.row.chain_seq - b.row.chain_seq);
-    const isShared = found[limit]?.row.chain_seq === found[limit - 1]?.row.chain_seq;
-    return found.slice(0, isShared ? limit + 1 : limit);
+    return found;
+  }
+
+  /** Returns the lowest number above `after`; null: there is none. */
+  async function nextNumber(chainId: string, after: number): Promise<number | null> {
+    const found: number[] = [];
+    for (const kind of KINDS) {
+      const legacy = db(TABLES[kind]).where('chain_id', chainId).select('chain_seq as seq');
+      const log = db(LOG_TABLES[kind])
+        .whereRaw(`chain = x'${tailOf(chainId)}'`)
+        .select('seq');
+      for (const [query, column] of [
+        [legacy, 'chain_seq'],
+        [log, 'seq'],
+      ] as const) {
+        const [row]: { seq: number }[] = await query
+          .where(column, '>', after)
+          .andWhere(column, '<=', LAST_SEQ)
+          .orderBy(column)
+          .limit(1);
+        if (row !== undefined) found.push(Number(row.seq));
+      }
+    }
+    return found.length === 0 ? null : Math.min(...found);
+  }
+
+  /**
+   * Returns the records with `after` < seq <= `after` + `size`, as far as they are not above `last`. If there are none it goes on at the
+   * next number that has one.
+   */
+  async function part(chainId: string, after: number, last: number, size: number, hasLegacy = true): Promise<Part> {
+    for (let from = after; ; ) {
+      const upTo = Math.min(from + size, last);
+      // More records than numbers can only come from a forger. A part shows that, and need not have all of them.
+      const found = hasLegacy ? await legacyRecords(chainId, from, upTo, size + 1) : [];
+      found.push(...(await log.records(chainId, from, upTo, size + 1)));
+      if (found.length > 0 || upTo >= last) {
+        return { records: found.sort((a, b) => a.row.chain_seq - b.row.chain_seq), upTo };
+      }
+      const next = await nextNumber(chainId, upTo);
+      if (next === null || next > last) return { records: [], upTo: last };
+      from = next - 1;
+    }
   }
 
   async function macAt(chainId: string, seq: number): Promise<string | null> {
@@ -127,6 +199,8 @@ export function chainStore(db: Connection) {
       const row = await db(TABLES[kind]).where(at).first<{ mac: string | null } | undefined>('mac');
       if (row) return String(row.mac ?? '');
     }
+    const [record] = await log.records(chainId, seq - 1, seq, 1);
+    if (record) return record.row.mac;
     const removed = await retention(chainId);
     return removed?.seq === seq ? removed.mac : null;
   }
@@ -165,15 +239,14 @@ export function chainStore(db: Connection) {
       return heads;
     },
 
-    /**
-     * Returns the records of a chain with `after` < seq <= `upTo`, at most `limit`, in order. The gateway never writes two
-     * records with the same number. If the last one nevertheless shares its number with another record, it returns that one, too.
-     */
-    records: (chainId: string, after: number, upTo: number, limit: number): Promise<ChainedRecord[]> =>
-      readRecords(chainId, after, upTo, limit, true),
-    /** Returns the first records with seq > `after`, in order, without the listed names. */
-    oldest: (chainId: string, after: number, limit: number): Promise<ChainedRecord[]> =>
-      readRecords(chainId, after, LAST_SEQ, limit, false),
+    part,
+    /** Yields the records with their facts, some at a time. */
+    filled: reader.filled,
+    whole: reader.whole,
+    /** Returns the first records with `after` < seq <= `after` + `limit`, in order; if there are none, those that follow. */
+    async oldest(chainId: string, after: number, limit: number): Promise<ChainedRecord[]> {
+      return reader.whole((await part(chainId, after, LAST_SEQ, limit)).records);
+    },
 
     /** Returns a record of this kind of the next chain after `after` (null: of the first); null: there is none. */
     async firstOfNextChain(kind: RecordKind, after: string | null): Promise<ChainedRecord | null> {
@@ -193,8 +266,9 @@ export function chainStore(db: Connection) {
           .first<ChainedRecord['row'] | undefined>();
         if (row) return { kind, row };
       }
-      return null;
+      return log.misnumbered(chainId);
     },
+    firstOfNextTail: log.firstOfNextTail,
 
     /** Counts the records that belong to no chain, because they are older than the first chain. */
     async countUnchained(): Promise<number> {
@@ -224,6 +298,7 @@ export function chainStore(db: Connection) {
       const sets: { set_hash: string }[] = await among('shown').distinct('set_hash');
       let removed = 0;
       for (const kind of KINDS) removed += await among(kind).delete();
+      removed += await log.removeUpTo(after, row);
       await db('audit_retention').insert(row).onConflict('chain_id').merge();
       const hashes = sets.map(({ set_hash }) => set_hash).sort();
       if (hashes.length === 0) return removed;
@@ -262,13 +337,27 @@ export function chainStore(db: Connection) {
       );
       return rows.map((row) => proven(row, 'signature'));
     },
+    /**
+     * Returns the erasures that are not done. A replica of an older version erases only the tables of version 1 before it sets
+     * `done_at`, so an erasure is also not done while a fact of the user that is older than the erasure has its salt.
+     */
     unfinishedErasures: (): Promise<ErasureRow[]> =>
-      db('audit_erasures')
-        .whereNull('done_at')
-        .select(...ERASURE_COLUMNS),
+      db('audit_erasures as e')
+        .whereNull('e.done_at')
+        .orWhereExists(
+          db('log_principals as p')
+            .where('p.user_id', db.ref('e.user_id'))
+            .andWhere('p.since', '<', db.ref('e.erased_at'))
+            .whereNotNull('p.salt')
+            .select('p.id'),
+        )
+        .select(...ERASURE_COLUMNS.map((column) => `e.${column}`)),
     async insertErasure(row: ErasureRow): Promise<void> {
       await db('audit_erasures').insert({ ...row, done_at: null });
     },
+    erasePrincipals: log.erasePrincipals,
+    eraseArguments: log.eraseArguments,
+    removeFacts: log.removeFacts,
     async finishErasure(id: string, now: number): Promise<void> {
       await db('audit_erasures').where({ id }).update({ done_at: now });
     },

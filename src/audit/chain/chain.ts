@@ -4,8 +4,13 @@
  */
 import { createHmac, createSecretKey, hash, randomFillSync } from 'node:crypto';
 
-/** The version of the format that the MACs cover. The header of each chain names it. */
-export const CHAIN_VERSION = 1;
+/**
+ * The version of the format that the MACs of a new chain cover. The header of each chain names its version. The legacy
+ * version 1 stored whole rows, and its MACs cover JSON; `binary-form.ts` has the format of version 2.
+ */
+export const CHAIN_VERSION = 2;
+/** The version in the MACs of checkpoints and erasures. */
+const STATEMENT_VERSION = 1;
 
 export type RecordKind = 'decision' | 'shown' | 'outcome';
 
@@ -27,6 +32,8 @@ export interface ChainKey {
   /** Tells keys apart and reveals nothing about the key. */
   readonly id: string;
   mac(text: string): string;
+  /** Returns the first bytes of the HMAC, as many as `length`, in this encoding. */
+  sign(bytes: Buffer, length: number, encoding: 'hex' | 'base64url'): string;
 }
 
 /** The header of a chain: which process writes it, and the heads of the other chains then, so that a missing one shows. */
@@ -68,7 +75,7 @@ export interface ErasureRow {
   readonly signature: string;
 }
 
-/** Columns that the MAC covers. It covers a salted hash of e-mail, groups and arguments, so that they can be erased. */
+/** Columns that the MAC of version 1 covers. It covers a salted hash of e-mail, groups and arguments, so that they can be erased. */
 export const CHAINED = {
   decision: [
     ...['id', 'created_at', 'issuer', 'user_id', 'user_role', 'person_hash', 'target_id', 'target_name', 'method'],
@@ -85,11 +92,31 @@ const SALT_BYTES = 16;
 export function createChainKey(secret: Buffer): ChainKey {
   const key = createSecretKey(secret);
   const mac = (text: string): string => createHmac('sha256', key).update(text).digest('base64url');
-  return { id: mac('id').slice(0, 16), mac };
+  return { id: mac('id').slice(0, 16), mac, sign: signer(secret) };
 }
 
-/** Returns the MAC of a record. A JSON array can be read in only one way, whatever its values are. */
-export function recordMac(
+const BLOCK_BYTES = 64;
+const MAX_SIGNED_BYTES = 512;
+
+/** HMAC-SHA256 of short bytes (RFC 2104) from two hashes, because each object of `createHmac` takes longer than both. */
+function signer(secret: Buffer): ChainKey['sign'] {
+  if (secret.length > BLOCK_BYTES) throw new RangeError('the secret is longer than a block of SHA-256');
+  const [inner, outer] = [Buffer.alloc(BLOCK_BYTES + MAX_SIGNED_BYTES, 0x36), Buffer.alloc(BLOCK_BYTES + 32, 0x5c)];
+  for (const [i, byte] of secret.entries()) {
+    inner[i] = byte ^ 0x36;
+    outer[i] = byte ^ 0x5c;
+  }
+  return (bytes, length, encoding) => {
+    if (bytes.length > MAX_SIGNED_BYTES) throw new RangeError('too many bytes to sign');
+    inner.set(bytes, BLOCK_BYTES);
+    outer.write(hash('sha256', inner.subarray(0, BLOCK_BYTES + bytes.length), 'hex'), BLOCK_BYTES, 'hex');
+    const whole = hash('sha256', outer, 'hex').slice(0, 2 * length);
+    return encoding === 'hex' ? whole : Buffer.from(whole, 'hex').toString(encoding);
+  };
+}
+
+/** Returns the MAC of a record of version 1. A JSON array can be read in only one way, whatever its values are. */
+export function legacyMac(
   key: ChainKey,
   version: number,
   chainId: string,
@@ -100,13 +127,6 @@ export function recordMac(
 ): string {
   const values = CHAINED[kind].map((column) => (row as Readonly<Record<string, unknown>>)[column] ?? null);
   return key.mac(JSON.stringify([version, chainId, seq, previous, kind, values]));
-}
-
-/** Returns the stamp of `row` as the record after `head`. */
-export function nextStamp(key: ChainKey, head: Head, kind: RecordKind, row: object): Stamp {
-  const chain_seq = head.seq + 1;
-  const mac = recordMac(key, CHAIN_VERSION, head.chain_id, chain_seq, head.mac, kind, row);
-  return { chain_id: head.chain_id, chain_seq, mac };
 }
 
 // Salts are drawn many at a time, because each draw costs as much as a MAC.
@@ -165,7 +185,7 @@ export function unprovenOf(version: 1 | 2, row: RetentionRow): { readonly seq: n
 }
 
 export function erasureSignature(key: ChainKey, row: Omit<ErasureRow, 'key_id' | 'signature'>): string {
-  return key.mac(JSON.stringify([CHAIN_VERSION, 'erasure', row.id, row.user_id, row.erased_at]));
+  return key.mac(JSON.stringify([STATEMENT_VERSION, 'erasure', row.id, row.user_id, row.erased_at]));
 }
 
 /** Returns the lowest UUIDv7 that can be made at `ms`: lower ids are older. */
@@ -174,6 +194,12 @@ export function firstIdOf(ms: number): string {
     .toString(16)
     .padStart(12, '0');
   return `${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`;
+}
+
+/** Returns the id after this one, as if ids were numbers. */
+export function idAfter(id: string): string {
+  const next = (BigInt(`0x${id.replaceAll('-', '')}`) + 1n).toString(16).padStart(32, '0');
+  return [next.slice(0, 8), next.slice(8, 12), next.slice(12, 16), next.slice(16, 20), next.slice(20)].join('-');
 }
 
 /** Returns when a decision id was made, in milliseconds since the epoch. */

@@ -1,33 +1,52 @@
 /** Checks content that a MAC covers only by hash: personal data, which can be erased, and names, which many lists share. Pure. */
 import { hash } from 'node:crypto';
+import { argumentsHash } from './binary-form.ts';
 import { personHash, resourceKey } from './chain.ts';
 import type { ChainedRecord } from './chain-store.ts';
+import type { FactKind } from './facts.ts';
+
+type Row = Readonly<Record<string, unknown>>;
 
 export interface ContentFault {
   readonly problem: 'altered' | 'missing';
   readonly detail: string;
 }
 
+/** Returns that a fact of a record of version 2 is missing. Without it the MAC cannot be computed. */
+export function missingFact({ kind, facts = [] }: ChainedRecord): ContentFault | null {
+  if (!facts.includes(null)) return null;
+  const what = kind === 'shown' ? 'the listed names are missing' : 'a fact that the record refers to is missing';
+  return { problem: 'missing', detail: what };
+}
+
 /** For a record with a valid MAC: returns what is wrong with its content, or null if it is what was written. */
-export function contentFault({ kind, row }: ChainedRecord): ContentFault | null {
+export function contentFault({ kind, row, facts }: ChainedRecord): ContentFault | null {
+  for (const fact of facts ?? []) if (fact !== null && fact.fault !== null) return fact.fault;
   switch (kind) {
     case 'decision':
-      return decisionFault(row);
+      return facts === undefined ? decisionFault(row) : argumentsFault(row);
     case 'shown':
-      return setFault(row);
+      return facts === undefined ? namesFault(row) : null;
     case 'outcome':
       return null;
   }
 }
 
+/** For a fact with a valid digest: returns what is wrong with its content. */
+export function factFault(kind: FactKind, row: Row): ContentFault | null {
+  if (kind === 'names') return namesFault(row);
+  return kind === 'principal' ? principalFault(row) : null;
+}
+
 /** Whether the personal data of a decision was erased. */
-export function isErased({ kind, row }: ChainedRecord): boolean {
-  return kind === 'decision' && row['salt'] === null;
+export function isErased({ kind, row, facts }: ChainedRecord): boolean {
+  const { salt } = facts?.[0]?.row ?? row;
+  return kind === 'decision' && (salt === null || (row['args_salt'] === null && typeof row['args_hash'] === 'string'));
 }
 
 const altered = (detail: string): ContentFault => ({ problem: 'altered', detail });
 
-function decisionFault(row: ChainedRecord['row']): ContentFault | null {
+function decisionFault(row: Row): ContentFault | null {
   const [salt, email, groups] = [row['salt'], row['user_email'], row['user_groups']];
   // Older exports do not have the member `arguments`.
   const args = row['arguments'] ?? null;
@@ -41,7 +60,22 @@ function decisionFault(row: ChainedRecord['row']): ContentFault | null {
   return written === row['person_hash'] ? null : altered('e-mail, groups or arguments are not what was written');
 }
 
-function setFault(row: ChainedRecord['row']): ContentFault | null {
+function principalFault(row: Row): ContentFault | null {
+  const [salt, email, groups] = [row['salt'], row['user_email'], row['user_groups']];
+  if (salt === null) {
+    return email === '' && groups === '[]' ? null : altered('e-mail or groups were set after an erasure');
+  }
+  const isWritten = personHash(String(salt), String(email), String(groups), null) === row['person_hash'];
+  return isWritten ? null : altered('e-mail or groups are not what was written');
+}
+
+function argumentsFault(row: Row): ContentFault | null {
+  const [salt, args] = [row['args_salt'], row['arguments']];
+  if (salt === null) return args === null ? null : altered('arguments were set after an erasure');
+  return argumentsHash(String(salt), String(args)) === row['args_hash'] ? null : altered('arguments are not what was written');
+}
+
+function namesFault(row: Row): ContentFault | null {
   const names = row['names'];
   if (names === null || names === undefined) return { problem: 'missing', detail: 'the listed names are missing' };
   return hash('sha256', String(names), 'hex') === row['set_hash'] ? null : altered('the listed names are not what was written');

@@ -1,7 +1,9 @@
 /** The whole log in the order of its chains, line by line. Exports have these lines, and `portcullis audit verify` reads them. */
 import type { Connection } from '../../db/database.ts';
 import { CHAIN_VERSION, type ChainRow, type ErasureRow, type RetentionRow } from './chain.ts';
-import { type ChainedRecord, chainStore, KINDS } from './chain-store.ts';
+import { type ChainedRecord, chainStore, KINDS, type Part } from './chain-store.ts';
+import { recordText } from './known-facts.ts';
+import { tailOf } from './log-tables.ts';
 
 export type AuditLine =
   /** The first line. `checkpoint` is the one of `/api/logs/checkpoint`, or null if it could not be signed. */
@@ -15,8 +17,8 @@ export type AuditLine =
   /** The last line. */
   | { readonly kind: 'end'; readonly records: number };
 
-/** Rows per read. The number is small because calls that record their decisions wait for the read. */
-const PAGE = 200;
+/** Records per read. The number is small where calls that record their decisions wait for the read. */
+const PAGE = { ahead: 4_000, beside: 2_000 };
 
 /**
  * Reads the records that existed when it began, while the log continues to grow. Records are only added at the end, and only
@@ -28,6 +30,8 @@ export async function* auditLines(
   checkpoint: string | null,
   /** How many records of a chain need not be read. Called after the caller has received the lines of all chains. */
   skips: (chain: string) => number = () => 0,
+  /** Whether it reads a part while the caller takes the one before it. Where calls wait for the database it must not. */
+  isAhead = false,
 ): AsyncGenerator<AuditLine> {
   const store = chainStore(db);
   const chains = await store.chains();
@@ -38,30 +42,48 @@ export async function* auditLines(
   yield { kind: 'unchained', count: await store.countUnchained() };
 
   let records = 0;
-  for (const { chain_id, last } of extents) {
+  for (const { chain_id, last, hasLegacy } of extents) {
     let at = skips(chain_id);
-    let removed = await store.retention(chain_id);
+    let removed: RetentionRow | null = null;
+    /** Returns the removal by age of record `seq`; null: it was not removed, or this removal was yielded before. */
+    const removalOf = async (seq: number): Promise<RetentionRow | null> => {
+      const now = await store.retention(chain_id);
+      return now !== null && now.seq >= seq && now.seq !== removed?.seq ? now : null;
+    };
+    removed = await store.retention(chain_id);
     if (removed !== null) yield { kind: 'retention', row: removed };
     const misnumbered = await store.misnumbered(chain_id);
     if (misnumbered !== null) {
       yield misnumbered;
       records++;
     }
-    for (;;) {
-      const page: ChainedRecord[] = await store.records(chain_id, at, last, PAGE);
-      if (!goesOn(page, at, last)) {
-        const now: RetentionRow | null = await store.retention(chain_id);
-        if (now !== null && now.seq > at && now.seq !== removed?.seq) {
-          removed = now;
-          yield { kind: 'retention', row: removed };
-          at = removed.seq;
-          continue;
+    const read = (after: number): Promise<Part> =>
+      store.part(chain_id, after, last, isAhead ? PAGE.ahead : PAGE.beside, hasLegacy);
+    let next: Promise<Part> | null = null;
+    while (at < last) {
+      const part: Part = await (next ?? read(at));
+      next = isAhead && part.upTo < last ? read(part.upTo) : null;
+      // A failure shows when the part is used.
+      next?.catch(() => {});
+      let gone = goesOn(part, at) ? null : await removalOf(at + 1);
+      if (gone === null) {
+        for await (const some of store.filled(part.records)) {
+          for (const record of some) {
+            // The facts of a record are removed after it.
+            if (record.facts?.includes(null)) gone = await removalOf(record.row.chain_seq);
+            if (gone !== null) break;
+            yield record;
+            records++;
+          }
+          if (gone !== null) break;
         }
       }
-      for (const record of page) yield record;
-      records += page.length;
-      if (page.length < PAGE) break;
-      at = page.at(-1)?.row.chain_seq ?? last;
+      if (gone !== null) {
+        removed = gone;
+        next = null;
+        yield { kind: 'retention', row: gone };
+      }
+      at = gone?.seq ?? part.upTo;
     }
   }
 
@@ -80,17 +102,28 @@ export async function* auditLines(
       named = isStuck ? null : next;
     }
   }
+  const tails = new Set([...known].map(tailOf));
+  for (const kind of KINDS) {
+    for (let named = await store.firstOfNextTail(kind, null); named !== null; ) {
+      const { tail, record }: { tail: string; record: ChainedRecord } = named;
+      const isKnown = tails.has(tail) || (await store.chains()).some(({ chain_id }) => tailOf(chain_id) === tail);
+      if (!isKnown) yield record;
+      if (!isKnown) records++;
+      named = await store.firstOfNextTail(kind, tail);
+    }
+  }
   for (const row of await store.erasures()) yield { kind: 'erasure', row };
   yield { kind: 'end', records };
 }
 
-/** Whether the page has the next records without a gap. A removal between the reads of a page can leave a gap anywhere in it. */
-function goesOn(page: readonly ChainedRecord[], at: number, last: number): boolean {
-  return page.length > 0 ? page.every(({ row }, i) => row.chain_seq === at + 1 + i) : at >= last;
+/** Whether the part has every number. A removal between the reads of a part can leave a gap anywhere in it. */
+function goesOn({ records, upTo }: Part, at: number): boolean {
+  return records.length === upTo - at && records.every(({ row }, i) => row.chain_seq === at + 1 + i);
 }
 
 /** Returns the line of an export: the kind and the columns of a record in one object. */
 export function lineText(line: AuditLine): string {
+  if (line.kind === 'decision' || line.kind === 'shown' || line.kind === 'outcome') return recordText(line);
   return 'row' in line ? JSON.stringify({ kind: line.kind, ...line.row }) : JSON.stringify(line);
 }
 

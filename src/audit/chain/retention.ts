@@ -14,12 +14,12 @@ import {
   firstIdOf,
   type Head,
   type RetentionRow,
-  recordMac,
   retentionSignature,
   retentionVersion,
   unprovenOf,
 } from './chain.ts';
 import { type ChainedRecord, chainStore } from './chain-store.ts';
+import { recordMac } from './record-mac.ts';
 
 export interface RetentionParts {
   readonly database: Database;
@@ -96,6 +96,7 @@ export function createRetention(parts: RetentionParts) {
       some = await transact(database, (trx) => chainStore(trx).removeUnchained(firstIdOf(before), BATCH));
       await sleep(PAUSE_MS);
     }
+    await chainStore(database.knex).removeFacts(now());
     if (removed > 0) log.info({ removed, days }, 'records of the audit log were removed by age');
     onKept(kept.length);
     if (kept.length > 0) {
@@ -120,7 +121,7 @@ export function createRetention(parts: RetentionParts) {
   }
 
   async function removeAfter(chain: ChainRow, row: RetentionRow | null, before: number): Promise<number> {
-    const store = chainStore(database.knex);
+    const store = chainStore(database.knex, false);
     const [first] = await store.oldest(chain.chain_id, row?.seq ?? 0, 1);
     // An unknown key is reported only if there is something to remove.
     if (first === undefined || (isYounger(first, chain, before) && !keyOf.has(chain.key_id))) return 0;
@@ -138,10 +139,9 @@ export function createRetention(parts: RetentionParts) {
   function oldestOf(chain: ChainRow, front: Front, records: readonly ChainedRecord[], before: number): Removal | null {
     let { at, newest } = front;
     for (const record of records) {
-      const { row, kind } = record;
+      const { row } = record;
       const seq = at.seq + 1;
-      const fits =
-        row.chain_seq === seq && recordMac(front.key, chain.version, chain.chain_id, seq, at.mac, kind, row) === row.mac;
+      const fits = row.chain_seq === seq && recordMac(front.key, chain.version, chain.chain_id, seq, at.mac, record) === row.mac;
       if (!fits && at === front.at)
         throw new Unfit(seq, row.chain_seq === seq ? 'the record does not fit its MAC' : 'the record is missing');
       if (!fits || isYounger(record, chain, before)) break;

@@ -6,17 +6,19 @@ import {
   chainMac,
   type ErasureRow,
   erasureSignature,
-  firstIdOf,
   type RecordKind,
   type RetentionRow,
-  recordMac,
   retentionVersion,
+  timeOf,
   unprovenOf,
 } from './chain.ts';
 import type { ChainedRecord } from './chain-store.ts';
 import { type Checkpoint, checkpointMac } from './checkpoint.ts';
-import { contentFault, isErased } from './contents.ts';
+import { type ContentFault, contentFault, isErased, missingFact } from './contents.ts';
+import { withFacts } from './known-facts.ts';
 import type { AuditLine } from './lines.ts';
+import { tailOf } from './log-tables.ts';
+import { recordMac } from './record-mac.ts';
 import { createSightings, foundBy, type Start, startsAt } from './sightings.ts';
 
 /**
@@ -56,6 +58,8 @@ export interface Report {
 
 export type Verification = ReturnType<typeof createVerification>;
 
+/** How long after an erasure a process may still use a fact that was erased. */
+const LATE_MS = 60_000;
 /** Allows for the time that a record waited to be written, and for clocks that differ. */
 const SLACK_MS = 24 * 60 * 60 * 1000;
 const MIN_RETENTION_MS = MIN_RETENTION_DAYS * 24 * 60 * 60 * 1000;
@@ -84,7 +88,10 @@ export function createVerification(keys: readonly ChainKey[]) {
   const problems: Problem[] = [];
   const records = { decision: 0, shown: 0, outcome: 0 };
   /** The newest erased row of each user who has any. */
-  const erasedOf = new Map<string, { readonly id: string; readonly chain: string; readonly seq: number }>();
+  const erasedOf = new Map<
+    string,
+    { readonly time: number; readonly id: string; readonly chain: string; readonly seq: number }
+  >();
   const erasures: ErasureRow[] = [];
   let from: Checkpoint | null = null;
   let starts: ReadonlyMap<string, Start> | null = null;
@@ -202,6 +209,13 @@ export function createVerification(keys: readonly ChainKey[]) {
     walk.state = 'done';
   }
 
+  /** Returns the chain that was seen under this id, or under an id with the same end if only the end is known; null: none. */
+  function sightedAs(id: string): string | null {
+    if (sightings.furthest(id) !== undefined) return id;
+    const seen = [...sightings.chains()].find(([chain]) => tailOf(chain) === tailOf(id));
+    return seen?.[0] ?? null;
+  }
+
   function takeRecord(record: ChainedRecord): void {
     const { kind, row } = record;
     taken++;
@@ -210,10 +224,10 @@ export function createVerification(keys: readonly ChainKey[]) {
     const walk = walks.get(row.chain_id);
     if (!walk) {
       if (!strangers.has(row.chain_id)) {
-        const gone = sightings.furthest(row.chain_id) !== undefined;
-        strangers.add(row.chain_id);
-        const what = gone ? 'the header of the chain is missing' : 'the record belongs to a chain that never existed';
-        report(gone ? 'missing' : 'added', what, { chain: row.chain_id, ...at });
+        const gone = sightedAs(String(row.chain_id));
+        strangers.add(row.chain_id).add(gone ?? row.chain_id);
+        const what = gone === null ? 'the record belongs to a chain that never existed' : 'the header of the chain is missing';
+        report(gone === null ? 'added' : 'missing', what, { chain: gone ?? row.chain_id, ...at });
       }
       return;
     }
@@ -248,33 +262,46 @@ export function createVerification(keys: readonly ChainKey[]) {
         fail(walk, 'altered', 'the record is not the one that the checkpoint names', at);
         return;
       }
-    } else if (recordMac(walk.key, walk.row.version, row.chain_id, row.chain_seq, walk.mac, kind, row) !== row.mac) {
-      fail(walk, 'altered', 'the record, or its position in the chain, is not what was written', at);
-      return;
     } else {
-      const wrong = contentFault(record);
+      const wrong = faultOf(walk, walk.key, record);
       if (wrong !== null) {
         fail(walk, wrong.problem, wrong.detail, at);
         return;
       }
-      if (isErased(record)) noteErased(String(row['user_id']), decision_id, row);
     }
     walk.seq = row.chain_seq;
     walk.mac = row.mac;
   }
 
-  function noteErased(user: string, id: string, { chain_id, chain_seq }: ChainedRecord['row']): void {
+  function faultOf({ row: { version }, mac }: Walk, key: ChainKey, record: ChainedRecord): ContentFault | null {
+    const whole = version === 2 ? withFacts(record) : record;
+    const missing = missingFact(whole);
+    if (missing !== null) return missing;
+    const { chain_id, chain_seq, mac: own } = record.row;
+    if (recordMac(key, version, chain_id, chain_seq, mac, whole) !== own)
+      return { problem: 'altered', detail: 'the record, or its position in the chain, is not what was written' };
+    const fault = contentFault(whole);
+    if (fault === null && isErased(whole)) noteErased(whole);
+    return fault;
+  }
+
+  function noteErased({ row, facts }: ChainedRecord): void {
     erased++;
+    const { user_id, since, salt } = facts?.[0]?.row ?? row;
+    const [id, user] = [String(row['id']), String(user_id)];
+    // In version 2, later records share the erased fact until the process that writes them hears of the erasure.
+    const isShared = facts !== undefined && typeof since === 'number' && salt === null;
+    const time = isShared ? Math.max(since, timeOf(id) - LATE_MS) : timeOf(id);
     const newest = erasedOf.get(user);
-    if (newest === undefined || newest.id < id) erasedOf.set(user, { id, chain: chain_id, seq: chain_seq });
+    if (newest === undefined || newest.time < time) erasedOf.set(user, { time, id, chain: row.chain_id, seq: row.chain_seq });
   }
 
   /** Reports personal data that is missing without a signed erasure: only the gateway can sign one. */
   function checkErasures(): void {
-    for (const [user, { id, chain, seq }] of erasedOf) {
+    for (const [user, { time, id, chain, seq }] of erasedOf) {
       const signed = erasures.some((row) => {
         const key = keyOf.get(row.key_id);
-        return key && row.user_id === user && id < firstIdOf(row.erased_at) && erasureSignature(key, row) === row.signature;
+        return key && row.user_id === user && time < row.erased_at && erasureSignature(key, row) === row.signature;
       });
       if (signed) continue;
       const at = { chain, seq, record: 'decision', decision_id: id } as const;

@@ -1,5 +1,5 @@
 /** Evaluates the recorded decisions of a time range again, with a different policy set. */
-import { firstIdOf, timeOf } from '../../audit/chain/chain.ts';
+import { firstIdOf, idAfter, timeOf } from '../../audit/chain/chain.ts';
 import { type RecordedPage, recordedStore } from '../../audit/recorded-store.ts';
 import { inSlices } from '../../base/slices.ts';
 import type { Connection } from '../../db/database.ts';
@@ -46,8 +46,7 @@ export async function replay(
     if (last === undefined || page.decisions.length < PAGE) return tally.state();
     done += page.decisions.length;
     onProgress({ done, at: timeOf(last.id) });
-    // The smallest text that sorts after the id.
-    since = `${last.id}0`;
+    since = idAfter(last.id);
   }
 }
 

@@ -1,6 +1,9 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { createChainKey, firstIdOf, newSalt, recordMac } from '../../../src/audit/chain/chain.ts';
+import { idOf } from '../../../src/audit/chain/binary-form.ts';
+import { createChainKey, firstIdOf, newSalt } from '../../../src/audit/chain/chain.ts';
+import { hexOfBytes } from '../../../src/audit/chain/log-tables.ts';
+import { recordMac } from '../../../src/audit/chain/record-mac.ts';
 import { type AuditStore, auditStore } from '../../../src/audit/decision-store.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
@@ -96,8 +99,8 @@ eachEngine(
         await settled();
         const report = await verified(database);
         t.deepEqual(report.problems, []);
-        const rows: { id: string }[] = await database.knex('audit_decisions').select('id');
-        const stored = new Set(rows.map(({ id }) => id));
+        const rows: { id: unknown }[] = await database.knex('log_decisions').select('id');
+        const stored = new Set(rows.map(({ id }) => idOf(hexOfBytes(id))));
         t.is(report.records.decision, rows.length);
         t.deepEqual(
           [...acknowledged].filter((id) => !stored.has(id)),
@@ -116,16 +119,17 @@ eachEngine(
 
 test.serial('the MAC changes with each value and with the key', (t) => {
   const row = { id: 'a', created_at: 1, issuer: 'i', user_id: 'u', person_hash: 'p', target_id: null };
-  const mac = recordMac(KEY, 1, 'c', 1, 'previous', 'decision', row);
-  t.is(recordMac(KEY, 1, 'c', 1, 'previous', 'decision', { ...row }), mac);
+  const record = { kind: 'decision' as const, row };
+  const mac = recordMac(KEY, 1, 'c', 1, 'previous', record);
+  t.is(recordMac(KEY, 1, 'c', 1, 'previous', { ...record, row: { ...row } }), mac);
   const others = [
-    recordMac(KEY, 2, 'c', 1, 'previous', 'decision', row),
-    recordMac(KEY, 1, 'd', 1, 'previous', 'decision', row),
-    recordMac(KEY, 1, 'c', 2, 'previous', 'decision', row),
-    recordMac(KEY, 1, 'c', 1, 'other', 'decision', row),
-    recordMac(KEY, 1, 'c', 1, 'previous', 'outcome', row),
-    recordMac(createChainKey(Buffer.alloc(32, 8)), 1, 'c', 1, 'previous', 'decision', row),
-    ...Object.keys(row).map((name) => recordMac(KEY, 1, 'c', 1, 'previous', 'decision', { ...row, [name]: 'other' })),
+    recordMac(KEY, 2, 'c', 1, 'previous', record),
+    recordMac(KEY, 1, 'd', 1, 'previous', record),
+    recordMac(KEY, 1, 'c', 2, 'previous', record),
+    recordMac(KEY, 1, 'c', 1, 'other', record),
+    recordMac(KEY, 1, 'c', 1, 'previous', { kind: 'outcome', row }),
+    recordMac(createChainKey(Buffer.alloc(32, 8)), 1, 'c', 1, 'previous', record),
+    ...Object.keys(row).map((name) => recordMac(KEY, 1, 'c', 1, 'previous', { ...record, row: { ...row, [name]: 'other' } })),
   ];
   t.is(new Set([mac, ...others]).size, others.length + 1);
 });

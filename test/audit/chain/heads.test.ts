@@ -8,6 +8,7 @@ import { createKeyRing, makeKeys } from '../../../src/auth/keys.ts';
 import { createVault } from '../../../src/auth/vault.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
+import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 
 /** A database with signing keys, and a folder for checkpoints. */
@@ -68,7 +69,7 @@ test.serial('a moved head is written to the log, and to a file that only its own
 
 test.serial('a forged record without a MAC does not hide a chain from the checkpoints', async (t) => {
   const { database, keys, folder } = await setUp(t);
-  const [ended, writer] = [quietWriter(database), quietWriter(database)];
+  const [ended, writer] = [legacyWriter(database), legacyWriter(database)];
   await ended.decision(decision());
   await writer.decision(decision());
   const [other, own] = [ended.head(), writer.head()];

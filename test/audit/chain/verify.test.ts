@@ -9,13 +9,14 @@ import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine, type TestDatabase } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
+import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 
 const LIST = 3;
 
 /** Writes the records of one process: ten decisions with outcomes. The fourth decision is a list, with its names. */
 async function start(database: Database) {
-  const writer = quietWriter(database);
+  const writer = legacyWriter(database);
   const records = Array.from({ length: 10 }, (_, i) =>
     decision({ user_id: `u${i % 2}`, resource_name: `Zürich \u{1f600} ${i} "'\\ `, policy_name: i % 3 === 0 ? 'p' : null }),
   );
@@ -383,7 +384,7 @@ eachEngine(
 
 eachEngine(test.serial, 'a record with the number of another record is found at the end of a page', async (t, at) => {
   const database = await openTestDatabase(t, at);
-  const writer = quietWriter(database);
+  const writer = legacyWriter(database);
   for (let n = 0; n < 450; n++) await writer.decision(decision());
   await writer.close();
   t.like(await verified(database), { intact: true, records: { decision: 450 } });

@@ -1,8 +1,11 @@
 import test from 'ava';
+import { firstIdOf, timeOf } from '../../../src/audit/chain/chain.ts';
+import { literalId } from '../../../src/audit/chain/log-tables.ts';
+import { segmentKey } from '../../../src/audit/chain/segment-store.ts';
 import { auditStore } from '../../../src/audit/decision-store.ts';
 import { readConfig } from '../../../src/config/config.ts';
 import { openDatabase } from '../../../src/db/database.ts';
-import { decision, stamper } from '../../audit/records.ts';
+import { decision, quietWriter, stamper } from '../../audit/records.ts';
 import { eachEngine } from '../../support/databases/engines.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 
@@ -105,4 +108,30 @@ eachEngine(test.serial, 'changes are read page by page, with actor and request i
     [1],
   );
   await gateway.rest(400, 'GET', '/api/changes?cursor=eA', { token: admin.token });
+});
+
+eachEngine(test.serial, 'a search whose first parts find nothing goes on to a match', async (t, at) => {
+  const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => {});
+  const writer = quietWriter(database);
+  const record = decision({ resource_name: 'zebra' });
+  await writer.decision(record);
+  await writer.close();
+  // Each of these newer segments has as many rows as a part may search.
+  for (const n of [1, 2, 3]) {
+    const [low, high] = [firstIdOf(timeOf(record.id) + n * 1_000), firstIdOf(timeOf(record.id) + n * 1_000 + 1)].map(literalId);
+    await database.knex.raw(
+      `insert into log_segments (id, last_seq, low, high) values (x'${segmentKey(record.id, n)}', 1000000, ${low}, ${high})`,
+    );
+  }
+  const part = await auditStore(database.knex).page({ resource_name_prefix: 'zeb' }, 100, null);
+  t.deepEqual([part.entries, part.next === null], [[], false]);
+  await database.close();
+
+  const gateway = await startGateway(t, at.url);
+  const { token } = await person(gateway, 'admin@example.com');
+  const { body } = await gateway.rest<Entry[]>(200, 'GET', '/api/logs?resource_name_prefix=zeb', { token });
+  t.deepEqual(
+    body.map(({ id }) => id),
+    [record.id],
+  );
 });

@@ -1,0 +1,99 @@
+/** Facts as readers of the log have them, with what follows from their members. Thousands of records share one. Pure. */
+import { entered } from '../../base/kept.ts';
+import type { RecordKind } from './chain.ts';
+import type { ChainedRecord } from './chain-store.ts';
+import { type ContentFault, factFault } from './contents.ts';
+import { COVERED, digestOf, FACT_MEMBERS, type FactKind, factTerms } from './facts.ts';
+
+type Row = Readonly<Record<string, unknown>>;
+
+/** The facts that a record refers to. */
+export const FACTS_OF = {
+  decision: ['principal', 'object', 'verdict'],
+  shown: ['names'],
+  outcome: [],
+} as const satisfies Record<RecordKind, readonly FactKind[]>;
+
+/** The digest of a fact that the gateway never wrote. No record with it has a valid MAC. */
+const NO_DIGEST = Buffer.alloc(0);
+
+export class KnownFact {
+  readonly row: Row;
+  readonly #kind: FactKind;
+  readonly #isForged: boolean;
+  #digest: Buffer | null = null;
+  #fault: ContentFault | null | undefined;
+  #terms: readonly string[] | null = null;
+  #text: string | null = null;
+
+  constructor(kind: FactKind, row: Row, isForged = false) {
+    this.#kind = kind;
+    this.row = row;
+    this.#isForged = isForged;
+  }
+
+  get digest(): Buffer {
+    this.#digest ??= this.#isForged ? NO_DIGEST : digestOf(this.#kind, this.row);
+    return this.#digest;
+  }
+
+  /** What is wrong with members that the digest covers by hash. */
+  get fault(): ContentFault | null {
+    if (this.#fault === undefined) this.#fault = factFault(this.#kind, this.row);
+    return this.#fault;
+  }
+
+  /** What the index of segments has for each record with this fact. */
+  get terms(): readonly string[] {
+    this.#terms ??= factTerms(this.row);
+    return this.#terms;
+  }
+
+  /** The members as a line of an export has them. The name of an object is in the part of the record. */
+  get text(): string {
+    this.#text ??= textOf(this.#kind, this.row);
+    return this.#text;
+  }
+}
+
+const inLine = (kind: FactKind): readonly string[] => FACT_MEMBERS[kind].filter((member) => member !== 'resource_name');
+const textOf = (kind: FactKind, row: Row): string =>
+  JSON.stringify(Object.fromEntries(inLine(kind).map((member) => [member, row[member] ?? null]))).slice(1, -1);
+
+/** Returns a record as an export has it: one object, with the members of its facts. */
+export function recordText({ kind, row, facts = [] }: ChainedRecord): string {
+  const own = `{"kind":"${kind}",${JSON.stringify(row).slice(1)}`;
+  if (facts.length === 0) return own;
+  const texts = facts.map((fact, i) => fact?.text ?? textOf(FACTS_OF[kind][i] as FactKind, {}));
+  return `${own.slice(0, -1)},${texts.join()}}`;
+}
+
+/** Returns the record as one row, with the members of its facts. The members of a fact that is missing are null. */
+export function flatOf({ kind, row, facts = [] }: ChainedRecord): Row & ChainedRecord['row'] {
+  const flat: Record<string, unknown> = {};
+  facts.forEach((fact, i) => {
+    if (fact !== null) Object.assign(flat, fact.row);
+    else for (const member of FACT_MEMBERS[FACTS_OF[kind][i] as FactKind]) flat[member] = null;
+  });
+  return Object.assign(flat, row);
+}
+
+type WholeRecord = ChainedRecord & Required<Pick<ChainedRecord, 'facts'>>;
+
+/** Facts from lines of an export, by their members. */
+const known = new Map<string, KnownFact>();
+const KEPT = 4_096;
+
+/** Returns a record of version 2 with its facts. A line of an export has their members; a member that is never null shows which are missing. */
+export function withFacts(record: ChainedRecord): WholeRecord {
+  const { kind, row } = record;
+  if (record.facts !== undefined) return record as WholeRecord;
+  const isNamed = row['named'] === 1;
+  const factOf = (fact: FactKind): KnownFact | null => {
+    const members = Object.fromEntries(FACT_MEMBERS[fact].map((member) => [member, row[member] ?? null]));
+    if (isNamed && fact === 'object') members['resource_name'] = null;
+    const isMissing = COVERED[fact].every((member) => members[member] === null);
+    return isMissing ? null : entered(known, `${fact} ${JSON.stringify(members)}`, () => new KnownFact(fact, members), KEPT);
+  };
+  return { ...record, facts: FACTS_OF[kind].map(factOf) };
+}

@@ -1,0 +1,56 @@
+/** The MAC of a record, in the version that the header of its chain names. Pure. */
+
+import { binaryMac, type Covered, digestOfText } from './binary-form.ts';
+import { type ChainKey, legacyMac } from './chain.ts';
+import type { ChainedRecord } from './chain-store.ts';
+import { withFacts } from './known-facts.ts';
+
+/** Returns the MAC of a record; null: it has a value that the gateway never writes. */
+export function recordMac(
+  key: ChainKey,
+  version: number,
+  chainId: string,
+  seq: number,
+  previous: string,
+  record: Omit<ChainedRecord, 'row'> & { readonly row: object },
+): string | null {
+  if (version === 2) return binaryMac(key, chainId, seq, previous, coveredBy(record as ChainedRecord));
+  return legacyMac(key, version, chainId, seq, previous, record.kind, record.row);
+}
+
+const NO_DIGEST = Buffer.alloc(0);
+
+function coveredBy(record: ChainedRecord): Covered {
+  const { kind, row, facts } = withFacts(record);
+  const digest = (i: number): Buffer => facts[i]?.digest ?? NO_DIGEST;
+  switch (kind) {
+    case 'decision':
+      return {
+        kind,
+        id: row['id'] as string,
+        created_at: row['created_at'] as number,
+        principal: digest(0),
+        object: digest(1),
+        verdict: digest(2),
+        name: row['named'] === 1 ? digestOfText(String(row['resource_name'])) : null,
+        args: row['args_hash'] === null ? null : Buffer.from(String(row['args_hash']), 'hex'),
+      };
+    case 'shown':
+      return {
+        kind,
+        decision_id: row['decision_id'] as string,
+        resource_type: row['resource_type'] as string,
+        shown: row['shown'] as number,
+        hidden: row['hidden'] as number,
+        names: digest(0),
+      };
+    case 'outcome':
+      return {
+        kind,
+        decision_id: row['decision_id'] as string,
+        outcome: row['outcome'] as string,
+        duration_ms: row['duration_ms'] as number,
+        created_at: row['created_at'] as number,
+      };
+  }
+}

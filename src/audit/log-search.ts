@@ -1,0 +1,172 @@
+/** Pages of version 2 of the log. A search reads only the segments that the index names. */
+import type { Connection } from '../db/database.ts';
+import { idAfter } from './chain/chain.ts';
+import type { ChainedRecord } from './chain/chain-store.ts';
+import { SEARCHED, type SearchedMember, termOf } from './chain/facts.ts';
+import { type LogReader, logReader, type StoredRecord } from './chain/log-reader.ts';
+import { literalId } from './chain/log-tables.ts';
+import { segmentStore } from './chain/segment-store.ts';
+import { type AuditEntry, type AuditPage, type EntryRow, entryOf } from './entries.ts';
+import type { LogFilter } from './filter.ts';
+
+type Query = ReturnType<Connection>;
+
+/** How many rows of segments with all terms of a filter one page may search. */
+const SEARCHED_ROWS = 100_000;
+
+/** Where a member of a filter stands. */
+const SEARCHED_COLUMNS = {
+  user_id: 'p.user_id',
+  target_id: 'o.target_id',
+  target_name: 'o.target_name',
+  method: 'o.method',
+  resource_type: 'o.resource_type',
+  resource_name: 'coalesce(t.name, o.resource_name)',
+  effect: 'v.effect',
+  reason: 'v.reason',
+  policy_id: 'v.policy_id',
+} as const satisfies Record<SearchedMember, string>;
+const FACTS = [
+  ['p', 'log_principals', 'principal'],
+  ['o', 'log_objects', 'object'],
+  ['v', 'log_verdicts', 'verdict'],
+] as const;
+
+/** Keeps facts that it has read, also after an erasure. So it must not live longer than the request that it reads for. */
+export function logSearch(db: Connection) {
+  const isMysql = db.client.dialect === 'mysql';
+  let made: LogReader | null = null;
+  const reader = (): LogReader => {
+    made ??= logReader(db);
+    return made;
+  };
+
+  /** Returns the decisions with their lists and outcomes. */
+  async function entries(found: readonly StoredRecord[]): Promise<AuditEntry[]> {
+    if (found.length === 0) return [];
+    const literals = found.map(({ row }) => literalId(String(row['id']))).join();
+    const among = (query: Query): Query => query.whereRaw(`t.id in (${literals})`);
+    const decisions = await reader().whole(found);
+    const lists = new Map<unknown, ChainedRecord>(
+      (await reader().read('shown', among)).map((list) => [list.row['decision_id'], list]),
+    );
+    const outcomes = new Map<unknown, ChainedRecord['row']>(
+      (await reader().read('outcome', among)).map(({ row }) => [row['decision_id'], row]),
+    );
+    return decisions.map(({ row, facts = [] }) => {
+      const [principal, object, verdict] = facts.map((fact): Readonly<Record<string, unknown>> => fact?.row ?? {});
+      const [list, outcome] = [lists.get(row['id'] ?? null), outcomes.get(row['id'] ?? null)];
+      // The members are named one by one, because a spread of so many is slow. Those of a missing fact are null.
+      const entry: Readonly<Record<keyof EntryRow, unknown>> = {
+        id: row['id'],
+        created_at: row['created_at'],
+        issuer: principal?.['issuer'] ?? null,
+        user_id: principal?.['user_id'] ?? null,
+        user_email: principal?.['user_email'] ?? null,
+        user_role: principal?.['user_role'] ?? null,
+        user_groups: principal?.['user_groups'] ?? '[]',
+        target_id: object?.['target_id'] ?? null,
+        target_name: object?.['target_name'] ?? null,
+        method: object?.['method'] ?? null,
+        resource_type: object?.['resource_type'] ?? null,
+        resource_name: row['resource_name'],
+        arguments: row['arguments'],
+        effect: verdict?.['effect'] ?? null,
+        reason: verdict?.['reason'] ?? null,
+        policy_id: verdict?.['policy_id'] ?? null,
+        policy_name: verdict?.['policy_name'] ?? null,
+        policy_priority: verdict?.['policy_priority'] ?? null,
+        revision: verdict?.['revision'] ?? null,
+        data_hash: verdict?.['data_hash'] ?? null,
+        engine_hash: verdict?.['engine_hash'] ?? null,
+        chain_id: row.chain_id,
+        chain_seq: row.chain_seq,
+        shown: list?.row['shown'] ?? null,
+        hidden: list?.row['hidden'] ?? null,
+        names: list?.facts?.[0]?.row['names'] ?? null,
+        outcome: outcome?.['outcome'] || null,
+        duration_ms: outcome?.['duration_ms'] ?? null,
+      };
+      return entryOf(entry as unknown as EntryRow);
+    });
+  }
+
+  /**
+   * Returns the decisions with ids in [`floor`, `cursor`) that meet the conditions, newest first, at most `limit`. They are read in this
+   * order, whatever a planner thinks of it.
+   */
+  async function search(
+    filter: LogFilter,
+    floor: string | null,
+    cursor: string | null,
+    limit: number,
+  ): Promise<readonly StoredRecord[]> {
+    const asked = SEARCHED.filter((member) => filter[member] !== undefined);
+    const prefix = filter.resource_name_prefix;
+    const columns = asked
+      .map((member) => SEARCHED_COLUMNS[member])
+      .concat(prefix === undefined ? [] : ['coalesce(t.name, o.resource_name)']);
+    const joins = FACTS.filter(([alias]) => columns.some((column) => column.includes(`${alias}.`))).map(
+      ([alias, table, member]) =>
+        ` ${isMysql ? `straight_join ${table} as ${alias} force index (primary)` : `cross join ${table} as ${alias}`}` +
+        ` on ${alias}.id = t.${member}`,
+    );
+    return reader().stored('decision', (query) => {
+      query.from(db.raw(`log_decisions as t${isMysql ? ' force index (primary)' : ''}${joins.join('')}`));
+      for (const member of asked) query.whereRaw(`${SEARCHED_COLUMNS[member]} = ?`, [filter[member] as string]);
+      if (prefix !== undefined) {
+        query.whereRaw('coalesce(t.name, o.resource_name) >= ?', [prefix]);
+        query.whereRaw('coalesce(t.name, o.resource_name) < ?', [`${prefix}\u{10ffff}`]);
+      }
+      if (filter.id !== undefined) query.whereRaw(`t.id = ${literalId(filter.id)}`);
+      if (filter.before !== undefined) query.whereRaw(`t.id < ${literalId(filter.before)}`);
+      if (filter.since !== undefined) query.whereRaw(`t.id >= ${literalId(filter.since)}`);
+      if (cursor !== null) query.whereRaw(`t.id < ${literalId(cursor)}`);
+      if (floor !== null) query.whereRaw(`t.id >= ${literalId(floor)}`);
+      return query.orderBy('t.id', 'desc').limit(limit);
+    });
+  }
+
+  /**
+   * Returns up to `wanted` decisions that meet the filter, newest first, and the id down to which everything was searched (null: the
+   * end). It reads only segments that have every term of the filter.
+   */
+  async function searched(
+    filter: LogFilter,
+    wanted: number,
+    cursor: string | null,
+  ): Promise<{ found: readonly StoredRecord[]; floor: string | null }> {
+    const { since = null, before = null } = filter;
+    const terms = SEARCHED.flatMap((member) => (filter[member] === undefined ? [] : [termOf(member, filter[member])]));
+    const isScan = terms.length === 0 && filter.resource_name_prefix === undefined;
+    if (isScan || filter.id !== undefined) return { found: await search(filter, null, cursor, wanted), floor: null };
+    const upper = cursor !== null && (before === null || cursor < before) ? cursor : before;
+    const found: StoredRecord[] = [];
+    let looked = 0;
+    let floor: string | null = null;
+    // The ranges with the highest ids come first. What is below `floor` was not read yet.
+    for await (const { low, high, size } of segmentStore(db).ranges(terms, since, upper)) {
+      if (floor !== null && low >= floor) continue;
+      if (looked >= SEARCHED_ROWS) return { found, floor };
+      const top: string = floor !== null && high >= floor ? floor : idAfter(high);
+      found.push(...(await search(filter, low, upper === null || top < upper ? top : upper, wanted - found.length)));
+      looked += size;
+      floor = low;
+      if (found.length === wanted) break;
+    }
+    return { found, floor: null };
+  }
+
+  return {
+    /** Returns the newest decisions before `cursor`. One page searches about SEARCHED_ROWS rows at most. */
+    async page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage> {
+      const { found, floor } = await searched(filter, limit + 1, cursor);
+      const page = await entries(found.slice(0, limit));
+      return { entries: page, next: found.length > limit ? (page.at(-1)?.id ?? null) : floor };
+    },
+
+    async find(id: string): Promise<AuditEntry | null> {
+      return (await entries(await search({ id }, null, null, 1)))[0] ?? null;
+    },
+  };
+}

@@ -1,0 +1,182 @@
+/** Searches in version 2 of the log: the index of segments hides no row, whatever state it is in. */
+import test from 'ava';
+import { firstIdOf } from '../../src/audit/chain/chain.ts';
+import { auditLines } from '../../src/audit/chain/lines.ts';
+import { auditStore } from '../../src/audit/decision-store.ts';
+import type { LogFilter } from '../../src/audit/filter.ts';
+import { createIndexCheck } from '../../src/audit/index-check.ts';
+import type { DecisionRecord } from '../../src/audit/records.ts';
+import { closeAbandoned } from '../../src/audit/segments.ts';
+import type { Connection, Database } from '../../src/db/database.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { legacyWriter } from './legacy-writer.ts';
+import { decision, quietWriter, verified } from './records.ts';
+
+const POLICY = '0190163d-8694-739b-aea5-966c26f8ad91';
+const START = Date.UTC(2026, 5, 1);
+const MINUTE = 60_000;
+
+/** An id of the minute, with a tail that differs. */
+const idAt = (ms: number, i: number): string =>
+  `${firstIdOf(ms).slice(0, 14)}7${String(i).padStart(3, '0').slice(-3)}-8000-${i.toString(16).padStart(12, '0')}`;
+
+const recordAt = (ms: number, i: number): DecisionRecord =>
+  decision({
+    id: idAt(ms, i),
+    created_at: ms,
+    user_id: `user ${i % 7}`,
+    target_id: `id-${i % 3}`,
+    target_name: `target-${i % 3}`,
+    resource_type: i % 2 === 0 ? 'resource' : 'tool',
+    resource_name: i === 4 ? 'zebra' : i % 5 === 0 ? `once ${i}` : `tool ${i % 9}`,
+    method: i % 50 === 3 ? 'rare' : 'tools/call',
+    effect: i % 10 === 0 ? 'deny' : 'allow',
+    reason: i % 40 === 0 ? 'error' : 'matched',
+    policy_id: i % 30 === 0 ? POLICY : null,
+  });
+
+const filters: readonly LogFilter[] = [
+  {},
+  { user_id: 'user 3' },
+  { target_id: 'id-1', effect: 'deny' },
+  { target_name: 'target-2', method: 'rare' },
+  { resource_type: 'resource', reason: 'error' },
+  { resource_name: 'zebra' },
+  { resource_name: 'once 35' },
+  { resource_name: 'nothing' },
+  { resource_name_prefix: 'once' },
+  { resource_name_prefix: 'zeb', effect: 'allow' },
+  { policy_id: POLICY },
+  { policy_id: POLICY, since: firstIdOf(START + 20 * MINUTE), before: firstIdOf(START + 70 * MINUTE) },
+  { user_id: 'user 3', since: firstIdOf(START + 31 * MINUTE) },
+  { user_id: 'user 3', before: firstIdOf(START + 31 * MINUTE) },
+  { id: idAt(START + 4 * MINUTE, 4) },
+  { id: idAt(START + 4 * MINUTE, 4), effect: 'deny' },
+];
+
+const matches = (filter: LogFilter, record: DecisionRecord): boolean =>
+  Object.entries(filter).every(([name, value]) => {
+    if (name === 'since') return record.id >= value;
+    if (name === 'before') return record.id < value;
+    if (name === 'resource_name_prefix') return record.resource_name?.startsWith(value);
+    return record[name as keyof DecisionRecord] === value;
+  });
+
+async function read(database: Database, filter: LogFilter): Promise<string[]> {
+  const found: string[] = [];
+  let cursor: string | null = null;
+  do {
+    const page: Awaited<ReturnType<ReturnType<typeof auditStore>['page']>> = await auditStore(database.knex).page(
+      filter,
+      7,
+      cursor,
+    );
+    found.push(...page.entries.map(({ id }) => id));
+    cursor = page.next;
+  } while (cursor !== null);
+  return found;
+}
+
+/** Three writers take turns over 100 minutes, and one that ended before wrote version 1. The last does not close its segment. */
+async function write(database: Database) {
+  const records = Array.from({ length: 300 }, (_, i) => recordAt(START + (i % 100) * MINUTE, i));
+  const old = legacyWriter(database);
+  const writers = [old, quietWriter(database), quietWriter(database), quietWriter(database)];
+  const inOrder = records.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+  for (const [i, record] of inOrder.entries()) await writers[i % 4]?.decision(record);
+  await writers[1]?.close();
+  await writers[2]?.close();
+  return { records, killed: writers[3] };
+}
+
+eachEngine(test.serial, 'every filter finds the same rows in both versions, in closed and in open segments', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { records, killed } = await write(database);
+  const expected = (filter: LogFilter) =>
+    records
+      .filter((record) => matches(filter, record))
+      .map(({ id }) => id)
+      .sort()
+      .reverse();
+  const check = async (state: string): Promise<void> => {
+    for (const filter of filters)
+      t.deepEqual(await read(database, filter), expected(filter), `${state}: ${JSON.stringify(filter)}`);
+  };
+  const open = async (): Promise<number> => (await database.knex('log_segments').whereNull('last_seq')).length;
+  t.is(await open(), 1);
+  await check('open');
+  await closeAbandoned(database.knex, START + 300 * MINUTE);
+  t.is(await open(), 0);
+  await check('closed by upkeep');
+  await killed?.close();
+  await check('closed again');
+  t.true((await verified(database)).intact);
+  // Segments without the terms of a filter are not read.
+  await database.knex('log_terms').delete();
+  const rows: { id: string }[] = await database.knex('audit_decisions').select('id');
+  const old = new Set(rows.map(({ id }) => id));
+  const filter = { policy_id: POLICY, target_id: 'id-0' };
+  t.deepEqual(
+    await read(database, filter),
+    expected(filter).filter((id) => old.has(id)),
+  );
+});
+
+eachEngine(test.serial, 'a decision that was taken out of the search index is reported', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { killed } = await write(database);
+  const hidden = async (knex: Connection) => {
+    const index = createIndexCheck(knex);
+    for await (const line of auditLines(knex, 1, null)) if (line.kind === 'decision') await index.take(line);
+    return index.hidden();
+  };
+  t.deepEqual(await hidden(database.knex), []);
+  const closed = (knex: Connection) => knex('log_segments').whereNotNull('last_seq');
+  const one = async (knex: Connection, table: string, column: string) => {
+    const [row] = await knex(table).limit(1).select(column);
+    return Buffer.from(row[column]);
+  };
+  const attacks: Readonly<Record<string, (knex: Connection) => Promise<unknown>>> = {
+    'a term deleted': async (knex) =>
+      knex('log_terms')
+        .where('term', await one(knex, 'log_terms', 'term'))
+        .delete(),
+    'a term moved to a different segment': async (knex) =>
+      knex('log_terms')
+        .where('segment', await one(knex, 'log_terms', 'segment'))
+        .update({ segment: Buffer.alloc(8) }),
+    'closed segments deleted': (knex) => closed(knex).delete(),
+    'the open segment deleted': (knex) => knex('log_segments').whereNull('last_seq').delete(),
+    'the ranges moved up': (knex) => closed(knex).update({ low: Buffer.alloc(16, 255) }),
+    'the ranges moved down': (knex) => closed(knex).update({ high: Buffer.alloc(16) }),
+    async 'segments said to begin later'(knex) {
+      const rows: { id: Buffer }[] = await closed(knex).orderBy('id', 'desc').select('id');
+      for (const { id } of rows) {
+        const key = Buffer.from(id);
+        const later = Buffer.concat([key]);
+        later.writeUInt32BE(key.readUInt32BE(4) + 1, 4);
+        await knex('log_segments').where('id', key).update({ id: later });
+        await knex('log_terms').where('segment', key).update({ segment: later });
+      }
+    },
+    'segments said to end earlier': (knex) => closed(knex).decrement('last_seq', 1),
+    'an open segment said to be closed': (knex) => knex('log_segments').whereNull('last_seq').update({ last_seq: 1_000 }),
+  };
+  class Undo extends Error {}
+  for (const [name, attack] of Object.entries(attacks)) {
+    await t.throwsAsync(
+      database.knex.transaction(async (trx) => {
+        await attack(trx);
+        const [problem] = await hidden(trx);
+        t.is(problem?.problem, 'altered', name);
+        t.regex(problem?.detail ?? '', /search index/);
+        throw new Undo();
+      }),
+      { instanceOf: Undo },
+      name,
+    );
+  }
+  await killed?.close();
+  t.deepEqual(await hidden(database.knex), []);
+});
