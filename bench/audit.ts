@@ -1,6 +1,7 @@
 /**
  * `npm run bench:audit`: what the durable audit log and the freshness gate cost, on each database, alone and together. `--json` prints every
- * figure as JSON, `--quick` measures for a minute and a half.
+ * figure as JSON, `--quick` measures for two minutes. `--only=calls,commits,size,changes` leaves out the other parts, and
+ * `--databases=sqlite,mariadb,mysql` the other databases.
  */
 import { parseArgs } from 'node:util';
 import { engines } from '../test/support/databases/engines.ts';
@@ -19,6 +20,7 @@ import {
   type RoundTripFigures,
 } from './audit/path.ts';
 import { measureRebuild, type RebuildFigures, type RebuildPlan } from './audit/rebuild.ts';
+import { measureSize, type SizeFigures, type SizePlan } from './audit/size.ts';
 import type { Bar } from './bars.ts';
 import { orders } from './gateway/orders.ts';
 import { TITLES } from './gateway/own.ts';
@@ -27,9 +29,15 @@ import { type Databases, guarded } from './guarded.ts';
 import { columns, number, verdictLine } from './print.ts';
 
 const { values: options } = parseArgs({
-  options: { json: { type: 'boolean', default: false }, quick: { type: 'boolean', default: false } },
+  options: {
+    json: { type: 'boolean', default: false },
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string', default: 'calls,commits,size,changes' },
+    databases: { type: 'string', default: 'sqlite,mariadb,mysql' },
+  },
 });
 const { quick } = options;
+const [parts, databases] = [new Set(options.only.split(',')), new Set(options.databases.split(','))];
 /** Progress goes to standard error, so that it does not get into the JSON. */
 const say = (line: string): void => (options.json ? console.error(line) : console.log(line));
 
@@ -40,6 +48,8 @@ const PATH: PathPlan = quick
 const COMMITS: CommitPlan = quick
   ? { callers: CALLERS, rounds: 2, ms: 100, warmUpMs: 20 }
   : { callers: CALLERS, rounds: 5, ms: 300, warmUpMs: 50 };
+/** SQLite has one process, and servers are measured with one and with two. */
+const SIZES: readonly SizePlan[] = [1, 2].map((replicas) => ({ calls: quick ? 100_000 : 1_000_000, callers: 64, replicas }));
 /** Each change takes the right away and gives it back. */
 const REBUILDS: readonly RebuildPlan[] = [
   { policies: 100, changes: quick ? 1 : 10 },
@@ -101,8 +111,23 @@ function rebuildTable(rebuilds: readonly RebuildFigures[]): string[] {
   ]);
 }
 
-function report({ path, commits, roundTrips, rebuilds }: AuditFigures, verdicts: readonly Bar[]): void {
-  for (const lines of [pathTable(path), commitTable(commits), rebuildTable(rebuilds)]) {
+function sizeTable(sizes: readonly SizeFigures[]): string[] {
+  return columns([
+    ['', 'calls', 'processes', 'bytes/call', 'CPU us/call', 'calls/s', 'p50 ms', 'p99 ms', 'tables'],
+    ...sizes.map(({ engine, calls, replicas, bytesPerCall, cpuPerCall, perSecond, p50, p99, tables }) => [
+      TITLES[engine],
+      ...[calls, replicas].map(String),
+      ...[bytesPerCall, cpuPerCall, perSecond, p50, p99].map(number),
+      Object.entries(tables)
+        .map(([table, bytes]) => `${table} ${bytes.toFixed(0)}`)
+        .join(', '),
+    ]),
+  ]);
+}
+
+function report({ path, commits, roundTrips, sizes, rebuilds }: AuditFigures, verdicts: readonly Bar[]): void {
+  for (const lines of [pathTable(path), commitTable(commits), sizeTable(sizes), rebuildTable(rebuilds)]) {
+    if (lines.length === 1) continue;
     say('');
     for (const line of lines) say(line);
   }
@@ -116,40 +141,57 @@ function report({ path, commits, roundTrips, rebuilds }: AuditFigures, verdicts:
   for (const verdict of verdicts) say(verdictLine(verdict));
 }
 
-async function run(databases: Databases): Promise<void> {
+async function run(running: Databases): Promise<void> {
   const machine = machineOf(say);
   const busy = (machine.load[0] ?? 0) > QUIET;
   if (busy) say('ATTENTION: this machine is BUSY with something else; ratios suffer, too');
-  const started = await startDatabases(guardian, new Set(['mariadb', 'mysql']), say);
-  databases.stop = started.stop;
+  const started = await startDatabases(guardian, databases, say);
+  running.stop = started.stop;
   Object.assign(process.env, started.urls);
-  const builds = await build(guardian);
-  const [target, load] = await Promise.all([startNode(guardian, 'upstream.ts'), startNode(guardian, 'load.ts')]);
-  const upstream = `${target.origin}/mcp`;
-  const parts = { guardian, upstream, order: orders(load.origin), builds, plan: PATH, say };
+  const wanted = engines().filter(({ name }) => databases.has(name));
+  const all = wanted.map((engine) => (engine.name === 'sqlite' ? sqliteIn(guardian) : engine));
 
   const path: PathFigures[] = [];
   const commits: CommitFigures[] = [];
+  const sizes: SizeFigures[] = [];
   const roundTrips: RoundTripFigures[] = [];
   const rebuilds: RebuildFigures[] = [];
-  const all = engines().map((engine) => (engine.name === 'sqlite' ? sqliteIn(guardian) : engine));
-  for (const engine of all) {
-    path.push(...(await measurePath(parts, engine)));
-    if (engine.name !== 'sqlite') roundTrips.push(await measureRoundTrips(parts, engine));
+  for (const engine of parts.has('size') ? all : []) {
+    for (const plan of SIZES) {
+      if (engine.name === 'sqlite' && plan.replicas > 1) continue;
+      say(`${engine.name}: ${plan.calls} calls of ${plan.replicas} processes`);
+      const measured = await measureSize(engine, plan);
+      sizes.push(measured);
+      for (const line of sizeTable([measured])) say(line);
+    }
+  }
+  for (const engine of parts.has('commits') ? all : []) {
     say(`${engine.name}: commits`);
     commits.push(...(await measureCommits(engine, COMMITS)));
   }
-  // One process, and several on the first server that is there.
-  for (const engine of all.slice(0, 2)) {
-    for (const plan of REBUILDS) {
-      say(`${engine.name}: changes among ${plan.policies} policies`);
-      rebuilds.push(...(await measureRebuild({ guardian, upstream, main: builds.whole }, engine, plan)));
+  if (parts.has('calls') || parts.has('changes')) {
+    const builds = await build(guardian);
+    const [target, load] = await Promise.all([startNode(guardian, 'upstream.ts'), startNode(guardian, 'load.ts')]);
+    const upstream = `${target.origin}/mcp`;
+    const around = { guardian, upstream, order: orders(load.origin), builds, plan: PATH, say };
+    for (const engine of parts.has('calls') ? all : []) {
+      path.push(...(await measurePath(around, engine)));
+      if (engine.name !== 'sqlite') roundTrips.push(await measureRoundTrips(around, engine));
+    }
+    // One process, and several on the first server that is there.
+    for (const engine of parts.has('changes') ? all.slice(0, 2) : []) {
+      for (const plan of REBUILDS) {
+        say(`${engine.name}: changes among ${plan.policies} policies`);
+        rebuilds.push(...(await measureRebuild({ guardian, upstream, main: builds.whole }, engine, plan)));
+      }
     }
   }
-  const figures: AuditFigures = { path, commits, roundTrips, rebuilds };
+  const figures: AuditFigures = { path, commits, sizes, roundTrips, rebuilds };
   const verdicts = bars(figures);
   if (options.json)
-    console.log(JSON.stringify({ machine, quick, plans: { PATH, COMMITS, REBUILDS }, ...figures, bars: verdicts }, null, 2));
+    console.log(
+      JSON.stringify({ machine, quick, plans: { PATH, COMMITS, SIZES, REBUILDS }, ...figures, bars: verdicts }, null, 2),
+    );
   else report(figures, verdicts);
 }
 
