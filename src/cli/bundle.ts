@@ -5,7 +5,7 @@ import type { Decision } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
-import { type Command, CommandError, type CommandGroup, runGroup, type Terminal, UsageError } from './command.ts';
+import { type Command, CommandError, type CommandGroup, jsonText, runGroup, type Terminal, UsageError } from './command.ts';
 import { changing } from './policy-folder.ts';
 
 const REVISION = /^[0-9]{1,15}$/;
@@ -74,7 +74,7 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
       throw new CommandError(`the decision differs from the recorded one: ${differences.join('; ')}`, 'not_reproduced');
     const commands = [
       // Some shells interpret backslashes in `echo`, so this uses printf.
-      `printf '%s\\n' ${shellQuoted(JSON.stringify(asked.input))} > input.json`,
+      `printf '%s\\n' ${shellQuoted(jsonText(asked.input))} > input.json`,
       `portcullis bundle --revision ${row.revision}`,
       `opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${asked.rule}`,
     ];

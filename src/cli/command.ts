@@ -183,7 +183,7 @@ export function printable(text: string): string {
 }
 
 /** The same JSON value, with those characters escaped. */
-const jsonText = (value: unknown): string =>
+export const jsonText = (value: unknown): string =>
   JSON.stringify(value).replace(MOVING, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
 /** `1 file`, `2 files`. */

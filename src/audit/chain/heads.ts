@@ -41,7 +41,7 @@ export async function checkCheckpoints(file: string): Promise<void> {
     const reason = (cause as Error).message;
     throw new AppError(
       'unavailable',
-      `Checkpoints of the audit log cannot be written: ${reason}. Set AUDIT_CHECKPOINTS to a file that the gateway may write.`,
+      `Checkpoints of the audit log cannot be written: ${reason}. Let the gateway write there, or set DATA_DIR or AUDIT_CHECKPOINTS to another place.`,
       { cause },
     );
   }

@@ -152,6 +152,8 @@ export function readStrictYaml<T>(
   const deep = tooDeep(text);
   if (deep !== null) return { errors: [at(deep, 'the nesting is too deep')] };
   const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
+  const lone = text.search(/\r(?!\n)/);
+  if (lone !== -1) return { errors: [at(lone, 'a carriage return without a line feed ends the line for other readers')] };
   const [document, second] = documents;
   if (!document || !('contents' in document)) return { errors: [at(0, 'the file is empty')] };
   if (second) return { errors: [at(second.range[0], `${one}: a second document begins here`)] };

@@ -107,6 +107,7 @@ for (const [title, text, place] of [
   ['another version of YAML', `%YAML 1.1\n---\n${minimal}`, '1:1'],
   ['a broken flow', minimal.replace(']', ''), '6:1'],
   ['a tab as indentation', minimal.replace('[everyone]', '\n\t- everyone'), '6:1'],
+  ['a line that ends for other readers of YAML alone', minimal.replace('10', '10 # not\reffect: deny'), '4:19'],
   ['a missing key', minimal.replace('effect: allow\n', ''), '1:1'],
 ] as const) {
   test(`refused: ${title}`, (t) => {
