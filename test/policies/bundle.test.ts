@@ -28,7 +28,7 @@ const REVISIONS = 10;
 const AT_ONCE = 20;
 const UNLIMITED = { MCP_RATE_LIMIT: '1000000', DENIAL_RATE_LIMIT: '1000000', LOGIN_RATE_LIMIT: '1000' };
 
-const NAMES = ['read', 'read_all', 'write', 'delete_user', 'Lesen', 'naïve', 'a"b\\c', 'x'] as const;
+const NAMES = ['read', 'read_all', 'write', 'delete_user', 'Lesen', 'naïve', 'a"b\\c\u202e', 'x'] as const;
 const PATTERNS = [null, '^read', 'e$', '^(read|write)$', 'l', '^[a-z_]+$', '(?i)LESEN', '.', 'a"b', 'ï', '\u2028'] as const;
 const SUBJECTS = [
   { subject_type: 'everyone' },
