@@ -10,13 +10,17 @@ import { addressGroup, peerOf } from './client-address.ts';
 const MAX_LINES = 64;
 const PART_BYTES = 1_024;
 const END_OF_LINE = Buffer.from('\r\n');
+/** Node skips any number of these before a request, so a client could keep the thread busy with them for ever. */
+const SKIPPED = ['\r', '\n'].map((character) => Buffer.alloc(256, character));
+/** Shorter packets are not searched for them. */
+const LONG_PACKET = 4 * 1_024;
 
 function isCrowded(packet: Buffer): boolean {
   let lines = 0;
   for (let at = packet.indexOf(END_OF_LINE); at !== -1; at = packet.indexOf(END_OF_LINE, at + 2)) {
     if (++lines > MAX_LINES) return true;
   }
-  return false;
+  return packet.length > LONG_PACKET && SKIPPED.some((run) => packet.includes(run));
 }
 
 /**

@@ -24,6 +24,22 @@ test('node parses no more of a packet after the connection is closed because of 
   t.true(parsed > 32 && parsed < 150, `${parsed} requests were parsed`);
 });
 
+for (const [what, character] of [
+  ['line feeds', '\n'],
+  ['carriage returns', '\r'],
+] as const) {
+  test(`${what} between requests are handed over in parts, and the next request is answered`, async (t) => {
+    let largest = 0;
+    const server = createServer((_, res) => res.end('<done>'));
+    server.on('connection', readCrowdedInParts);
+    server.on('connection', (socket: Socket) => socket.on('data', ({ length }: Buffer) => (largest = Math.max(largest, length))));
+    const socket = await connected(t, server);
+    socket.end(`${character.repeat(1_000_000)}GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    t.regex(await text(socket), /<done>/);
+    t.true(largest > 0 && largest <= 4 * 1_024, `a part had ${largest} bytes`);
+  });
+}
+
 const CHUNKED = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
 
 test('node parses no more of a body in small chunks after the connection is closed', async (t) => {
