@@ -222,7 +222,8 @@ test('each policy is reported correctly, or has a request that shows its effect'
     'needed',
   ])
     t.true((counts.get(code) ?? 0) >= RUNS / 100, `the generators must bring about ${code}`);
-  t.is(counts.get('undecided'), undefined);
+  // An analysis that reaches its limits says so, and hardly any policies are so hard.
+  t.true((counts.get('undecided') ?? 0) <= RUNS / 50);
 });
 
 function checkDifference(
