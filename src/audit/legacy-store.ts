@@ -3,9 +3,12 @@
  * retention has removed the last row.
  */
 import type { Connection } from '../db/database.ts';
-import { type AuditEntry, type AuditPage, type EntryRow, entryOf, LOOKED_AT } from './entries.ts';
+import { type AuditEntry, type AuditPage, type EntryRow, entryOf } from './entries.ts';
 import { ALL, type Condition, type Driver, driversOf, type LogFilter, unindexedOf } from './filter.ts';
 import type { DecisionRecord } from './records.ts';
+
+/** How many rows one page may search if no single index answers the whole filter. */
+export const LOOKED_AT = 20_000;
 
 const RECORD_COLUMNS = [
   'id',

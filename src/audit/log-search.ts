@@ -14,7 +14,7 @@ type Query = ReturnType<Connection>;
 /** How many rows of segments with all terms of a filter one page may search. */
 const SEARCHED_ROWS = 100_000;
 
-/** Where a member of a filter stands. */
+/** The column that has each member of a filter. */
 const SEARCHED_COLUMNS = {
   user_id: 'p.user_id',
   target_id: 'o.target_id',
@@ -105,7 +105,7 @@ export function logSearch(db: Connection) {
     const prefix = filter.resource_name_prefix;
     const columns = asked
       .map((member) => SEARCHED_COLUMNS[member])
-      .concat(prefix === undefined ? [] : ['coalesce(t.name, o.resource_name)']);
+      .concat(prefix === undefined ? [] : [SEARCHED_COLUMNS.resource_name]);
     const joins = FACTS.filter(([alias]) => columns.some((column) => column.includes(`${alias}.`))).map(
       ([alias, table, member]) =>
         ` ${isMysql ? `straight_join ${table} as ${alias} force index (primary)` : `cross join ${table} as ${alias}`}` +
@@ -115,8 +115,8 @@ export function logSearch(db: Connection) {
       query.from(db.raw(`log_decisions as t${isMysql ? ' force index (primary)' : ''}${joins.join('')}`));
       for (const member of asked) query.whereRaw(`${SEARCHED_COLUMNS[member]} = ?`, [filter[member] as string]);
       if (prefix !== undefined) {
-        query.whereRaw('coalesce(t.name, o.resource_name) >= ?', [prefix]);
-        query.whereRaw('coalesce(t.name, o.resource_name) < ?', [`${prefix}\u{10ffff}`]);
+        query.whereRaw(`${SEARCHED_COLUMNS.resource_name} >= ?`, [prefix]);
+        query.whereRaw(`${SEARCHED_COLUMNS.resource_name} < ?`, [`${prefix}\u{10ffff}`]);
       }
       if (filter.id !== undefined) query.whereRaw(`t.id = ${literalId(filter.id)}`);
       if (filter.before !== undefined) query.whereRaw(`t.id < ${literalId(filter.before)}`);

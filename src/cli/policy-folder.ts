@@ -1,5 +1,6 @@
 /** Reads and writes the policy files of a folder, and nothing outside it. */
 import {
+  chmodSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -119,7 +120,9 @@ export function writePolicyFile(dir: string, name: string, text: string): void {
   const whole = join(dir, `.${name}.${process.pid}`);
   try {
     changing(path, () => {
-      writeFileSync(whole, text, { mode: there?.mode ?? 0o666 });
+      writeFileSync(whole, text);
+      // The umask applies to a new file only.
+      if (there !== undefined) chmodSync(whole, there.mode & 0o777);
       renameSync(whole, path);
     });
   } finally {

@@ -10,7 +10,7 @@ import type { Database } from '../db/database.ts';
 import type { Metrics } from '../rest/metrics.ts';
 import type { Timings } from '../rest/timings.ts';
 
-/** Returns the result of the work and records how long it takes, even if it fails. */
+/** Returns the result of the work and records how long it takes, even if its promise is rejected. */
 export function timed<T>(timings: Timings, work: () => Now<T>): Now<T> {
   const began = performance.now();
   const over = (): void => timings.observe(performance.now() - began);

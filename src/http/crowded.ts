@@ -68,7 +68,7 @@ export function readCrowdedInParts(socket: Socket): void {
     if (waiting.length === 0) read(size);
     else wanted = size;
   };
-  socket.on('resume', () => void handOverAll());
+  socket.on('resume', () => void (waiting.length > 0 && handOverAll()));
   // Otherwise node's parser would read from the socket without `push`.
   socket.on('data', () => undefined);
 }

@@ -1,8 +1,9 @@
 /** Pages of a large log are read from an index in order. Without an index, the search for a page is limited. */
 import test from 'ava';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
-import { type AuditPage, LOOKED_AT } from '../../src/audit/entries.ts';
+import type { AuditPage } from '../../src/audit/entries.ts';
 import { driversOf, type LogFilter, readFilter, unindexedOf } from '../../src/audit/filter.ts';
+import { LOOKED_AT } from '../../src/audit/legacy-store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { legacyStore as auditStore } from './legacy-rows.ts';

@@ -30,7 +30,7 @@ export async function* auditLines(
   checkpoint: string | null,
   /** How many records of a chain need not be read. Called after the caller has received the lines of all chains. */
   skips: (chain: string) => number = () => 0,
-  /** Whether it reads a part while the caller takes the one before it. Where calls wait for the database it must not. */
+  /** Whether to read the next part while the caller works on this one. False if calls wait for the same database. */
   isAhead = false,
 ): AsyncGenerator<AuditLine> {
   const store = chainStore(db);

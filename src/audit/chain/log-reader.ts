@@ -33,7 +33,7 @@ const NUMBERS = {
 /** Stands for a value that its column should not have. SQLite accepts every type in every column. */
 const STRANGE = '-';
 
-/** Where the digits of the parts of a line begin. */
+/** A line begins with hexadecimal digits of the id (at 0), the tail of the chain, the MAC, and the keys: their positions. */
 const TAIL_AT = 32;
 const MAC_AT = TAIL_AT + 2 * TAIL_BYTES;
 const KEYS_AT = MAC_AT + 32;

@@ -140,7 +140,7 @@ export interface OwnCredentialRouteParts extends Pick<TargetRouteParts, 'databas
 export function createOwnCredentialRoutes({ database, edits, limits }: OwnCredentialRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
-  async function takeTurn(res: Response): Promise<void> {
+  function takeTurn(res: Response): void {
     const refusal = limits.own(admissionOf(res).principal.sub);
     if (refusal) throw refusal;
   }
@@ -161,14 +161,14 @@ export function createOwnCredentialRoutes({ database, edits, limits }: OwnCreden
   router.put('/:target/:name', async (req, res) => {
     const value = readOwnValue(req.body);
     const { id, name } = usableTarget(res, req.params.target);
-    await takeTurn(res);
+    takeTurn(res);
     const { credential, created } = await edits.setOwn(callerOf(res), id, req.params.name, value);
     res.status(created ? 201 : 200).json(ownJson(name, credential, credential.updated_at));
   });
 
   router.delete('/:target/:name', async (req, res) => {
     const { id } = usableTarget(res, req.params.target);
-    await takeTurn(res);
+    takeTurn(res);
     await edits.deleteOwn(callerOf(res), id, req.params.name);
     res.status(204).end();
   });
