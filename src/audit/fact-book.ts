@@ -40,6 +40,8 @@ const LONG = 64;
 const shortOf = (text: string): string => (text.length <= LONG ? text : digestOfText(text).toString('latin1'));
 
 export class FactBook {
+  /** How often all facts were forgotten. A commit meanwhile may refer to facts that the database lacks. */
+  forgotten = 0;
   readonly #key: ChainKey;
   #day = -1;
   #principals = new Map<string, Fact<'principal'>>();
@@ -87,6 +89,7 @@ export class FactBook {
       }
       return;
     }
+    this.forgotten++;
     for (const map of [this.#principals, this.#objects, this.#verdicts, this.#names]) {
       // A commit that is being retried stores them, too.
       for (const fact of map.values()) fact.isStored = false;

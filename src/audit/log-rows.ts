@@ -77,6 +77,8 @@ export function createRowMaker(key: ChainKey) {
   const book = new FactBook(key);
   return {
     forget: (users: ReadonlySet<string> | null): void => book.forget(users),
+    /** How often all facts were forgotten. */
+    forgotten: (): number => book.forgotten,
 
     decision(record: DecisionRecord): Stored<LogDecision> {
       const { id, created_at, arguments: text } = record;

@@ -21,16 +21,21 @@ import {
 import type { Fact } from './fact-book.ts';
 import type { Chained, LogDecision, LogList, LogOutcome, Stored } from './log-rows.ts';
 
-/** The facts that a commit with these decisions or lists must store, each once, in one order for all replicas. */
-function newFacts(rows: readonly { readonly row: LogDecision | LogList }[]): Fact[] {
+type WithFacts = readonly { readonly row: LogDecision | LogList }[];
+
+/** The facts of these decisions and lists that are wanted, each once, in one order for all replicas. */
+function factsOf(rows: WithFacts, isWanted: (fact: Fact) => boolean): Fact[] {
   const facts = new Map<string, Fact>();
   for (const { row } of rows) {
     for (const fact of row.kind === 'decision' ? [row.principal, row.object, row.verdict] : [row.names]) {
-      if (!fact.isStored) facts.set(`${fact.kind} ${fact.key}`, fact);
+      if (isWanted(fact)) facts.set(`${fact.kind} ${fact.key}`, fact);
     }
   }
   return [...facts.keys()].sort().flatMap((name) => facts.get(name) ?? []);
 }
+
+/** The facts that a commit with these rows must store. */
+const newFacts = (rows: WithFacts): Fact[] => factsOf(rows, ({ isStored }) => !isStored);
 
 export function logStore(db: Connection) {
   const isMysql = db.client.dialect === 'mysql';
@@ -51,8 +56,8 @@ export function logStore(db: Connection) {
     }
   }
 
-  function* factInserts(rows: readonly { readonly row: LogDecision | LogList }[]): Generator<string> {
-    const facts = newFacts(rows);
+  function* factInserts(facts: readonly Fact[]): Generator<string> {
+    if (facts.length === 0) return;
     for (const kind of Object.keys(FACT_TABLES) as FactKind[]) {
       const some = facts.filter((fact) => fact.kind === kind).map((fact) => ({ fact, bytes: bytesOfRow(fact.row) }));
       const columns = FACT_MEMBERS[kind];
@@ -71,7 +76,7 @@ export function logStore(db: Connection) {
   }
 
   function* decisionInserts(rows: readonly Chained<LogDecision>[]): Generator<string> {
-    yield* factInserts(rows);
+    yield* factInserts(newFacts(rows));
     const withArguments = rows.flatMap(({ row: { id, args }, bytes }) => (args === null ? [] : [{ id, args, bytes }]));
     yield* inserts(
       'log_arguments',
@@ -106,6 +111,9 @@ export function logStore(db: Connection) {
   }
 
   return {
+    /** Stores the facts of these rows again, if the database lacks them. */
+    insertFacts: (rows: WithFacts): Promise<void> => run(factInserts(factsOf(rows, () => true))),
+
     insertDecisions: (rows: readonly Chained<LogDecision>[]): Promise<void> => run(decisionInserts(rows)),
 
     async insertShown(rows: readonly Chained<LogList>[]): Promise<void> {
@@ -116,7 +124,7 @@ export function logStore(db: Connection) {
         ({ row: { decision_id, resource_type, shown, hidden, names }, stamp }) =>
           `${literalId(decision_id)},${TYPES.indexOf(resource_type)},${shown},${hidden},x'${names.key}',${stampOf(stamp)}`,
       );
-      await run([...factInserts(rows), ...lists]);
+      await run([...factInserts(newFacts(rows)), ...lists]);
     },
 
     async insertOutcomes(rows: readonly Chained<LogOutcome>[]): Promise<void> {

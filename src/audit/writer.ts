@@ -80,6 +80,11 @@ type Composed = ReturnType<typeof compose> & { readonly segment: SegmentRow | nu
  */
 type Fate = 'durable' | 'refused' | 'failed' | 'unknown';
 
+interface Committed {
+  readonly fate: Fate;
+  readonly cause?: unknown;
+}
+
 const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const refusal = (detail: string, cause?: unknown): AppError => new AppError('unavailable', detail, { retryAfter: 1, cause });
@@ -257,7 +262,20 @@ export function createAuditWriter(parts: AuditWriterParts) {
    * After a lost connection it is unknown whether the commit succeeded. The MAC tells whether the rows are stored. If they are
    * not, the same rows are written again; the server stores them only once, because ids are unique.
    */
-  async function commit(composed: Composed): Promise<{ readonly fate: Fate; readonly cause?: unknown }> {
+  async function commit(composed: Composed): Promise<Committed> {
+    const forgotten = rows.forgotten();
+    const committed = await commitRows(composed);
+    if (committed.fate !== 'durable' || rows.forgotten() === forgotten) return committed;
+    // A connection was opened meanwhile. It may lead to a server that lacks facts to which these rows refer.
+    try {
+      await storeOf(database.knex).insertFacts([...composed.decisions, ...composed.shown]);
+      return committed;
+    } catch (cause) {
+      return { fate: 'unknown', cause };
+    }
+  }
+
+  async function commitRows(composed: Composed): Promise<Committed> {
     let answered = true;
     for (let tried = 1; ; tried++) {
       try {

@@ -116,7 +116,9 @@ eachServer(
     await writer.decision(record);
     const later = decision();
     await writer.decision(later);
-    t.is((await auditStore(database.knex).find(later.id))?.user_email, 'Someone@example.com');
+    for (const { id } of [record, later]) {
+      t.is((await auditStore(database.knex).find(id))?.user_email, 'Someone@example.com');
+    }
     await writer.close();
   },
 );
