@@ -18,7 +18,7 @@ export type AuditLine =
   | { readonly kind: 'end'; readonly records: number };
 
 /** Records per read. The number is small where calls that record their decisions wait for the read. */
-const PAGE = { ahead: 4_000, beside: 500 };
+const PAGE = { ahead: 4_000, beside: 250 };
 
 /**
  * Reads the records that existed when it began, while the log continues to grow. Records are only added at the end, and only

@@ -21,7 +21,7 @@ import { erasing } from './contract.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
 /** Rows per read. The number is small because calls may wait for the read. */
-const READ_ROWS = 500;
+const READ_ROWS = 100;
 /** How long a request for a page goes on if it has found nothing yet. */
 const SEARCH_MS = 1_000;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
