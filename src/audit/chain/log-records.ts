@@ -11,6 +11,8 @@ import { segmentStore } from './segment-store.ts';
 type Query = ReturnType<Connection>;
 
 const KINDS = ['decision', 'shown', 'outcome'] as const satisfies RecordKind[];
+/** Two records can have the same number if somebody has forged one. The older is read first. The key of outcomes allows no two. */
+const ORDER = { decision: ['t.seq', 't.id'], shown: ['t.seq', 't.id'], outcome: ['t.seq'] };
 /** Facts are removed this many days later than the records, because clocks differ. */
 const SPARE_DAYS = 2;
 
@@ -23,7 +25,7 @@ export function logRecords(db: Connection, reader: LogReader) {
       const found: StoredRecord[] = [];
       for (const kind of KINDS) {
         const among = (query: Query): Query =>
-          inChain(query, chainId).andWhere('t.seq', '>', after).andWhere('t.seq', '<=', upTo).orderBy('t.seq').limit(limit);
+          inChain(query, chainId).andWhere('t.seq', '>', after).andWhere('t.seq', '<=', upTo).orderBy(ORDER[kind]).limit(limit);
         found.push(...(await reader.stored(kind, among)));
       }
       return found;
