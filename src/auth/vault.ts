@@ -101,7 +101,8 @@ export function readMasterKeyFile(file: string): Buffer | null {
 /** Creates the file unless it exists. If processes start at once, one of them creates it, and none sees a partly written file. */
 function makeOnce(file: string, content: string): void {
   const made = `${file}.${process.pid}`;
-  writeFileSync(made, content, { mode: 0o600 });
+  // Rows may be sealed under the key as soon as it exists, so a power failure must not leave an empty file.
+  writeFileSync(made, content, { mode: 0o600, flush: true });
   try {
     linkSync(made, file);
   } catch (error) {
