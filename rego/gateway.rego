@@ -1,5 +1,5 @@
-# The rule that the gateway runs. It gives the same answers as reference.rego, but reads an index of the policies instead of the
-# policies, so that a decision costs hardly more when there are many. README.md says how tests hold the two equal.
+# The rule that the gateway runs. It gives the same answers as reference.rego. It reads an index instead of the policies, so that
+# a decision costs hardly more if there are many policies. README.md says how tests hold the two rules equal.
 #
 # The policies are numbered in evaluation order. That number is the policy's rank, so the first policy that matches a request is
 # the matching policy with the least rank. The compiler writes these documents:
@@ -52,7 +52,7 @@ target := verdict(min(array.concat([data.unmatched], for_caller([node.use | some
 # in that instance]. The engine asks for a survey, asks the further instances which patterns match, and takes the least rank.
 
 # METADATA
-# description: The decisions without the further instances, and [position of the name, rank, instance, pattern] of what could change them.
+# description: The decisions of this instance alone, and [position of the name, rank, instance, pattern] of each test that could change one.
 # entrypoint: true
 survey := {"decisions": decisions, "elsewhere": [[i, test[0], test[1], test[3]] |
 	some i, finding in findings
@@ -83,8 +83,8 @@ verdict(rank) := {"effect": decided[0], "policy": decided[1], "rank": rank, "rea
 
 findings := [found(name) | some name in input.names]
 
-# The least rank of the policies that match this name, and the tests whose patterns are in further instances and whose ranks are
-# less.
+# Two values: the least rank of the policies that match this name, as far as this instance knows, and the tests whose patterns are in
+# further instances and that have a lesser rank.
 found(name) := [rank, [test | some test in candidates; is_number(test[1]); test[0] < rank]] if {
 	candidates := array.concat(
 		[test | some test in tests; contains(name, test[2])],
@@ -149,7 +149,7 @@ tests := [test | some bucket in buckets; some test in bucket.tests; test[0] < ra
 
 buckets := for_caller([node[input.type] | some node in nodes])
 
-# The entries of these tables for the caller: as everyone, by role, by each group, and by user id.
+# What these tables hold for the caller: the entries for everyone, for the role, for each group, and for the user id.
 for_caller(tables) := array.concat(
 	array.concat(
 		[table.everyone[""] | some table in tables],

@@ -6,8 +6,8 @@
 #   1. A policy matches a request if its target, its subjects, its resource type and its pattern all match.
 #   2. Policies are evaluated in a fixed order: higher priority first, then deny before allow, then lower id.
 #   3. The first policy that matches decides. If no policy matches, the answer is deny.
-#   4. If the question is about a target as a whole, without an object, then these policies match if their target and their
-#      subjects match: every allow, and every deny that covers all objects.
+#   4. A question can be about a target as a whole, without an object. Then an allow matches if its target and its
+#      subjects match, whatever objects it names. A deny must also cover all objects.
 #
 # The rule reads two documents:
 #
