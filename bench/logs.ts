@@ -3,7 +3,7 @@
  * `--json` prints every figure as JSON, `--quick` asks a log of a million. `--only=sqlite,mariadb,mysql` leaves out the others.
  */
 
-import { type AuditStore, auditStore } from '../src/audit/decision-store.ts';
+import { type AuditStore, auditStore } from '../src/audit/audit-store.ts';
 import type { AuditPage } from '../src/audit/entries.ts';
 import type { LogFilter } from '../src/audit/filter.ts';
 import type { Database } from '../src/db/database.ts';

@@ -11,10 +11,10 @@ import { checkCheckpoints } from './audit/chain/heads.ts';
 import { checkKeys, createKeyRing, makeKeys } from './auth/keys.ts';
 import { setupCode } from './auth/registration.ts';
 import { createVault, masterKeyFile, readMasterKeyFile, type Vault } from './auth/vault.ts';
+import { starts } from './base/caller-turns.ts';
 import { AppError } from './base/errors.ts';
 import { createLog, type Log } from './base/log.ts';
 import { inTime } from './base/promises.ts';
-import { starts } from './base/starts.ts';
 import type { Config } from './config/config.ts';
 import { createChanges, makeCounter } from './db/changes.ts';
 import { type Connection, type Database, openDatabase } from './db/database.ts';
@@ -27,7 +27,7 @@ import { joinReplicas } from './gateway/replicas.ts';
 import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
 import { readCrowdedInParts } from './http/crowded.ts';
-import { inTurn } from './http/in-turn.ts';
+import { limitPipelining } from './http/pipelining.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
 import { watchDescriptors } from './rest/descriptors.ts';
@@ -142,7 +142,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     connections: () => database.connections(),
     open: () => mcp.counts(),
   });
-  const handle = inTurn(
+  const handle = limitPipelining(
     (req, res) => {
       if (draining) res.setHeader('Connection', 'close');
       mcp(req, res, () => app(req, res));

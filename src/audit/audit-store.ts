@@ -1,6 +1,6 @@
 /**
- * The audit log as one, although its older rows are in the legacy tables. A row is written once, only an erasure changes it, and it is
- * only removed by age.
+ * Reads and writes the audit log as one log, although its older rows are in the legacy tables. A row is written once. Only an erasure
+ * changes it, and only retention removes it.
  */
 import type { Connection } from '../db/database.ts';
 import type { AuditEntry, AuditPage } from './entries.ts';
@@ -11,7 +11,7 @@ import { logStore } from './log-store.ts';
 
 export type AuditStore = ReturnType<typeof auditStore>;
 
-/** Make one for each request that reads: it keeps what it has read, also after an erasure. */
+/** Make a store for each request that reads, because a store keeps what it has read, even after an erasure. */
 export function auditStore(db: Connection) {
   const [legacy, log] = [legacyStore(db), logSearch(db)];
   let hasLegacy: boolean | null = null;

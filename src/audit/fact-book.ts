@@ -1,6 +1,6 @@
 /**
- * Finds the fact for each part of a record. A fact is computed once a day and kept in memory, in bounded number, with the knowledge
- * whether it is stored.
+ * Finds the fact for each part of a record. The book computes a fact once a day, and remembers it together with whether it is stored. The
+ * number of remembered facts is limited.
  */
 import { entered } from '../base/kept.ts';
 import { digestOfText } from './chain/binary-form.ts';
@@ -32,9 +32,9 @@ export type StoredRecord = Omit<DecisionRecord, 'user_groups'> & { readonly user
 
 /** How many facts of each kind are kept, and how many names are known to have been used once. */
 const KEPT = 10_000;
-/** The change feed names at most this much of a user id. */
+/** The change feed has at most this many characters of a user id. */
 export const MAX_OBJECT_ID = 64;
-/** A longer text is known by its hash. */
+/** A longer text is remembered by its hash. */
 const LONG = 64;
 
 const shortOf = (text: string): string => (text.length <= LONG ? text : digestOfText(text).toString('latin1'));
@@ -49,8 +49,8 @@ export class FactBook {
   #verdicts = new Map<string, Fact<'verdict'>>();
   #names = new Map<string, Fact<'names'>>();
   /**
-   * A name gets a fact at its second use, so that a million random names make no facts. When the set is full it becomes the older
-   * one, because removing single names from a large map takes long.
+   * A name gets a fact at its second use, so that a million random names make no facts. When the set is full, it becomes `#olderUsedOnce`,
+   * because it takes long to remove single names from a large set.
    */
   #usedOnce = new Set<string>();
   #olderUsedOnce = new Set<string>();
@@ -79,7 +79,7 @@ export class FactBook {
   }
 
   /**
-   * Forgets the principals with these user ids, because the data of an erased person is not stored any more. null: forgets all facts,
+   * Forgets the principals with these user ids, because the data of an erased person must not be stored again. null: forgets all facts,
    * because the database may have lost commits.
    */
   forget(users: ReadonlySet<string> | null): void {
@@ -91,7 +91,7 @@ export class FactBook {
     }
     this.forgotten++;
     for (const map of [this.#principals, this.#objects, this.#verdicts, this.#names]) {
-      // A commit that is being retried stores them, too.
+      // So a commit that is being retried stores its facts again.
       for (const fact of map.values()) fact.isStored = false;
       map.clear();
     }

@@ -85,7 +85,7 @@ export function driversOf(filter: LogFilter): Driver[] {
   return filter.id === undefined ? drivers : [{ index: null, conditions: [['id', '=', filter.id]] }, ...drivers];
 }
 
-/** Returns conditions without an index: it would cost more than it helps. Rows from other indexes are checked against them. */
+/** Returns the conditions for which an index would cost more than it helps. Rows from other indexes are checked against them. */
 export function unindexedOf({ resource_type: type, resource_name_prefix: prefix }: LogFilter): Condition[] {
   return [
     ...(type === undefined ? [] : [['resource_type', '=', type] as const]),

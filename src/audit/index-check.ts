@@ -1,4 +1,4 @@
-/** Checks that filters find every decision: the index of segments is not part of a chain, so an attacker could take entries out. */
+/** Checks that filters find every decision: the index of segments is not part of a chain, so an attacker could remove entries from it. */
 import type { Connection } from '../db/database.ts';
 import { firstIdOf } from './chain/chain.ts';
 import type { ChainedRecord } from './chain/chain-store.ts';
@@ -9,7 +9,7 @@ import { type IndexedSegment, segmentStore } from './chain/segment-store.ts';
 import type { Problem } from './chain/verify.ts';
 import { termsOf } from './segments.ts';
 
-/** What a decision before the first segment has. */
+/** Stands for the segment of a decision that comes before the first segment. */
 const NOTHING: IndexedSegment = { key: '', first_seq: 0, last_seq: null, low: firstIdOf(2 ** 48 - 1), high: firstIdOf(0) };
 
 /** A segment, and where the next one begins. `terms` null: the segment is open, so that a search reads all of it. */

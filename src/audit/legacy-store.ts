@@ -47,7 +47,7 @@ export function legacyStore(db: Connection) {
       .select('s.shown', 's.hidden', 'n.names', 'o.outcome', 'o.duration_ms')
       .orderBy('k.id', 'desc');
 
-  /** Names the index, because a query planner that guesses wrong which condition is rare may sort millions of rows. */
+  /** Names the index. If the query planner guessed wrong which condition matches few rows, it could sort millions of rows. */
   const hinted = (alias: string, index: string | null): string =>
     isMysql
       ? `audit_decisions as ${alias} force index (${index ?? 'primary'})`
@@ -106,7 +106,8 @@ export function legacyStore(db: Connection) {
         return pageOf(held(led(ALL, []), asked), null);
       }
       if (drivers.length <= 1 && unindexed.length === 0) return pageOf(led(first, []), null);
-      // Which condition is rare is unknown, and can differ along the log. Take the index whose LOOKED_AT ids reach furthest back.
+      // It is unknown which condition matches few rows, and that can differ along the log. So take the index whose LOOKED_AT ids reach
+      // furthest back.
       let best = first;
       let floor = await lastOf(within(led(first, [])), LOOKED_AT);
       for (const driver of drivers.slice(1)) {

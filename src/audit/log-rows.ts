@@ -63,7 +63,7 @@ export function namesJson(listed: readonly string[]): string {
   return JSON.stringify(kept);
 }
 
-/** A longer time does not fit in its column. It is negative if the clock was set back during the call. */
+/** A longer duration does not fit in its column. A duration is negative if the clock was set back during the call. */
 const MAX_DURATION_MS = 2 ** 31 - 1;
 
 /** The bytes of a row in a statement, without texts. */

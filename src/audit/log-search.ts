@@ -11,10 +11,10 @@ import type { LogFilter } from './filter.ts';
 
 type Query = ReturnType<Connection>;
 
-/** How many rows of segments with all terms of a filter one page may search. */
+/** How many rows one page may search, in segments that have all terms of the filter. */
 const SEARCHED_ROWS = 100_000;
 
-/** The column that has each member of a filter. */
+/** The column of each member of a filter. */
 const SEARCHED_COLUMNS = {
   user_id: 'p.user_id',
   target_id: 'o.target_id',
@@ -92,8 +92,8 @@ export function logSearch(db: Connection) {
   }
 
   /**
-   * Returns the decisions with ids in [`floor`, `cursor`) that meet the conditions, newest first, at most `limit`. They are read in this
-   * order, whatever a planner thinks of it.
+   * Returns the decisions with ids in [`floor`, `cursor`) that meet the conditions, newest first, at most `limit`. The query forces the
+   * query planner to read them in this order.
    */
   async function search(
     filter: LogFilter,
@@ -144,7 +144,7 @@ export function logSearch(db: Connection) {
     const found: StoredRecord[] = [];
     let looked = 0;
     let floor: string | null = null;
-    // The ranges with the highest ids come first. What is below `floor` was not read yet.
+    // The ranges with the highest ids come first. Rows below `floor` have not been read yet.
     for await (const { low, high, size } of segmentStore(db).ranges(terms, since, upper)) {
       if (floor !== null && low >= floor) continue;
       if (looked >= SEARCHED_ROWS) return { found, floor };

@@ -23,7 +23,7 @@ import type { Chained, LogDecision, LogList, LogOutcome, Stored } from './log-ro
 
 type WithFacts = readonly { readonly row: LogDecision | LogList }[];
 
-/** The facts of these decisions and lists that are wanted, each once, in one order for all replicas. */
+/** Returns those facts of the rows that `isWanted` accepts, each once, in an order that is the same on all replicas. */
 function factsOf(rows: WithFacts, isWanted: (fact: Fact) => boolean): Fact[] {
   const facts = new Map<string, Fact>();
   for (const { row } of rows) {

@@ -15,9 +15,9 @@ import type { Chained, LogDecision } from './log-rows.ts';
 const MAX_RECORDS = 4_096;
 /** Decisions whose ids lie within this time share a segment. */
 export const SPAN_MS = 10 * 60_000;
-/** A record can be this much older than the first one that its segment has. */
+/** A record can be this much older than the first record of its segment. */
 const SLACK_MS = 60_000;
-/** How many closed segments may wait for the database. Others are closed by upkeep. */
+/** How many closed segments may wait for the database. Upkeep closes the others. */
 const MAX_WAITING = 8;
 const TERMS_KEPT = 20_000;
 
@@ -120,7 +120,7 @@ export function createSegments({ database }: { readonly database: Database }) {
   };
 }
 
-/** An open segment is abandoned if no id of this age can come any more. */
+/** An open segment counts as abandoned if all of its ids are older than this, because no such id can come any more. */
 const ABANDONED_MS = 60 * 60_000;
 const PAGE = 1_000;
 

@@ -7,11 +7,11 @@ import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/database.ts';
+import { type AuditStore, auditStore } from './audit-store.ts';
 import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head } from './chain/chain.ts';
 import { chainStore } from './chain/chain-store.ts';
 import { tailOf } from './chain/log-tables.ts';
 import { type SegmentRow, segmentStore } from './chain/segment-store.ts';
-import { type AuditStore, auditStore } from './decision-store.ts';
 import {
   type Chained,
   createRowMaker,
@@ -58,7 +58,7 @@ const FAILED_FOR_MS = 5_000;
 const MAX_OUTCOMES = 20_000;
 /** The largest number of a record in its chain. Its column has 4 bytes in MySQL. */
 const MAX_SEQ = 2 ** 31 - 1;
-/** How often the same rows with the same stamps are written if it is unknown whether the server has stored them. */
+/** How many times the same rows with the same stamps are written if it is unknown whether the server has stored them. */
 const ATTEMPTS = 3;
 
 /** Called once per record, with the error that refused it; null: the record is durable. */
@@ -317,7 +317,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
     return outcome ? store.holdsOutcome(outcome) : Promise.resolve(true);
   }
 
-  /** Returns an id whose tail no other chain has, because records have the tail in place of the id. */
+  /** Returns an id whose tail no other chain has, because records hold only the tail of the id. */
   function newChainId(chains: readonly ChainRow[]): string {
     const tails = new Set(chains.map(({ chain_id }) => tailOf(chain_id)));
     let id = newId();
@@ -362,7 +362,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
     async start(): Promise<void> {
       await nextChain();
     },
-    /** Forgets which facts of these users are stored; null: of all facts. Call it before personal data is erased. */
+    /** Forgets the facts of these users; null: all facts. Call it before personal data is erased. */
     forget: rows.forget,
     /** Returns the last record that is known to be durable; null: the open chain has none, or no chain is open. */
     head: (): Head | null => head,

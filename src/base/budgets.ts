@@ -1,6 +1,6 @@
 /**
- * Budgets that keep one principal or one target from using up what all share. An amount of a stock is taken and given back;
- * a flow is charged after use. Counted per process.
+ * Budgets that keep one principal or one target from using up what all share. An amount of a stock is taken before use and given back
+ * afterwards; a flow is charged after use. Each process counts on its own.
  */
 import { deferred } from './promises.ts';
 
@@ -43,7 +43,7 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
   let taken = 0;
   const line = new Set<{ readonly key: string; readonly attempt: () => boolean }>();
 
-  /** Serves those who wait, as far as there is room. A key whose first waiting amount does not fit has to wait. */
+  /** Serves waiting amounts, as far as there is room. If the first amount of a key does not fit, the key's later amounts wait, too. */
   function serve(): void {
     const blocked = new Set<string>();
     for (const waiting of line) {
@@ -119,7 +119,7 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
       return taken;
     },
     take,
-    /** Takes the amount as soon as there is room for it. Those who wait for the same key are served first come, first served. */
+    /** Takes the amount as soon as there is room for it. Amounts of the same key are served first come, first served. */
     queue,
   };
 }

@@ -4,7 +4,7 @@
  * far more may begin at once, because larger batches cost less: fewer commits, and fewer processes to wake.
  */
 
-/** The most that begins in one turn of the event loop for one caller, and after which duration of a turn less begins in the next one. */
+/** `most`: how many pieces of work of one caller begin in one turn of the event loop. `longMs`: after a longer turn, fewer begin. */
 const BESIDE_OTHERS = { most: 8, longMs: 2 };
 const ALONE = { most: 64, longMs: 20 };
 /** A caller is alone if no other has brought work for this time. */
@@ -32,7 +32,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   const running = new Map<string, number>();
   /** How much work of each caller has begun in this turn. */
   const begun = new Map<string, number>();
-  /** What may begin for each caller in one turn. */
+  /** How many pieces of work may begin for each caller in one turn. */
   let quota = BESIDE_OTHERS.most;
   let isArmed = false;
   let beganAt = 0;
@@ -83,7 +83,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
       if (line.length > 0) waiting.set(key, line);
       begin(key, next);
     }
-    // All other work that waits has reached its limit, and the next end goes on.
+    // All other waiting work has reached its limit. It begins when earlier work of its caller ends.
     if ([...begun.keys()].some((key) => waiting.has(key))) arm();
   }
 

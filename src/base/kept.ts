@@ -1,4 +1,4 @@
-/** Values that are kept: in maps with a limited number of entries, where the oldest gives way to a new one, or as long as an object. */
+/** Keeps values: in maps with a limited number of entries, which evict the oldest entry for a new one, or as long as an object lives. */
 
 export function keep<K, V>(map: Map<K, V>, key: K, value: V, max: number): V {
   const [oldest] = map.size >= max ? map.keys() : [];

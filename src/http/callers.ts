@@ -7,7 +7,7 @@ import { whenThere } from '../base/promises.ts';
 import type { Admit } from '../state/admission.ts';
 import { addressGroup, addressOf } from './client-address.ts';
 
-/** As many as the verifier of tokens remembers. */
+/** How many headers are remembered: as many as the verifier of tokens remembers. */
 const KNOWN = 10_000;
 
 export type Callers = ReturnType<typeof createCallers>;

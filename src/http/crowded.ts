@@ -12,7 +12,7 @@ const PART_BYTES = 1_024;
 const END_OF_LINE = Buffer.from('\r\n');
 /** Node skips any number of these before a request, so a client could keep the thread busy with them for ever. */
 const SKIPPED = ['\r', '\n'].map((character) => Buffer.alloc(256, character));
-/** Shorter packets are not searched for them. */
+/** Shorter packets are not searched for such runs. */
 const LONG_PACKET = 4 * 1_024;
 
 function isCrowded(packet: Buffer): boolean {
@@ -31,7 +31,7 @@ export function readCrowdedInParts(socket: Socket): void {
   const push = socket.push.bind(socket);
   const read = socket._read.bind(socket);
   const owner = addressGroup(peerOf(socket));
-  /** What is not handed over yet. While there is any, nothing more is read. */
+  /** The parts that are not handed over yet. While there are any, nothing more is read. */
   const waiting: (Buffer | null)[] = [];
   let wanted: number | null = null;
   let isHandingOver = false;

@@ -11,7 +11,7 @@ const MAX_AHEAD = 32;
  * answer that ends the connection are not started: their answers could never be sent, and node would never report their end.
  * `start` decides when a request that may start does so.
  */
-export function inTurn(
+export function limitPipelining(
   handle: RequestListener,
   start: (req: IncomingMessage, res: ServerResponse, begin: () => void) => void = (_req, _res, begin) => begin(),
 ): RequestListener {
@@ -25,7 +25,7 @@ export function inTurn(
 
   return (req, res) => {
     const { socket } = req;
-    // Node hands over what came before a connection broke. Node would never tell that its answer is over.
+    // Node hands over requests that arrived before the connection broke, but never reports the end of their answers.
     if (!socket.writable) return;
     const begin = (): void =>
       start(req, res, () => {

@@ -1,4 +1,7 @@
-/** Earlier states of the policy set. They are computed from the recorded changes, which are never altered. */
+/**
+ * Earlier states of the policy set. They are computed from the recorded changes, which are never altered. `sets/sets.ts` rolls back to one
+ * of them.
+ */
 import { AppError } from '../base/errors.ts';
 import { policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';

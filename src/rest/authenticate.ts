@@ -7,8 +7,8 @@ import { expressjwt, UnauthorizedError } from 'express-jwt';
 import { type KeyRing, TOKEN_ALGORITHM, type VerificationKey } from '../auth/keys.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
 import { authorizationOf, bearerToken, INVALID_TOKEN, judgePayload, readHeader, type TokenRules } from '../auth/verify.ts';
+import { starts } from '../base/caller-turns.ts';
 import { AppError } from '../base/errors.ts';
-import { starts } from '../base/starts.ts';
 import { admissionOf, contextOf } from '../http/context.ts';
 import type { Admit } from '../state/admission.ts';
 

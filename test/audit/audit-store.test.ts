@@ -1,5 +1,5 @@
 import test from 'ava';
-import { auditStore } from '../../src/audit/decision-store.ts';
+import { auditStore } from '../../src/audit/audit-store.ts';
 import { MAX_SET_BYTES } from '../../src/audit/log-rows.ts';
 import type { OutcomeRecord } from '../../src/audit/records.ts';
 import type { Connection } from '../../src/db/database.ts';

@@ -1,9 +1,9 @@
 /** After an upgrade, the rows of both versions are one log for everything that reads it. */
 import test from 'ava';
+import { auditStore } from '../../src/audit/audit-store.ts';
 import { idAfter } from '../../src/audit/chain/chain.ts';
 import { auditLines, lineText, readLine } from '../../src/audit/chain/lines.ts';
 import { createVerification } from '../../src/audit/chain/verify.ts';
-import { auditStore } from '../../src/audit/decision-store.ts';
 import { type ChainPositions, recordedStore, seenObjects } from '../../src/audit/recorded-store.ts';
 import type { Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';

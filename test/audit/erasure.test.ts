@@ -1,7 +1,7 @@
 /** Erasures while several processes write: each has facts in memory, and must not bring erased data back. */
 import test from 'ava';
+import { auditStore } from '../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
-import { auditStore } from '../../src/audit/decision-store.ts';
 import { createErasure } from '../../src/audit/erasure.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, eachServer } from '../support/databases/engines.ts';

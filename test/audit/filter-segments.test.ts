@@ -1,7 +1,7 @@
 /** Pages of a large log of version 2 are read in the order of ids from the segments that a filter leads to. */
 import test from 'ava';
+import { auditStore } from '../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
-import { auditStore } from '../../src/audit/decision-store.ts';
 import type { AuditPage } from '../../src/audit/entries.ts';
 import type { LogFilter } from '../../src/audit/filter.ts';
 import type { Connection } from '../../src/db/database.ts';

@@ -1,8 +1,8 @@
 /** Searches in version 2 of the log: the index of segments hides no row, whatever state it is in. */
 import test from 'ava';
+import { auditStore } from '../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
 import { auditLines } from '../../src/audit/chain/lines.ts';
-import { auditStore } from '../../src/audit/decision-store.ts';
 import type { LogFilter } from '../../src/audit/filter.ts';
 import { createIndexCheck } from '../../src/audit/index-check.ts';
 import type { DecisionRecord } from '../../src/audit/records.ts';

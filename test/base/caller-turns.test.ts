@@ -1,6 +1,6 @@
 /** Turns in which the work of callers begins. */
 import test from 'ava';
-import { createStarts, inTurnOf } from '../../src/base/starts.ts';
+import { createStarts, inTurnOf } from '../../src/base/caller-turns.ts';
 
 /** Turns of an event loop; each takes `ms`. */
 function loop(ms: () => number) {

@@ -5,7 +5,7 @@ import type { Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { readCrowdedInParts } from '../../src/http/crowded.ts';
-import { inTurn } from '../../src/http/in-turn.ts';
+import { limitPipelining } from '../../src/http/pipelining.ts';
 import { connected } from './connected.ts';
 
 const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> =>
@@ -13,7 +13,7 @@ const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket
 
 test('node parses no more of a packet after the connection is closed because of its requests', async (t) => {
   let parsed = 0;
-  const take = inTurn((_req, res) => setImmediate(() => res.end()));
+  const take = limitPipelining((_req, res) => setImmediate(() => res.end()));
   const socket = await listening(t, (req, res) => {
     parsed++;
     take(req, res);

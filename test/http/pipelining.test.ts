@@ -4,11 +4,12 @@ import { createServer, type IncomingMessage, type RequestListener, type ServerRe
 import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
-import { inTurn } from '../../src/http/in-turn.ts';
+import { limitPipelining } from '../../src/http/pipelining.ts';
 import { startGateway } from '../support/gateway.ts';
 import { connected } from './connected.ts';
 
-const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> => connected(t, createServer(inTurn(handle)));
+const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> =>
+  connected(t, createServer(limitPipelining(handle)));
 
 const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n${more}\r\n`;
 const post = (path: string, body: string): string =>
@@ -60,7 +61,7 @@ test('requests that wait behind an answer that ends the connection do not start'
 
 test('a request on a broken connection does not start', (t) => {
   const begun: unknown[] = [];
-  const take = inTurn((req) => begun.push(req));
+  const take = limitPipelining((req) => begun.push(req));
   take({ socket: { writable: false } } as IncomingMessage, new EventEmitter() as ServerResponse);
   t.deepEqual(begun, []);
 });

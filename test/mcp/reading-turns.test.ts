@@ -8,8 +8,8 @@ import { createAddressRule } from '../../src/base/network-address.ts';
 import { read } from '../../src/mcp/upstream/bridge/messages.ts';
 import { createAgents, sourceOf } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
+import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/reading-turns.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
-import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/turns.ts';
 import type { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
 
 type Agents = ReturnType<typeof createAgents>;

@@ -42,7 +42,7 @@ export interface Part {
 const TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'audit_outcomes' } as const;
 /** The kinds of records. */
 export const KINDS = Object.keys(TABLES) as RecordKind[];
-/** What the records of version 2 have in place of the id of a chain of `audit_chains as c`. */
+/** The tail of the id of a chain (`audit_chains as c`), as SQL. Records of version 2 have it in place of the id. */
 const TAIL = `unhex(substr(c.chain_id, ${37 - 2 * TAIL_BYTES}))`;
 
 /** Columns of a record that its MAC does not cover, or covers by hash. */
@@ -73,7 +73,7 @@ export function chainStore(db: Connection, withTexts = true) {
    * stores no NUL, so a row with one is forged.
    */
   const nulIn = (columns: readonly string[]) => db.raw(isMysql ? '0 as nul' : `instr(concat(${columns.join()}), char(0)) as nul`);
-  /** Takes the MAC or signature from a row with a NUL, so that it fails every check. */
+  /** Removes the MAC or signature of a row with a NUL, so that the row fails every check. */
   function proven<R extends object>({ nul, ...row }: R & { readonly nul: number }, proof: 'mac' | 'signature'): Omit<R, 'nul'> {
     return nul === 0 ? row : { ...row, [proof]: '' };
   }
@@ -175,13 +175,13 @@ export function chainStore(db: Connection, withTexts = true) {
   }
 
   /**
-   * Returns the records with `after` < seq <= `after` + `size`, as far as they are not above `last`. If there are none it goes on at the
-   * next number that has one.
+   * Returns the records with `after` < seq <= `after` + `size`, but not above `last`. If there are none, it continues at the next number
+   * that has a record.
    */
   async function part(chainId: string, after: number, last: number, size: number, hasLegacy = true): Promise<Part> {
     for (let from = after; ; ) {
       const upTo = Math.min(from + size, last);
-      // More records than numbers can only come from a forger. A part shows that, and need not have all of them.
+      // Only a forger can make more records than numbers. One record too many shows that, so no more are read.
       const found = hasLegacy ? await legacyRecords(chainId, from, upTo, size + 1) : [];
       found.push(...(await log.records(chainId, from, upTo, size + 1)));
       if (found.length > 0 || upTo >= last) {
@@ -213,12 +213,12 @@ export function chainStore(db: Connection, withTexts = true) {
     extents,
 
     /**
-     * Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. Only
-     * what a header under `key` names counts, because an attacker could name a head in a forged header to hide it.
+     * Returns the heads that no later chain names as they are now. Together with these, the chains name every other chain. Only headers
+     * with a valid MAC under `key` count, because an attacker could name a head in a forged header to hide it.
      */
     async openHeads(key: ChainKey): Promise<Head[]> {
-      // The headers are read last, so that none of these chains lacks its own. A chain that began in between is not among the heads,
-      // so the heads that it names must be.
+      // The headers are read last, so that each chain of `ends` has its header. A chain that began in between is left out, so that the
+      // heads that it names stay in the result.
       const ends = await extents();
       const known = new Set(ends.map(({ chain_id }) => chain_id));
       const rows = (await chains()).filter(({ chain_id }) => known.has(chain_id));

@@ -36,7 +36,10 @@ export interface ChainKey {
   sign(bytes: Buffer, length: number, encoding: 'hex' | 'base64url'): string;
 }
 
-/** The header of a chain: which process writes it, and the heads of the other chains then, so that a missing one shows. */
+/**
+ * The header of a chain. It names the process that writes the chain, and the heads that the other chains had when the chain began. So a
+ * later verification notices if one of them is missing.
+ */
 export interface ChainRow {
   readonly chain_id: string;
   readonly version: number;
@@ -144,8 +147,8 @@ export function newSalt(): string {
 }
 
 /**
- * Returns the hash that the MAC covers in place of e-mail, groups and arguments. Groups and arguments are JSON, as stored.
- * Without the salt the hash reveals nothing. A row without arguments has the same hash as before arguments were captured.
+ * Returns the hash that the MAC covers in place of e-mail, groups and arguments. Groups and arguments are JSON, as stored. Without the salt
+ * the hash reveals nothing. A row without arguments has the same hash as in versions that captured no arguments.
  */
 export function personHash(salt: string, email: string, groups: string, args: string | null): string {
   return hash('sha256', JSON.stringify(args === null ? [salt, email, groups] : [salt, email, groups, args]), 'base64url');

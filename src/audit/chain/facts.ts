@@ -1,7 +1,7 @@
 /**
- * Facts: what repeats in many records of the audit log. A fact is stored once a day, and records refer to it by its key. Nothing
- * allocates keys: each follows from the content, so replicas agree on it without asking each other, and storing a fact twice does
- * no harm. Facts of a day are removed when no record of that day is left. Pure.
+ * Facts: values that repeat in many records of the audit log. A fact is stored once a day, and records refer to it by its key. Nothing
+ * allocates keys: each follows from the content, so replicas agree on it without asking each other, and storing a fact twice does no harm.
+ * Facts of a day are removed when no record of that day is left. Pure.
  */
 import { hash } from 'node:crypto';
 import type { Effect, ResourceType } from '../../engine/compile/policy.ts';

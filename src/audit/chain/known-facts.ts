@@ -1,4 +1,4 @@
-/** Facts as readers of the log have them, with what follows from their members. Thousands of records share one. Pure. */
+/** Facts as readers of the log keep them, with the values that follow from their members. Thousands of records can share a fact. Pure. */
 import { entered } from '../../base/kept.ts';
 import type { RecordKind } from './chain.ts';
 import type { ChainedRecord } from './chain-store.ts';

@@ -17,7 +17,7 @@ export type AuditLine =
   /** The last line. */
   | { readonly kind: 'end'; readonly records: number };
 
-/** Records per read. The number is small where calls that record their decisions wait for the read. */
+/** Records per read. The number is small if calls that record their decisions wait for the read. */
 const PAGE = { ahead: 4_000, beside: 250 };
 
 /**
@@ -69,7 +69,7 @@ export async function* auditLines(
       if (gone === null) {
         for await (const some of store.filled(part.records)) {
           for (const record of some) {
-            // The facts of a record are removed after it.
+            // Facts are removed after their records, so a missing fact can mean that the record has been removed by age.
             if (record.facts?.includes(null)) gone = await removalOf(record.row.chain_seq);
             if (gone !== null) break;
             yield record;
@@ -94,7 +94,7 @@ export async function* auditLines(
       // A chain may have begun after the chains were read.
       const isKnown = known.has(id) || (await store.chains()).some(({ chain_id }) => chain_id === id);
       const next = typeof id === 'string' ? await store.firstOfNextChain(kind, id) : null;
-      // In SQLite, an id can be no text, or end for its driver at a NUL. The search would find it again.
+      // In SQLite, a forged id may not be a text, or its driver may cut it off at a NUL. The search would then find the same id again.
       const isStuck = typeof id !== 'string' || next?.row.chain_id === id;
       if (isStuck) yield { kind, row: { ...(next ?? named).row, chain_id: `${id}\0` } };
       else if (!isKnown) yield named;

@@ -1,6 +1,6 @@
 /**
- * Reads version 2 of the audit log. A record comes as one line of text: that is many times as fast as a row of many columns, because
- * each value costs as much as the MAC of a record on its way from the database. Facts are read once and kept.
+ * Reads version 2 of the audit log. The database returns each record as one line of text. This is many times as fast as a row of many
+ * columns, because each value that the database returns costs as much as the MAC of a record. Facts are read once and kept.
  */
 import { bytesOfRow } from '../../db/batches.ts';
 import type { Connection } from '../../db/database.ts';

@@ -11,7 +11,10 @@ import { segmentStore } from './segment-store.ts';
 type Query = ReturnType<Connection>;
 
 const KINDS = ['decision', 'shown', 'outcome'] as const satisfies RecordKind[];
-/** Two records can have the same number if somebody has forged one. The older is read first. The key of outcomes allows no two. */
+/**
+ * Two records can have the same number if somebody has forged one. The older one is read first. The key of the table of outcomes prevents
+ * two.
+ */
 const ORDER = { decision: ['t.seq', 't.id'], shown: ['t.seq', 't.id'], outcome: ['t.seq'] };
 /** Facts are removed this many days later than the records, because clocks differ. */
 const SPARE_DAYS = 2;
@@ -75,8 +78,9 @@ export function logRecords(db: Connection, reader: LogReader) {
     },
 
     /**
-     * Removes the facts of days that no record can refer to. A list may be younger than its decision, whose day its names have, so
-     * both are asked. A process whose clock is late may still write with the facts of the newest day that has records.
+     * Removes the facts of days that no record can refer to. The names of a list belong to the day of its decision, although the list may
+     * be younger. So both tables are asked. A process whose clock is late may still write with the facts of the newest day that has
+     * records.
      */
     async removeFacts(now: number): Promise<void> {
       let first = dayOf(firstIdOf(now)) - SPARE_DAYS;

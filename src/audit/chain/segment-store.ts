@@ -32,7 +32,7 @@ export interface IndexedSegment {
 
 const SEQ_BYTES = 4;
 
-/** Returns the key of a segment in hexadecimal digits: what stands for its chain, and its first number. */
+/** Returns the key of a segment in hexadecimal digits: the tail of the id of its chain, and its first number. */
 export const segmentKey = (chainId: string, firstSeq: number): string =>
   tailOf(chainId) + firstSeq.toString(16).padStart(2 * SEQ_BYTES, '0');
 const tailIn = (key: string): string => key.slice(0, 2 * TAIL_BYTES);
@@ -47,10 +47,10 @@ export interface Range {
 
 /** Up to this many segments of a term are read at once. */
 const FEW = 1_000;
-/** Segments per read: most pages are full after the first ones. */
+/** How many segments the first read and each later read get: most pages are full after the first read. */
 const FIRST_READ = 50;
 const READ = 1_000;
-/** What an open segment counts as. */
+/** How many records an open segment counts as. */
 const OPEN_SIZE = 2_048;
 
 type Query = ReturnType<Connection>;
@@ -120,8 +120,8 @@ export function segmentStore(db: Connection) {
     },
 
     /**
-     * Yields the ranges of ids of segments that have all of these terms, and of open segments, those with the highest ids first. A term
-     * that few segments have leads to them; otherwise segments are read one after the other.
+     * Yields the ranges of ids of segments that have all of these terms, and of open segments, those with the highest ids first. If a term
+     * is in few segments, only these are read; otherwise segments are read one after the other.
      */
     async *ranges(terms: readonly string[], since: string | null, before: string | null): AsyncGenerator<Range> {
       const among = (query: Query): Query => {

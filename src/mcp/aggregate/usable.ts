@@ -1,9 +1,9 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 
 import { principalKey } from '../../auth/principal.ts';
+import { inTurnOf } from '../../base/caller-turns.ts';
 import { signalOf } from '../../base/cancellation.ts';
 import { deferred } from '../../base/promises.ts';
-import { inTurnOf } from '../../base/starts.ts';
 import type { RpcRequest } from '../../protocol/message.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';

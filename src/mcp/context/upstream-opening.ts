@@ -17,7 +17,7 @@ import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessi
 import type { Asked, Health } from '../upstream/health.ts';
 import { readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
-import { chargedTo } from '../upstream/turns.ts';
+import { chargedTo } from '../upstream/reading-turns.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
 import { decideListed } from './authorize.ts';
 

@@ -6,7 +6,7 @@ import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector, type DiagnosticsChannel, type Dispatcher } from 'undici';
 import type { AddressRule } from '../../base/network-address.ts';
-import { readInTurns } from './turns.ts';
+import { readInTurns } from './reading-turns.ts';
 
 /** A refused address. The message names the address, the reason, and the setting that allows it. */
 export class DeniedAddress extends Error {}
@@ -26,7 +26,7 @@ function guardedLookup(problemOf: AddressRule) {
     });
 }
 
-/** The sources that pay for reading answers, see `turns.ts`: by request, and by the connection that carries it. */
+/** The sources that pay for reading answers, see `reading-turns.ts`: by request, and by the connection that carries it. */
 const sourceOfRequest = new WeakMap<DiagnosticsChannel.Request, string>();
 const sourceOfSocket = new WeakMap<Socket, string>();
 /** The source of the request that undici is creating. */

@@ -1,6 +1,6 @@
 /** A queue for the events of one stream: the producer adds events at any time, one reader takes them at its own pace. */
 import type { SseEvent } from '../../protocol/sse.ts';
-import { chargeEvents, turnOf } from './turns.ts';
+import { chargeEvents, turnOf } from './reading-turns.ts';
 
 /** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;

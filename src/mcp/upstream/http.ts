@@ -13,7 +13,7 @@ import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } fr
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import { createAgents, DeniedAddress, sourceOf } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
-import { PART_BYTES, takeInTurns } from './turns.ts';
+import { PART_BYTES, takeInTurns } from './reading-turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
 import {
   isFault,

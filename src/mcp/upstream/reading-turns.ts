@@ -120,7 +120,7 @@ export function readInTurns<S extends Socket>(socket: S, sourceOf: (socket: S) =
     const source = sourceOf(socket);
     if (state === 'free' && used.wait(source) > 0) {
       state = 'waits';
-      // Not in this call stack: the lane may begin at once.
+      // Leave this call stack first, because the lane may begin at once.
       setImmediate(() => void laneOnce(source, beginTurn));
     }
     if (state === 'waits') return null;

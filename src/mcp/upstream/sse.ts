@@ -21,7 +21,7 @@ import {
 } from './demultiplexer.ts';
 import { bindingKey } from './health.ts';
 import { eventsOf, faultOf } from './http.ts';
-import { chargedTo, chargeEvents, turnOf } from './turns.ts';
+import { chargedTo, chargeEvents, turnOf } from './reading-turns.ts';
 import { createUnread, type Unread } from './unread.ts';
 import {
   isFault,

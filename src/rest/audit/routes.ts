@@ -1,10 +1,10 @@
 /** `/api/logs`. Only administrators and auditors reach these routes. */
 import { pipeline } from 'node:stream/promises';
 import { type Request, type Response, Router } from 'express';
+import { type AuditStore, auditStore } from '../../audit/audit-store.ts';
 import { chainStore } from '../../audit/chain/chain-store.ts';
 import type { Heads } from '../../audit/chain/heads.ts';
 import { type AuditLine, auditLines, lineText } from '../../audit/chain/lines.ts';
-import { type AuditStore, auditStore } from '../../audit/decision-store.ts';
 import type { AuditEntry, AuditPage } from '../../audit/entries.ts';
 import type { Erasure } from '../../audit/erasure.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/filter.ts';

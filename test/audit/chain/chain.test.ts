@@ -1,10 +1,10 @@
 import test from 'ava';
 import fc from 'fast-check';
+import { type AuditStore, auditStore } from '../../../src/audit/audit-store.ts';
 import { idOf } from '../../../src/audit/chain/binary-form.ts';
 import { createChainKey, firstIdOf, newSalt } from '../../../src/audit/chain/chain.ts';
 import { hexOfBytes } from '../../../src/audit/chain/log-tables.ts';
 import { recordMac } from '../../../src/audit/chain/record-mac.ts';
-import { type AuditStore, auditStore } from '../../../src/audit/decision-store.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/engines.ts';

@@ -19,7 +19,7 @@ import { isSessionRevision, META_KEYS, SESSION_REVISIONS, STATELESS_REVISION } f
 import { type Located, memberText, rebuildResponse } from '../../../protocol/rebuild.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { declaredHeaders, type ParamHeader } from '../param-headers.ts';
-import { chargedTo } from '../turns.ts';
+import { chargedTo } from '../reading-turns.ts';
 
 export type Reading = JsonReading & { readonly ok: true };
 

@@ -14,7 +14,7 @@ import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/prom
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
-import { PART_BYTES, pipeInTurns } from '../turns.ts';
+import { PART_BYTES, pipeInTurns } from '../reading-turns.ts';
 import { ProcessFault } from '../upstream.ts';
 import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
