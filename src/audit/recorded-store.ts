@@ -162,8 +162,8 @@ export interface SeenObject {
 export const LOOKED_AT = 20_000;
 
 /**
- * Returns each requested object once, ordered by target, type and name, in place of a catalogue of the targets' objects, which
- * does not exist. The target may not have it.
+ * Returns each requested object once, ordered by target, type and name. It serves as a catalogue of the targets' objects, which the gateway
+ * does not have. A target may lack some of these objects.
  */
 export async function seenObjects(db: Connection): Promise<SeenObject[]> {
   const newest = db('audit_decisions')

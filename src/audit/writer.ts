@@ -399,7 +399,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
   };
 }
 
-/** Gives each item its position after `from`. `chain`: the header of the new chain; null: the chain of `from` goes on. */
+/** Gives each item its position after `from`. `chain`: the header of the new chain; null: the chain of `from` continues. */
 function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]) {
   const decisions: Chained<LogDecision>[] = [];
   const shown: Chained<LogList>[] = [];

@@ -88,8 +88,8 @@ export function judgePayload(
 }
 
 /**
- * Caches verified tokens by hash: the signature check is the most expensive part of a request. Times are checked each time.
- * `heard`: called with the header and the claims of each token that is verified anew.
+ * Caches verified tokens by hash: the signature check is the most expensive part of a request. Times are checked each time. `heard`: called
+ * with the header and the claims of each token whose signature is checked, because it is not cached.
  */
 export function createVerifier(
   keys: KeyRing,

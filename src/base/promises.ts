@@ -1,8 +1,8 @@
 /** Promises that something else resolves, and time limits for promises. */
 
 /**
- * A value that is mostly there at once. Await it only if it is a promise: each step of a request that waits costs about as much as
- * reading a message, and a body is read best by a listener that is there before the body.
+ * A value that is mostly there at once. Await it only if it is a promise: each step of a request that waits costs about as much as reading
+ * a message, and the listener for a body should be attached before the body arrives.
  */
 export type Now<T> = T | Promise<T>;
 

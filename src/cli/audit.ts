@@ -97,7 +97,7 @@ async function verify(options: Options): Promise<Report> {
       'This master key wrote none of the chains: set MASTER_KEY or DATA_DIR to those of the gateway.',
     );
   }
-  // The index cannot hide more than a chain that fails its check, so such a chain has one problem.
+  // If a chain fails its check, nothing that the index hides in it makes this worse. So such a chain has only one problem.
   const known = new Set(report.problems.map(({ chain }) => chain));
   const problems = [...report.problems, ...hidden.filter(({ chain }) => !known.has(chain))];
   return { ...report, intact: problems.length === 0, problems };

@@ -9,7 +9,7 @@ import { AppError } from '../base/errors.ts';
 import { transact } from './transact.ts';
 
 /**
- * How long the lock of a killed replica blocks the others. It is longer than the clocks of replicas may differ, including a
+ * How long the lock of a killed replica blocks the others. It must be longer than the difference between the clocks of replicas, plus a
  * missed renewal.
  */
 const LEASE_MS = 60_000;

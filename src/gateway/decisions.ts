@@ -37,7 +37,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
     now: () => performance.now(),
   });
   const admit: Admit = (claims) => timed(metrics.gate, () => current.admit(claims));
-  // A gateway that cannot load its state must not go on starting.
+  // A gateway that cannot load its state must not continue to start.
   await current.fresh();
   return { module, current, admit };
 }

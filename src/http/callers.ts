@@ -31,7 +31,10 @@ export function createCallers(trustProxy: boolean) {
     heard(authorization: string | undefined, claims: TokenClaims): void {
       if (authorization !== undefined && !digests.has(claims)) digests.set(claims, digestOf(authorization));
     },
-    /** Admits, and remembers whose token it was. A refused one takes turns with strangers, and not with the user who lost it. */
+    /**
+     * Admits, and remembers whose token it was. A request with a refused token takes turns with strangers, and not with the user who lost
+     * the token.
+     */
     noting(admit: Admit): Admit {
       return (claims) =>
         whenThere(admit(claims), (admission) => {

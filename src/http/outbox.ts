@@ -6,7 +6,7 @@ import type { ServerResponse } from 'node:http';
 import { createStock, isOverdrawn, type Overdrawn, type Taken } from '../base/budgets.ts';
 import type { Log } from '../base/log.ts';
 
-/** What a principal is told that is refused. */
+/** The text for a principal that is refused. */
 export const LEFT_UNREAD =
   'Your clients have left too many bytes of their answers unread. Read them, or close those connections.';
 

@@ -16,7 +16,7 @@ interface Count {
 
 /** Allows each key `limit` uses in a minute, which begins with the first of them. */
 class Minutes {
-  /** By key. What is in `older` was begun before `recent`, and is dropped a minute later: all its minutes are over then. */
+  /** By key. The minutes in `older` began before those in `recent`. `older` is dropped after a minute, when all of its minutes are over. */
   private recent = new Map<string, Count>();
   private older = new Map<string, Count>();
   private turnsAt = 0;

@@ -35,7 +35,7 @@ async function writeMessage(res: ServerResponse, status: number, text: MessageTe
   if (typeof text === 'string' && text.length <= LONG_TEXT) {
     res.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(text) }).end(text);
   } else {
-    // Without its length, which would have to be counted before: that takes as long as writing it.
+    // Send no Content-Length, because counting the bytes takes as long as writing them.
     res.writeHead(status, headers);
     await writeParts(res, text, recipient);
     res.end();

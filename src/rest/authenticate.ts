@@ -22,8 +22,8 @@ export interface Authenticate {
 }
 
 /**
- * The requests with one token that are handled at once. Each token has its own places, so that the thief of a token cannot keep its
- * owner, who can log in again, from revoking it.
+ * The requests with one token that are handled at once. Each token has its own slots, so that the thief of a token cannot keep its owner,
+ * who can log in again, from revoking it.
  */
 const AT_ONCE = 4;
 /** A client that reads its answer slowly keeps its other requests waiting no longer than this. */

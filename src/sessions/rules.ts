@@ -9,8 +9,8 @@ export interface SessionRules {
   /** Sessions that an administrator has ended. */
   readonly ended: ReadonlySet<string>;
   /**
-   * Returns a number that changes when the user's sessions with the target are recycled. Upstream sessions that were opened
-   * before must not be used any more.
+   * Returns a number that changes when the user's sessions with the target are recycled. Upstream sessions that were opened before must no
+   * longer be used.
    */
   epochOf(userId: string, targetId: string): number;
 }

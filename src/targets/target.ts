@@ -89,7 +89,7 @@ export type Target = HttpTarget | StdioTarget;
 interface Member<T> {
   /** The value for requests without the member. */
   readonly absent: T;
-  /** Rows from before the member existed get that value, too. A row without any other member is damaged. */
+  /** Set if older rows lack the member: they get the value, too. A row that lacks a different member is damaged. */
   readonly isNewer?: true;
   /**
    * Whether a stored value has the type of the member. It checks no more, because the rules for requests may have become stricter

@@ -84,7 +84,10 @@ type WholeRecord = ChainedRecord & Required<Pick<ChainedRecord, 'facts'>>;
 const known = new Map<string, KnownFact>();
 const KEPT = 4_096;
 
-/** Returns a record of version 2 with its facts. A line of an export has their members; a member that is never null shows which are missing. */
+/**
+ * Returns a record of version 2 with its facts. A line of an export has the members of the facts instead. A fact is missing if all members
+ * that its digest covers are null.
+ */
 export function withFacts(record: ChainedRecord): WholeRecord {
   const { kind, row } = record;
   if (record.facts !== undefined) return record as WholeRecord;

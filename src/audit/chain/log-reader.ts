@@ -41,7 +41,10 @@ const tailIn = (line: string): string => line.slice(TAIL_AT, MAC_AT);
 
 /** How many records get their facts at once: a list of names can be long. */
 const AT_ONCE = 500;
-/** Facts in memory: when there are this many, or this many bytes, all that were not used since the last time are dropped. */
+/**
+ * How many facts, and how many bytes of facts, fill the memory. Then the reader drops the facts that it has not used since it last dropped
+ * some.
+ */
 const KEPT = 20_000;
 const KEPT_BYTES = 16 * 1024 * 1024;
 

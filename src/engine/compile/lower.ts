@@ -54,7 +54,7 @@ export function screen(node: Node): Screen {
 
 const shortest = (texts: readonly string[]): number => Math.min(...texts.map((text) => text.length));
 
-/** Returns the longest text that every match contains, as far as looking at one item after the other shows. */
+/** Returns the longest text that every match contains. It looks at one item after the other, so the true longest text may be longer. */
 function needed(node: Node): string {
   let longest = '';
   const consider = (text: string): void => {

@@ -35,7 +35,7 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     return { kind: 'stream', events: forwardStream(context, answer), drain: context.mode === 'stateful' };
   if (answer.type === 'other') return forwardFailure(context, answer);
   try {
-    // What the caller owes is paid before its answer takes room that others could use.
+    // Wait until the caller's debt is paid, before its answer takes room that others could use.
     const debt = context.deps.reader.rest(chargedTo(context));
     if (debt !== null) await debt;
     let leftUnread = false;

@@ -13,7 +13,9 @@ export interface DeliveryLimits {
   readonly rush: Rates;
   /** The same limits for messages that need a decision. Messages above them are dropped. */
   readonly decided: Rates;
-  /** Changes of lists: clients answer each with requests, for which their rate is limited. Above it, the target is read more slowly. */
+  /**
+   * The same for changes of lists, because clients answer each of them with requests. Above these limits, the target is read more slowly.
+   */
   readonly lists: Rates;
 }
 
@@ -93,7 +95,7 @@ export function createDeliveries({ limits, log, now, onDropped }: DeliveriesPart
   };
 }
 
-/** What was used and is not yet made up for by the time that has passed. */
+/** The debt of a pair or a total: the amount that was used, less what the time since then has paid off. */
 interface Account {
   used: number;
   at: number;
@@ -127,7 +129,7 @@ function createPairFlow(rates: Rates, now: () => number) {
 
   const isOver = (total: Account, rate: Rate): boolean => settle(total, rate).used > rate.burst;
 
-  /** A total is limited: it must not outlast what caused it. */
+  /** A total has a maximum, so that its debt does not last much longer than the flood that caused it. */
   function chargeTotal(total: Account, rate: Rate, count: number): void {
     total.used = Math.min(2 * rate.burst, settle(total, rate).used + count);
   }

@@ -4,7 +4,7 @@ import { chargeEvents, turnOf } from './reading-turns.ts';
 
 /** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
-/** A reader gets so many events at once. After so many characters no further event is added. */
+/** How many events a reader gets at once. After this many characters, no further event is added to these. */
 const PART_EVENTS = 32;
 const PART_LENGTH = 16 * 1024;
 const NO_MORE = { id: undefined, retry: undefined };
@@ -19,7 +19,7 @@ export type EventQueue = ReturnType<typeof createEventQueue>;
  * changed. `closed` is called once: when the reader reaches the end or leaves, or the stream fails.
  */
 export function createEventQueue(source: string, watcher: { moved(delta: number): void; closed(): void }) {
-  /** In parts, each of which a reader gets at once. */
+  /** The queued events, in parts. A reader gets a whole part at once. */
   let waiting: { readonly events: SseEvent[]; length: number }[] = [];
   let pending = 0;
   let state: 'open' | 'ended' | 'closed' = 'open';

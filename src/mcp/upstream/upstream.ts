@@ -52,7 +52,7 @@ interface AnswerHead {
   readonly held: boolean;
   readonly retryAfter: string | null;
   readonly location?: string | null;
-  /** Abandons what is left of the answer, and gives back the room of a body that was read. Every answer is discarded in the end. */
+  /** Abandons what is left of the answer, and gives back the room of a body that was read. Call it for every answer in the end. */
   discard(): void;
 }
 
@@ -64,8 +64,8 @@ export type UpstreamAnswer = AnswerHead &
   );
 
 /**
- * Returns the whole body, or a fault if the transport cannot deliver it. A large body waits until there is room for it;
- * `isWanted` is asked then, before the body is read. If it is not wanted any more, the fault is `aborted`.
+ * Returns the whole body, or a fault if the transport cannot deliver it. A large body waits until there is room for it; `isWanted` is asked
+ * then, before the body is read. If it is no longer wanted, the fault is `aborted`.
  */
 export type ReadBody = (isWanted?: () => boolean) => Promise<Buffer | UpstreamFault>;
 

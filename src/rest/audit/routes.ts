@@ -22,7 +22,7 @@ import { erasing } from './contract.ts';
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
 /** Rows per read. The number is small because calls may wait for the read. */
 const READ_ROWS = 100;
-/** How long a request for a page goes on if it has found nothing yet. */
+/** How long a request for a page continues if it has found nothing yet. */
 const SEARCH_MS = 1_000;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
 type Format = keyof typeof FORMATS;
@@ -94,7 +94,7 @@ const ownerOf = (res: Response): string => admissionOf(res).principal.sub;
 
 /**
  * Returns a function that reads a page of the log in parts. A part that is not full has reached the limit of rows that it may search. A
- * page that has something ends there. A page that has nothing goes on, because few clients ask for a next page after an empty one.
+ * page that has something ends there. A page that has nothing continues, because few clients ask for a next page after an empty one.
  */
 function pageInParts(store: AuditStore, inTurn: InTurn, owner: string): AuditStore['page'] {
   return async (filter, limit, cursor) => {

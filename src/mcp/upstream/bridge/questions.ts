@@ -10,7 +10,7 @@ import { type Asked, askedRequest, eventOf, inputResponse, type Replied } from '
 export type Replies = { readonly text: string | null } | { readonly failure: string };
 
 const ASK_MS = 10 * 60 * 1000;
-/** The pause before a request is repeated for which the target asked nothing. */
+/** If the target asked nothing, the gateway repeats the request after this pause. */
 const PAUSE_MS = 250;
 
 export type Questions = ReturnType<typeof createQuestions>;

@@ -28,7 +28,7 @@ interface Call {
 
 const TASK_TOKENS = 256;
 
-export const ABORTED = new DOMException('The request was not waited for', 'AbortError');
+export const ABORTED = new DOMException('The request was aborted', 'AbortError');
 
 export interface CallHooks {
   createQueue(owner: string, closed: () => void): EventQueue;

@@ -175,7 +175,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     for (let left = LAST_READS; left > 0 && (output.pending !== null || errors.pending !== null); left--) {
       await output.pending;
       await errors.pending;
-      // What the pipes still hold arrives.
+      // Let the rest of the pipes' content arrive.
       await sleep(1).then(() => immediate());
     }
   }

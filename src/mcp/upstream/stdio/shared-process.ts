@@ -1,7 +1,7 @@
 /**
- * One process of a target and the sessions that it serves. Either one session uses the process as its only client, or several
- * sessions share it. With a shared process, the gateway is the one client. It passes answers on to the session that asked, and
- * nothing that another session caused.
+ * One process of a target and the sessions that it serves. Either one session uses the process as its only client, or several sessions
+ * share it. With a shared process, the gateway is the one client. Each session gets the answers to its own requests, and nothing that
+ * another session caused.
  */
 
 import { type Cancellable, unlessAborted } from '../../../base/cancellation.ts';
