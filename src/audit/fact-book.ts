@@ -80,7 +80,7 @@ export class FactBook {
 
   /**
    * Forgets the principals with these user ids, because the data of an erased person must not be stored again. null: forgets all facts,
-   * because the database may have lost commits.
+   * because the database may have lost commits: `gateway/audit.ts` calls this for each new connection.
    */
   forget(users: ReadonlySet<string> | null): void {
     if (users !== null) {

@@ -29,6 +29,7 @@ export interface CurrentParts {
   readonly identities: (db: Connection, tokenIds: readonly string[]) => Promise<readonly Identity[]>;
   /** Compiles, loads and self-tests a policy set. Rejects instead of returning an engine that may be wrong. */
   readonly build: (policies: readonly Policy[], revision: number) => Promise<Engine>;
+  /** How long a request waits for state that is new enough, in milliseconds (`gateway/decisions.ts`). Then it is refused. */
   readonly gateTimeoutMs: number;
   /** How long a read of the counter may serve requests that arrive after it, in milliseconds; 0: not at all. */
   readonly boundMs: number;

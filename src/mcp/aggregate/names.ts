@@ -1,7 +1,7 @@
 /**
- * The names at the aggregate endpoint: `target__name` for tools, prompts and tasks, `target+scheme:...` for resources. The
- * name of a target has neither `_` nor `+`, so it always ends at the first `__` or `+`. Policies and targets never see the
- * joined text. Pure.
+ * The names at the aggregate endpoint: `target__name` for tools, prompts and tasks, `target+scheme:...` for resources. The name of a target
+ * has neither `_` nor `+`, so it always ends at the first `__` or `+`. Policies and targets never see the joined text. Ids of the client's
+ * requests reach targets unchanged; ids of a target's requests get its name as a prefix. Pure.
  */
 import {
   isObject,
