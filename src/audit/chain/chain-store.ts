@@ -13,7 +13,7 @@ import {
 } from './chain.ts';
 import type { KnownFact } from './known-facts.ts';
 import { logReader, type StoredRecord } from './log-reader.ts';
-import { logRecords } from './log-records.ts';
+import { INVALID_NUMBERS, logRecords } from './log-records.ts';
 import { LOG_TABLES, TAIL_BYTES, tailOf } from './log-tables.ts';
 import { foundBy } from './sightings.ts';
 
@@ -260,11 +260,11 @@ export function chainStore(db: Connection, withTexts = true) {
     /** Returns a record of the chain whose number is invalid; null: there is none. */
     async misnumbered(chainId: string): Promise<ChainedRecord | null> {
       for (const kind of KINDS) {
-        const row = await db(TABLES[kind])
-          .where('chain_id', chainId)
-          .andWhere((seq) => seq.whereNull('chain_seq').orWhere('chain_seq', '<', 1).orWhere('chain_seq', '>', LAST_SEQ))
-          .first<ChainedRecord['row'] | undefined>();
-        if (row) return { kind, row };
+        for (const invalid of INVALID_NUMBERS) {
+          const query = db(TABLES[kind]).where('chain_id', chainId).whereRaw(`chain_seq ${invalid}`);
+          const row = await query.first<ChainedRecord['row'] | undefined>();
+          if (row) return { kind, row };
+        }
       }
       return log.misnumbered(chainId);
     },

@@ -16,6 +16,11 @@ const KINDS = ['decision', 'shown', 'outcome'] as const satisfies RecordKind[];
  * two.
  */
 const ORDER = { decision: ['t.seq', 't.id'], shown: ['t.seq', 't.id'], outcome: ['t.seq'] };
+/**
+ * What an invalid number of a record is. Each takes a query: for several in one, SQLite would read the whole chain, and all calls would
+ * wait.
+ */
+export const INVALID_NUMBERS = ['is null', '< 1', `> ${Number.MAX_SAFE_INTEGER}`] as const;
 /** Facts are removed this many days later than the records, because clocks differ. */
 const SPARE_DAYS = 2;
 
@@ -37,12 +42,10 @@ export function logRecords(db: Connection, reader: LogReader) {
     /** Returns a record of the chain whose number is invalid; null: there is none. */
     async misnumbered(chainId: string): Promise<ChainedRecord | null> {
       for (const kind of KINDS) {
-        const [row] = await reader.read(kind, (query) =>
-          inChain(query, chainId)
-            .andWhere((seq) => seq.whereNull('t.seq').orWhere('t.seq', '<', 1).orWhere('t.seq', '>', Number.MAX_SAFE_INTEGER))
-            .limit(1),
-        );
-        if (row !== undefined) return row;
+        for (const invalid of INVALID_NUMBERS) {
+          const [row] = await reader.read(kind, (query) => inChain(query, chainId).whereRaw(`t.seq ${invalid}`).limit(1));
+          if (row !== undefined) return row;
+        }
       }
       return null;
     },
