@@ -1,6 +1,6 @@
 /** Checks that filters find every decision: the index of segments is not part of a chain, so an attacker could remove entries from it. */
 import type { Connection } from '../db/database.ts';
-import { firstIdOf } from './chain/chain.ts';
+import { HIGHEST_ID, LOWEST_ID } from './chain/chain.ts';
 import type { ChainedRecord } from './chain/chain-store.ts';
 import type { KnownFact } from './chain/known-facts.ts';
 import { logReader } from './chain/log-reader.ts';
@@ -10,7 +10,7 @@ import type { Problem } from './chain/verify.ts';
 import { termsOf } from './segments.ts';
 
 /** Stands for the segment of a decision that comes before the first segment. */
-const NOTHING: IndexedSegment = { key: '', first_seq: 0, last_seq: null, low: firstIdOf(2 ** 48 - 1), high: firstIdOf(0) };
+const NOTHING: IndexedSegment = { key: '', first_seq: 0, last_seq: null, low: HIGHEST_ID, high: LOWEST_ID };
 
 /** A segment, and where the next one begins. `terms` null: the segment is open, so that a search reads all of it. */
 interface Entered {
@@ -34,7 +34,7 @@ function isFound({ segment, terms, found }: Entered, record: ChainedRecord): boo
   const { low, high, last_seq } = segment;
   const { row, facts = [] } = record;
   const id = String(row['id']);
-  if (id < low || id > high || (last_seq !== null && row.chain_seq > last_seq)) return false;
+  if (low === null || high === null || id < low || id > high || (last_seq !== null && row.chain_seq > last_seq)) return false;
   if (terms === null) return true;
   if (row['named'] === 0 && facts.every((fact) => fact !== null && found.has(fact))) return true;
   const all = termsOf(record).every((term) => terms.has(term));

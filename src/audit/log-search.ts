@@ -1,6 +1,6 @@
 /** Pages of version 2 of the log. A search reads only the segments that the index names. */
 import type { Connection } from '../db/database.ts';
-import { idAfter } from './chain/chain.ts';
+import { HIGHEST_ID, idAfter } from './chain/chain.ts';
 import type { ChainedRecord } from './chain/chain-store.ts';
 import { SEARCHED, type SearchedMember, termOf } from './chain/facts.ts';
 import { type LogReader, logReader, type StoredRecord } from './chain/log-reader.ts';
@@ -148,8 +148,10 @@ export function logSearch(db: Connection) {
     for await (const { low, high, size } of segmentStore(db).ranges(terms, since, upper)) {
       if (floor !== null && low >= floor) continue;
       if (looked >= SEARCHED_ROWS) return { found, floor };
-      const top: string = floor !== null && high >= floor ? floor : idAfter(high);
-      found.push(...(await search(filter, low, upper === null || top < upper ? top : upper, wanted - found.length)));
+      const end = high === HIGHEST_ID ? null : idAfter(high);
+      // Nothing at or above the lowest of these is left to read.
+      const [top = null] = [floor, end, upper].filter((bound) => bound !== null).sort();
+      found.push(...(await search(filter, low, top, wanted - found.length)));
       looked += size;
       floor = low;
       if (found.length === wanted) break;

@@ -123,7 +123,7 @@ eachEngine(test.serial, 'every filter finds the same rows in both versions, in c
   );
 });
 
-eachEngine(test.serial, 'a decision that was taken out of the search index is reported', async (t, at) => {
+eachEngine(test.serial, 'a decision that was taken out of the search index is reported', async (t, at, engine) => {
   const database = await openTestDatabase(t, at);
   const { killed } = await write(database);
   const hidden = async (knex: Connection) => {
@@ -161,6 +161,11 @@ eachEngine(test.serial, 'a decision that was taken out of the search index is re
       }
     },
     'segments said to end earlier': (knex) => closed(knex).decrement('last_seq', 1),
+    ...(engine === 'sqlite' && {
+      // SQLite accepts such bytes, and they are no id.
+      'the ranges moved to bytes that are no id': (knex: Connection) => closed(knex).update({ low: Buffer.alloc(17, 255) }),
+      'the ranges moved to a text': (knex: Connection) => closed(knex).update({ low: 'text' }),
+    }),
     'an open segment said to be closed': (knex) => knex('log_segments').whereNull('last_seq').update({ last_seq: 1_000 }),
   };
   class Undo extends Error {}
@@ -179,4 +184,27 @@ eachEngine(test.serial, 'a decision that was taken out of the search index is re
   }
   await killed?.close();
   t.deepEqual(await hidden(database.knex), []);
+});
+
+eachEngine(test.serial, 'a segment that somebody has made up hides no decision', async (t, at, engine) => {
+  const database = await openTestDatabase(t, at);
+  const { records, killed } = await write(database);
+  await killed?.close();
+  const lowest = `x'${'00'.repeat(16)}'`;
+  const highest = `x'${'ff'.repeat(16)}'`;
+  const bounds = [
+    [lowest, highest],
+    [highest, highest],
+    [highest, lowest],
+  ];
+  // SQLite accepts every value in every column.
+  if (engine === 'sqlite')
+    bounds.push(["'text'", highest], ["x'00'", highest], [lowest, `x'${'ff'.repeat(17)}'`], [lowest, "'text'"]);
+  const ids = records.filter(({ user_id }) => user_id === 'user 3').map(({ id }) => id);
+  for (const [low, high] of bounds) {
+    const key = "x'0011223300000001'";
+    await database.knex.raw(`insert into log_segments (id, low, high) values (${key}, ${low}, ${high})`);
+    t.deepEqual(await read(database, { user_id: 'user 3' }), ids.toSorted().reverse(), `${low} to ${high}`);
+    await database.knex.raw(`delete from log_segments where id = ${key}`);
+  }
 });

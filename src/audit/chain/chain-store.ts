@@ -7,6 +7,7 @@ import {
   chainMac,
   type ErasureRow,
   type Head,
+  LEGACY_VERSION,
   type RecordKind,
   type RetentionRow,
   type Stamp,
@@ -133,6 +134,10 @@ export function chainStore(db: Connection, withTexts = true) {
     return row === undefined ? null : proven(row, 'signature');
   }
 
+  /**
+   * Records of the legacy tables. A record of a chain of version 2 would have a valid MAC there, if somebody moved it, but readers of
+   * the log look for it in the tables of version 2.
+   */
   async function legacyRecords(chainId: string, after: number, upTo: number, limit: number): Promise<StoredRecord[]> {
     const found: StoredRecord[] = [];
     for (const kind of KINDS) {
@@ -144,9 +149,13 @@ export function chainStore(db: Connection, withTexts = true) {
         .andWhere('t.chain_seq', '<=', upTo)
         .orderBy('t.chain_seq')
         .limit(limit)
-        .select('t.*', nulIn(withNames ? [...columns, 'n.names'] : columns));
+        .leftJoin('audit_chains as c', 'c.chain_id', 't.chain_id')
+        .select('t.*', 'c.version', nulIn(withNames ? [...columns, 'n.names'] : columns));
       if (withNames) query.leftJoin('audit_sets as n', 'n.hash', 't.set_hash').select('n.names');
-      for (const row of await query) found.push({ kind, row: proven(row, 'mac') as StoredRecord['row'] });
+      for (const { version, ...row } of await query) {
+        const isLegacy = version === LEGACY_VERSION;
+        found.push({ kind, row: (isLegacy ? proven(row, 'mac') : { ...proven(row, 'mac'), mac: '' }) as StoredRecord['row'] });
+      }
     }
     return found;
   }

@@ -9,6 +9,7 @@ import { createHmac, createSecretKey, hash, randomFillSync } from 'node:crypto';
  * version 1 stored whole rows, and its MACs cover JSON; `binary-form.ts` has the format of version 2.
  */
 export const CHAIN_VERSION = 2;
+export const LEGACY_VERSION = 1;
 /** The version in the MACs of checkpoints and erasures. */
 const STATEMENT_VERSION = 1;
 
@@ -190,6 +191,9 @@ export function unprovenOf(version: 1 | 2, row: RetentionRow): { readonly seq: n
 export function erasureSignature(key: ChainKey, row: Omit<ErasureRow, 'key_id' | 'signature'>): string {
   return key.mac(JSON.stringify([STATEMENT_VERSION, 'erasure', row.id, row.user_id, row.erased_at]));
 }
+
+export const LOWEST_ID = '00000000-0000-0000-0000-000000000000';
+export const HIGHEST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
 /** Returns the lowest UUIDv7 that can be made at `ms`: lower ids are older. */
 export function firstIdOf(ms: number): string {

@@ -2,6 +2,7 @@
  * Reads version 2 of the audit log. The database returns each record as one line of text. This is many times as fast as a row of many
  * columns, because each value that the database returns costs as much as the MAC of a record. Facts are read once and kept.
  */
+import { isUtf8 } from 'node:buffer';
 import { bytesOfRow } from '../../db/batches.ts';
 import type { Connection } from '../../db/database.ts';
 import { idOf, OUTCOMES, TYPES } from './binary-form.ts';
@@ -132,7 +133,7 @@ export function logReader(db: Connection, withTexts = true) {
     switch (kind) {
       case 'decision': {
         const [created_at, name = STRANGE, args = STRANGE] = others;
-        const own = name === STRANGE ? null : Buffer.from(name, 'hex').toString();
+        const own = name === STRANGE ? null : textOf(Buffer.from(name, 'hex'));
         return {
           kind,
           keys,
@@ -256,6 +257,9 @@ export function logReader(db: Connection, withTexts = true) {
     read: async (kind: RecordKind, among: Among): Promise<ChainedRecord[]> => whole(await stored(kind, among)),
   };
 }
+
+/** Bytes that are not UTF-8 would read as U+FFFD, which a search would not find in them. The gateway writes neither those nor a NUL. */
+const textOf = (bytes: Buffer): string => (isUtf8(bytes) ? bytes.toString() : '\0');
 
 /** Returns the integer; NaN: the column has a different value. */
 const numberOf = (text: string | undefined): number => (text === undefined || text === '' ? Number.NaN : Number(text));

@@ -18,6 +18,13 @@ export function recordMac(
   return legacyMac(key, version, chainId, seq, previous, record.kind, record.row);
 }
 
+/** Whether the record has the MAC of its content. In an export, a forged record may have neither a MAC nor a content that has one. */
+export function fitsMac(key: ChainKey, version: number, previous: string, record: ChainedRecord): boolean {
+  const { chain_id, chain_seq, mac } = record.row;
+  const written = recordMac(key, version, chain_id, chain_seq, previous, record);
+  return written !== null && written === mac;
+}
+
 const NO_DIGEST = Buffer.alloc(0);
 
 function coveredBy(record: ChainedRecord): Covered {

@@ -19,7 +19,7 @@ import {
   unprovenOf,
 } from './chain.ts';
 import { type ChainedRecord, chainStore } from './chain-store.ts';
-import { recordMac } from './record-mac.ts';
+import { fitsMac } from './record-mac.ts';
 
 export interface RetentionParts {
   readonly database: Database;
@@ -141,7 +141,7 @@ export function createRetention(parts: RetentionParts) {
     for (const record of records) {
       const { row } = record;
       const seq = at.seq + 1;
-      const fits = row.chain_seq === seq && recordMac(front.key, chain.version, chain.chain_id, seq, at.mac, record) === row.mac;
+      const fits = row.chain_seq === seq && fitsMac(front.key, chain.version, at.mac, record);
       if (!fits && at === front.at)
         throw new Unfit(seq, row.chain_seq === seq ? 'the record does not fit its MAC' : 'the record is missing');
       if (!fits || isYounger(record, chain, before)) break;

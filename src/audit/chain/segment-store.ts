@@ -3,6 +3,7 @@ import { batches } from '../../db/batches.ts';
 import type { Connection } from '../../db/database.ts';
 import { statement } from '../../db/statement.ts';
 import { idOf } from './binary-form.ts';
+import { HIGHEST_ID, LOWEST_ID } from './chain.ts';
 import { hexOfBytes, literalId, TAIL_BYTES, tailOf } from './log-tables.ts';
 
 /** A segment as it begins, with its first decision. The ids of its decisions are in [`low`, `high`). */
@@ -26,11 +27,13 @@ export interface IndexedSegment {
   readonly key: string;
   readonly first_seq: number;
   readonly last_seq: number | null;
-  readonly low: string;
-  readonly high: string;
+  /** null: the bytes are no id, so somebody has forged them. */
+  readonly low: string | null;
+  readonly high: string | null;
 }
 
 const SEQ_BYTES = 4;
+const ID_BYTES = 16;
 
 /** Returns the key of a segment in hexadecimal digits: the tail of the id of its chain, and its first number. */
 export const segmentKey = (chainId: string, firstSeq: number): string =>
@@ -58,12 +61,18 @@ type Raw = Readonly<Record<'id' | 'low' | 'high', unknown>> & { readonly last_se
 
 function segmentOf({ id, low, high, last_seq }: Raw): IndexedSegment {
   const key = hexOfBytes(id);
-  return { key, first_seq: firstSeqIn(key), last_seq, low: idOf(hexOfBytes(low)), high: idOf(hexOfBytes(high)) };
+  const boundOf = (value: unknown): string | null => {
+    const hex = hexOfBytes(value);
+    return hex.length === 2 * ID_BYTES ? idOf(hex) : null;
+  };
+  return { key, first_seq: firstSeqIn(key), last_seq, low: boundOf(low), high: boundOf(high) };
 }
 
+/** A forged segment must not end a search, so without its bounds it is as large as the log. */
 function rangeOf(row: Raw): Range {
   const { low, high, first_seq, last_seq } = segmentOf(row);
-  return { low, high, size: last_seq === null ? OPEN_SIZE : last_seq - first_seq + 1 };
+  const size = last_seq === null ? OPEN_SIZE : last_seq - first_seq + 1;
+  return { low: low ?? LOWEST_ID, high: high ?? HIGHEST_ID, size: size > 0 ? size : OPEN_SIZE };
 }
 
 export function segmentStore(db: Connection) {
@@ -101,7 +110,7 @@ export function segmentStore(db: Connection) {
 
     /** Stores the terms of a segment, and that it is complete. It may run again without harm. */
     async close(
-      { key, low, high }: Pick<IndexedSegment, 'key' | 'low' | 'high'>,
+      { key, low, high }: Pick<IndexedSegment, 'key'> & Pick<SegmentRow, 'low' | 'high'>,
       lastSeq: number,
       terms: ReadonlySet<string>,
     ): Promise<void> {

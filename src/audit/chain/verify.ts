@@ -18,7 +18,7 @@ import { type ContentFault, contentFault, isErased, missingFact } from './conten
 import { withFacts } from './known-facts.ts';
 import type { AuditLine } from './lines.ts';
 import { tailOf } from './log-tables.ts';
-import { recordMac } from './record-mac.ts';
+import { fitsMac } from './record-mac.ts';
 import { createSightings, foundBy, type Start, startsAt } from './sightings.ts';
 
 /**
@@ -277,8 +277,7 @@ export function createVerification(keys: readonly ChainKey[]) {
     const whole = version === 2 ? withFacts(record) : record;
     const missing = missingFact(whole);
     if (missing !== null) return missing;
-    const { chain_id, chain_seq, mac: own } = record.row;
-    if (recordMac(key, version, chain_id, chain_seq, mac, whole) !== own)
+    if (!fitsMac(key, version, mac, whole))
       return { problem: 'altered', detail: 'the record, or its position in the chain, is not what was written' };
     const fault = contentFault(whole);
     if (fault === null && isErased(whole)) noteErased(whole);

@@ -1,8 +1,10 @@
 /** Each way of tampering with the tables of version 2 that an owner of the tables has, and that verification names where. */
 import test from 'ava';
 import { hexOf } from '../../../src/audit/chain/binary-form.ts';
+import type { ChainedRecord } from '../../../src/audit/chain/chain-store.ts';
+import { type AuditLine, auditLines, lineText, readLine } from '../../../src/audit/chain/lines.ts';
 import { FACT_TABLES, LOG_TABLES, literalId, tailOf } from '../../../src/audit/chain/log-tables.ts';
-import type { ProblemKind } from '../../../src/audit/chain/verify.ts';
+import { createVerification, type ProblemKind } from '../../../src/audit/chain/verify.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/engines.ts';
@@ -111,6 +113,12 @@ const edited = (table: string, column: string, value: unknown): Tampering => ({
   },
 });
 
+/** Where a record of version 2 is, as the tables of version 1 have it. */
+async function legacyStamp(knex: Connection, table: string, id: string | undefined, chain_id: string) {
+  const [{ seq, mac }] = await withId(knex, table, id).select('seq', 'mac');
+  return { chain_id, chain_seq: seq, mac: Buffer.from(mac).toString('base64url') };
+}
+
 /** A decision that appears in the log although the gateway did not make it. */
 const copied = (at: object, says: RegExp, problem: ProblemKind = 'added'): Tampering => ({
   problem,
@@ -213,6 +221,37 @@ const tamperings: Readonly<Record<string, Tampering>> = {
     says: /not what was written/,
     do: (knex, { chain }) => knex('audit_decisions').update({ chain_id: chain, chain_seq: 22 }),
   },
+  'a list moved to the table of version 1, where no reader looks for it': {
+    problem: 'altered',
+    says: /not what was written/,
+    async do(knex, { ids, chain }) {
+      const stamp = await legacyStamp(knex, 'log_lists', ids[LIST], chain);
+      const [{ shown, hidden }] = await withId(knex, 'log_lists', ids[LIST]).select('shown', 'hidden');
+      const [{ set_hash, names }] = await knex('log_names').select('set_hash', 'names');
+      await knex('audit_sets').insert({ hash: set_hash, names });
+      const row = { decision_id: ids[LIST], resource_type: 'tool', shown, hidden, set_hash };
+      await knex('audit_shown').insert({ ...row, ...stamp });
+      await withId(knex, 'log_lists', ids[LIST]).delete();
+    },
+  },
+  'an outcome moved to the table of version 1, where no reader looks for it': {
+    problem: 'altered',
+    says: /not what was written/,
+    async do(knex, { ids, chain }) {
+      const stamp = await legacyStamp(knex, 'log_outcomes', ids[4], chain);
+      const [{ created_at }] = await withId(knex, 'log_outcomes', ids[4]).select('created_at');
+      await knex('audit_outcomes').insert({ decision_id: ids[4], outcome: 'ok', duration_ms: 5, created_at, ...stamp });
+      await withId(knex, 'log_outcomes', ids[4]).delete();
+    },
+  },
+  'an outcome that no MAC can cover added without a MAC': {
+    problem: 'altered',
+    says: /not what was written/,
+    async do(knex, { chain }) {
+      const row = { decision_id: decision().id, outcome: 'strange', duration_ms: 5, created_at: 1 };
+      await knex('audit_outcomes').insert({ ...row, chain_id: chain, chain_seq: 22, mac: null });
+    },
+  },
   'a record moved into a chain of version 1': {
     problem: 'added',
     says: /a different record already has this position/,
@@ -291,6 +330,46 @@ eachEngine(test.serial, 'verification names each kind of tampering with version 
     );
   }
   t.true((await verified(database)).intact);
+});
+
+test.serial('a record without a MAC is not accepted in an export, whatever it contains', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const database = await openTestDatabase(t, at);
+  const { head } = await start(database);
+  const forged: readonly object[] = [
+    // No MAC can cover a text in place of a number, and an id in capital letters.
+    { user_id: 'forged', created_at: '1' },
+    { user_id: 'forged', id: decision().id.toUpperCase() },
+  ];
+  for (const members of forged) {
+    const lines: AuditLine[] = [];
+    for await (const line of auditLines(database.knex, 1, null)) lines.push(readLine(lineText(line)) as AuditLine);
+    const report = (more: readonly AuditLine[]) => {
+      const verification = createVerification([KEY]);
+      const records = lines.slice(0, -1).concat(more);
+      for (const line of records) verification.take(line);
+      verification.take({ kind: 'end', records: verification.taken() });
+      return verification.finish().report;
+    };
+    t.true(report([]).intact);
+    const [first] = lines.filter(({ kind }) => kind === 'decision') as [ChainedRecord];
+    const row = { ...first.row, ...members, chain_seq: head.seq + 1, mac: null as unknown as string };
+    t.like(report([{ kind: 'decision', row }]).problems, [{ problem: 'altered', seq: head.seq + 1 }]);
+  }
+});
+
+test.serial('a name with bytes that read like a different name passes for neither in SQLite', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database);
+  await writer.decision(decision({ resource_name: 'x\ufffdy' }));
+  await writer.close();
+  t.true((await verified(database)).intact);
+  // The byte ff reads as U+FFFD, but a search for the name does not find it.
+  await database.knex('log_decisions').update({ name: database.knex.raw("cast(x'78ff79' as text)") });
+  t.false((await verified(database)).intact);
 });
 
 test.serial('nothing that follows a NUL in a text of version 2 is hidden in SQLite', async (t) => {
