@@ -2,7 +2,7 @@
  * Finds the fact for each part of a record. The book computes a fact once a day, and remembers it together with whether it is stored. The
  * number of remembered facts is limited.
  */
-import { entered } from '../base/kept.ts';
+import { entered, keep } from '../base/kept.ts';
 import { digestOfText } from './chain/binary-form.ts';
 import { type ChainKey, newSalt, personHash, timeOf } from './chain/chain.ts';
 import { dayOf, digestOf, type FactKind, type FactRows, keyOf } from './chain/facts.ts';
@@ -32,6 +32,10 @@ export type StoredRecord = Omit<DecisionRecord, 'user_groups'> & { readonly user
 
 /** How many facts of each kind are kept, and how many names are known to have been used once. */
 const KEPT = 10_000;
+/** How many characters the kept sets of listed names may have: a target can answer with a different long list each time. */
+const KEPT_CHARACTERS = 8 * 1024 * 1024;
+/** How far behind the clocks of other replicas this process may be. */
+const SKEW_MS = 30_000;
 /** The change feed has at most this many characters of a user id. */
 export const MAX_OBJECT_ID = 64;
 /** A longer text is remembered by its hash. */
@@ -48,6 +52,12 @@ export class FactBook {
   #objects = new Map<string, Fact<'object'>>();
   #verdicts = new Map<string, Fact<'verdict'>>();
   #names = new Map<string, Fact<'names'>>();
+  #nameCharacters = 0;
+  /**
+   * Users who have changed. If the clock is late, the next fact of an erased user looks older than the erasure, so an hour later it is
+   * erased too. Records use that fact for SKEW_MS only. Otherwise, the records of a whole day would lose their data.
+   */
+  #changed = new Map<string, true>();
   /**
    * A name gets a fact at its second use, so that a million random names make no facts. When the set is full, it becomes `#olderUsedOnce`,
    * because it takes long to remove single names from a large set.
@@ -75,7 +85,14 @@ export class FactBook {
   names(decisionId: string, names: string): Fact<'names'> {
     this.#turnTo(dayOf(decisionId));
     const set_hash = digestOfText(names).toString('hex');
-    return entered(this.#names, set_hash, () => this.#fact('names', { set_hash, names }), KEPT);
+    const known = this.#names.get(set_hash);
+    if (known !== undefined) return known;
+    this.#nameCharacters += names.length;
+    if (this.#nameCharacters > KEPT_CHARACTERS) {
+      this.#names.clear();
+      this.#nameCharacters = names.length;
+    }
+    return keep(this.#names, set_hash, this.#fact('names', { set_hash, names }), KEPT);
   }
 
   /**
@@ -84,6 +101,7 @@ export class FactBook {
    */
   forget(users: ReadonlySet<string> | null): void {
     if (users !== null) {
+      for (const user of users) keep(this.#changed, user, true, KEPT);
       for (const [known, { row }] of this.#principals) {
         if (users.has(row.user_id.slice(0, MAX_OBJECT_ID))) this.#principals.delete(known);
       }
@@ -116,6 +134,12 @@ export class FactBook {
 
   #principal({ id, issuer, user_id, user_role, user_email, user_groups }: StoredRecord): Fact<'principal'> {
     const known = JSON.stringify([issuer, user_id, user_role, user_email, user_groups]);
+    const user = user_id.slice(0, MAX_OBJECT_ID);
+    const kept = this.#principals.get(known);
+    if (kept !== undefined && timeOf(id) - kept.row.since > SKEW_MS && this.#changed.has(user)) {
+      this.forget(new Set([user]));
+      this.#changed.delete(user);
+    }
     const make = () => {
       const salt = newSalt();
       const person_hash = personHash(salt, user_email, user_groups, null);

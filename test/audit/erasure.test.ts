@@ -48,6 +48,45 @@ eachEngine(
   },
 );
 
+eachEngine(test.serial, 'an erasure leaves later records of a process whose clock is late', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database);
+  const write = async (time: number): Promise<string> => {
+    const id = idAt(time);
+    await writer.decision(decision({ id, created_at: time }));
+    return id;
+  };
+  await write(NOW - MINUTE);
+  let time = NOW;
+  const erasure = createErasure({ database, key: KEY, now: () => time });
+  const { result } = await database.knex.transaction((trx) => erasure.begin(trx, 'u1'));
+  writer.forget(new Set(['u1']));
+  await erasure.finish(result);
+  await write(NOW - 5_000);
+  const later = await write(NOW + 2 * MINUTE);
+  time = NOW + 60 * MINUTE;
+  await erasure.resume();
+  t.is((await auditStore(database.knex).find(later))?.user_email, 'Someone@example.com');
+  t.like(await verified(database), { intact: true, erased: 2 });
+  await writer.close();
+});
+
+eachEngine(test.serial, 'arguments of a call after an erasure cannot be taken out', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database);
+  const write = (time: number): Promise<void> =>
+    writer.decision(decision({ id: idAt(time), created_at: time, arguments: '{"value":1,"cut":false}' }));
+  await write(NOW - MINUTE);
+  const erasure = createErasure({ database, key: KEY, now: () => NOW });
+  const { result } = await database.knex.transaction((trx) => erasure.begin(trx, 'u1'));
+  await erasure.finish(result);
+  await write(NOW + MINUTE / 2);
+  t.like(await verified(database), { intact: true, erased: 2 });
+  await database.knex('log_arguments').update({ arguments: null, salt: null });
+  t.like((await verified(database)).problems, [{ problem: 'altered', seq: 2 }]);
+  await writer.close();
+});
+
 eachEngine(test.serial, 'records of a process that never hears of an erasure are reported', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const writer = quietWriter(database);

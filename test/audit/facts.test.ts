@@ -175,3 +175,13 @@ test('every member of a decision is covered by a fact or by the record', (t) => 
   t.not(argumentsHash('a', 'b'), argumentsHash('a', 'c'));
   t.not(argumentsHash('a', 'b'), argumentsHash('c', 'b'));
 });
+
+test('long lists that never repeat do not stay in memory', (t) => {
+  const book = new FactBook(KEY);
+  const list = (i: number) => book.names(uuidv7(), JSON.stringify([`${i} ${'x'.repeat(250_000)}`]));
+  const first = list(0);
+  first.isStored = true;
+  t.is(list(0), first, 'a list that repeats is stored once');
+  for (let i = 1; i < 100; i++) list(i);
+  t.false(list(0).isStored);
+});

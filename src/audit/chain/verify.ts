@@ -288,8 +288,9 @@ export function createVerification(keys: readonly ChainKey[]) {
     erased++;
     const { user_id, since, salt } = facts?.[0]?.row ?? row;
     const [id, user] = [String(row['id']), String(user_id)];
-    // In version 2, later records share the erased fact until the process that writes them hears of the erasure.
-    const isShared = facts !== undefined && typeof since === 'number' && salt === null;
+    // In version 2, later records share the erased fact until the process that writes them hears of the erasure. Their arguments stay.
+    const hasLostArguments = row['args_salt'] === null && row['args_hash'] !== null;
+    const isShared = typeof since === 'number' && salt === null && !hasLostArguments;
     const time = isShared ? Math.max(since, timeOf(id) - LATE_MS) : timeOf(id);
     const newest = erasedOf.get(user);
     if (newest === undefined || newest.time < time) erasedOf.set(user, { time, id, chain: row.chain_id, seq: row.chain_seq });
