@@ -1,7 +1,16 @@
 /** Turns records into the rows of version 2 of the audit log. The rows refer to facts. */
 import { bytesOfRow } from '../db/batches.ts';
-import { argumentsHash, binaryMac, type Covered, digestOfText } from './chain/binary-form.ts';
-import { type ChainKey, type Head, newSalt, type Stamp } from './chain/chain.ts';
+import {
+  argumentsHash,
+  binaryMac,
+  type Covered,
+  digestOfText,
+  OUTCOME_BYTES,
+  OUTCOMES_AT_ONCE,
+  OUTCOMES_SPAN_MS,
+  outcomeBytes,
+} from './chain/binary-form.ts';
+import { type ChainKey, type Head, newSalt, type Stamp, timeOf } from './chain/chain.ts';
 import { type DecisionFacts, type Fact, FactBook } from './fact-book.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records.ts';
 
@@ -30,12 +39,17 @@ export interface LogList extends Omit<ShownRecord, 'names'> {
   readonly names: Fact<'names'>;
 }
 
-export interface LogOutcome extends OutcomeRecord {
+/** How some requests ended. */
+export interface LogOutcomes {
   readonly kind: 'outcome';
   readonly created_at: number;
+  /** The time of the first of their decisions. */
+  readonly since: number;
+  /** null: an outcome has a value that cannot be stored. */
+  readonly outcomes: Buffer | null;
 }
 
-export type LogRow = LogDecision | LogList | LogOutcome;
+export type LogRow = LogDecision | LogList | LogOutcomes;
 
 /** A larger set of names is stored without its last names. `shown` still counts them. */
 export const MAX_SET_BYTES = 256 * 1024;
@@ -65,6 +79,28 @@ export function namesJson(listed: readonly string[]): string {
 
 /** A longer duration does not fit in its column. A duration is negative if the clock was set back during the call. */
 const MAX_DURATION_MS = 2 ** 31 - 1;
+
+const storableDuration = (ms: number): number => Math.max(-MAX_DURATION_MS, Math.min(ms, MAX_DURATION_MS));
+
+/** Returns the outcomes in groups, each of which fits in one record. An outcome that no record can have is alone. */
+export function outcomesByRecord(outcomes: readonly OutcomeRecord[]): OutcomeRecord[][] {
+  const groups: OutcomeRecord[][] = [];
+  let since = 0;
+  let isOpen = false;
+  for (const outcome of outcomes.toSorted((a, b) => (a.decision_id < b.decision_id ? -1 : 1))) {
+    const last = groups.at(-1);
+    const isGood = outcomeBytes([{ ...outcome, duration_ms: storableDuration(outcome.duration_ms) }]) !== null;
+    const time = timeOf(outcome.decision_id);
+    if (isOpen && isGood && last !== undefined && last.length < OUTCOMES_AT_ONCE && time - since < OUTCOMES_SPAN_MS) {
+      last.push(outcome);
+      continue;
+    }
+    groups.push([outcome]);
+    since = time;
+    isOpen = isGood;
+  }
+  return groups;
+}
 
 /** The bytes of a row in a statement, without texts. */
 const ROW_BYTES = 240;
@@ -134,16 +170,12 @@ export function createRowMaker(key: ChainKey) {
       for (const { row } of shown) row.names.isStored = true;
     },
 
-    outcome: ({ decision_id, outcome, duration_ms }: OutcomeRecord, now: number): Stored<LogOutcome> => ({
-      row: {
-        kind: 'outcome',
-        decision_id,
-        outcome,
-        duration_ms: Math.max(-MAX_DURATION_MS, Math.min(duration_ms, MAX_DURATION_MS)),
-        created_at: now,
-      },
-      bytes: ROW_BYTES,
-    }),
+    /** Returns the record of outcomes that `outcomesByRecord` returned. */
+    outcomes(some: readonly OutcomeRecord[], now: number): Stored<LogOutcomes> {
+      const outcomes = outcomeBytes(some.map((outcome) => ({ ...outcome, duration_ms: storableDuration(outcome.duration_ms) })));
+      const since = timeOf(some[0]?.decision_id ?? '');
+      return { row: { kind: 'outcome', created_at: now, since, outcomes }, bytes: ROW_BYTES + 2 * OUTCOME_BYTES * some.length };
+    },
   };
 }
 

@@ -1,6 +1,7 @@
 /** Pages of version 2 of the log. A search reads only the segments that the index names. */
 import type { Connection } from '../db/database.ts';
-import { HIGHEST_ID, idAfter } from './chain/chain.ts';
+import { type Ended, OUTCOME_BYTES, OUTCOMES_SPAN_MS, outcomesIn } from './chain/binary-form.ts';
+import { HIGHEST_ID, idAfter, timeOf } from './chain/chain.ts';
 import type { ChainedRecord } from './chain/chain-store.ts';
 import { SEARCHED, type SearchedMember, termOf } from './chain/facts.ts';
 import { type LogReader, logReader, type StoredRecord } from './chain/log-reader.ts';
@@ -41,6 +42,31 @@ export function logSearch(db: Connection) {
     return made;
   };
 
+  /** Returns the outcomes of these decisions by id. */
+  async function outcomesOf(ids: readonly string[]): Promise<ReadonlyMap<unknown, Ended>> {
+    // A record has the outcome of a decision if the decision lies between the first and the last one of the record.
+    const ranges: { low: string; high: string }[] = [];
+    for (const id of ids.toSorted()) {
+      const last = ranges.at(-1);
+      if (last !== undefined && timeOf(id) - timeOf(last.high) < OUTCOMES_SPAN_MS) last.high = id;
+      else ranges.push({ low: id, high: id });
+    }
+    const conditions = ranges.map(
+      ({ low, high }) =>
+        `t.since > ${timeOf(low) - OUTCOMES_SPAN_MS} and t.since <= ${timeOf(high)}` +
+        ` and substr(t.outcomes, 1, 16) <= ${literalId(high)} and substr(t.outcomes, -${OUTCOME_BYTES}, 16) >= ${literalId(low)}`,
+    );
+    const records = await reader().stored('outcome', (query) =>
+      query
+        .whereRaw(`((${conditions.join(') or (')}))`)
+        .orderBy('t.created_at', 'desc')
+        .orderBy('t.seq', 'desc'),
+    );
+    // An outcome can be stored twice. The first one counts.
+    const found = records.flatMap(({ outcomes }) => outcomesIn(outcomes ?? Buffer.alloc(0)));
+    return new Map(found.map((one) => [one.decision_id, one]));
+  }
+
   /** Returns the decisions with their lists and outcomes. */
   async function entries(found: readonly StoredRecord[]): Promise<AuditEntry[]> {
     if (found.length === 0) return [];
@@ -50,12 +76,10 @@ export function logSearch(db: Connection) {
     const lists = new Map<unknown, ChainedRecord>(
       (await reader().read('shown', among)).map((list) => [list.row['decision_id'], list]),
     );
-    const outcomes = new Map<unknown, ChainedRecord['row']>(
-      (await reader().read('outcome', among)).map(({ row }) => [row['decision_id'], row]),
-    );
+    const outcomes = await outcomesOf(found.map(({ row }) => String(row['id'])));
     return decisions.map(({ row, facts = [] }) => {
       const [principal, object, verdict] = facts.map((fact): Readonly<Record<string, unknown>> => fact?.row ?? {});
-      const [list, outcome] = [lists.get(row['id'] ?? null), outcomes.get(row['id'] ?? null)];
+      const [list, outcome] = [lists.get(row['id'] ?? null), outcomes.get(row['id'])];
       // The members are named one by one, because a spread of so many is slow. Those of a missing fact are null.
       const entry: Readonly<Record<keyof EntryRow, unknown>> = {
         id: row['id'],
@@ -84,8 +108,8 @@ export function logSearch(db: Connection) {
         shown: list?.row['shown'] ?? null,
         hidden: list?.row['hidden'] ?? null,
         names: list?.facts?.[0]?.row['names'] ?? null,
-        outcome: outcome?.['outcome'] || null,
-        duration_ms: outcome?.['duration_ms'] ?? null,
+        outcome: outcome?.outcome || null,
+        duration_ms: outcome?.duration_ms ?? null,
       };
       return entryOf(entry as unknown as EntryRow);
     });

@@ -5,7 +5,7 @@
 import { batches, bytesOfRow, MAX_STATEMENT_BYTES, MAX_STATEMENT_ROWS } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import { literalOf, statement, type Value } from '../db/statement.ts';
-import { hexOf, OUTCOMES, TYPES } from './chain/binary-form.ts';
+import { TYPES } from './chain/binary-form.ts';
 import { type RecordKind, type Stamp, timeOf } from './chain/chain.ts';
 import { FACT_MEMBERS, type FactKind } from './chain/facts.ts';
 import {
@@ -19,7 +19,7 @@ import {
   tailOf,
 } from './chain/log-tables.ts';
 import type { Fact } from './fact-book.ts';
-import type { Chained, LogDecision, LogList, LogOutcome, Stored } from './log-rows.ts';
+import type { Chained, LogDecision, LogList, LogOutcomes, Stored } from './log-rows.ts';
 
 type WithFacts = readonly { readonly row: LogDecision | LogList }[];
 
@@ -103,10 +103,8 @@ export function logStore(db: Connection) {
     for (const sql of isAlone ? all : [`begin;${all.join(';')};commit`]) await statement(db, sql);
   }
 
-  async function holds(kind: RecordKind, id: string, { mac }: Stamp): Promise<boolean> {
-    const row = await db(LOG_TABLES[kind])
-      .where('id', Buffer.from(hexOf(id) ?? '', 'hex'))
-      .first<{ mac: unknown } | undefined>('mac');
+  async function holds(kind: RecordKind, where: string, { mac }: Stamp): Promise<boolean> {
+    const row = await db(LOG_TABLES[kind]).whereRaw(where).first<{ mac: unknown } | undefined>('mac');
     return row !== undefined && hexOfBytes(row.mac) === Buffer.from(mac, 'base64url').toString('hex');
   }
 
@@ -127,23 +125,24 @@ export function logStore(db: Connection) {
       await run([...factInserts(newFacts(rows)), ...lists]);
     },
 
-    async insertOutcomes(rows: readonly Chained<LogOutcome>[]): Promise<void> {
+    async insertOutcomes(rows: readonly Chained<LogOutcomes>[]): Promise<void> {
       const outcomes = inserts(
         'log_outcomes',
-        ['id', 'outcome', 'duration_ms', 'created_at', 'chain', 'seq', 'mac'],
+        ['since', 'created_at', 'outcomes', 'chain', 'seq', 'mac'],
         rows,
-        ({ row: { decision_id, outcome, duration_ms, created_at }, stamp }) => {
-          const code = OUTCOMES.indexOf(outcome);
-          return `${literalId(decision_id)},${code < 0 ? 'null' : code},${literal(duration_ms)},${literal(created_at)},${stampOf(stamp)}`;
-        },
+        ({ row: { since, created_at, outcomes: some }, stamp }) =>
+          `${literal(since)},${literal(created_at)},${some === null ? 'null' : `x'${some.toString('hex')}'`},${stampOf(stamp)}`,
       );
       await run(outcomes);
     },
 
     /** Whether the table has exactly this row. The MAC shows it, because it covers the whole row. */
-    holdsDecision: ({ row, stamp }: Chained<LogDecision>): Promise<boolean> => holds('decision', row.id, stamp),
-    holdsShown: ({ row, stamp }: Chained<LogList>): Promise<boolean> => holds('shown', row.decision_id, stamp),
-    holdsOutcome: ({ row, stamp }: Chained<LogOutcome>): Promise<boolean> => holds('outcome', row.decision_id, stamp),
+    holdsDecision: ({ row, stamp }: Chained<LogDecision>): Promise<boolean> =>
+      holds('decision', `id = ${literalId(row.id)}`, stamp),
+    holdsShown: ({ row, stamp }: Chained<LogList>): Promise<boolean> =>
+      holds('shown', `id = ${literalId(row.decision_id)}`, stamp),
+    holdsOutcomes: ({ stamp }: Chained<LogOutcomes>): Promise<boolean> =>
+      holds('outcome', `chain = x'${tailOf(stamp.chain_id)}' and seq = ${literal(stamp.chain_seq)}`, stamp),
 
     /** Whether `insertDecisions` stores all of these rows or none, also without a transaction. */
     isAtomic(rows: readonly Stored<LogDecision>[]): boolean {

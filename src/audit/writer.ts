@@ -17,8 +17,9 @@ import {
   createRowMaker,
   type LogDecision,
   type LogList,
-  type LogOutcome,
+  type LogOutcomes,
   nextStamp,
+  outcomesByRecord,
   type Stored,
 } from './log-rows.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records.ts';
@@ -66,7 +67,7 @@ type Settle = (error: AppError | null) => void;
 type Item =
   | { readonly kind: 'decision'; readonly stored: Stored<LogDecision>; readonly settle: Settle }
   | { readonly kind: 'shown'; readonly stored: Stored<LogList>; readonly settle: Settle }
-  | { readonly kind: 'outcome'; readonly stored: Stored<LogOutcome>; readonly settle: Settle };
+  | { readonly kind: 'outcome'; readonly stored: Stored<LogOutcomes>; readonly settle: Settle };
 
 /**
  * The rows of one commit with their positions in the chain, and its head after them. `chain`: the header of the chain if these are
@@ -164,12 +165,14 @@ export function createAuditWriter(parts: AuditWriterParts) {
       await turnOver();
       const batch = takeBatch();
       if (outcomesDue) {
-        // Rows in the order of their keys fill the pages of the table. Otherwise the database would split them when they are half full.
-        for (const outcome of outcomes.sort((a, b) => (a.decision_id < b.decision_id ? -1 : 1))) {
+        for (const some of outcomesByRecord(outcomes)) {
           // An outcome gets the time of its writing. If it had the time of its request and waited for days, retention would
           // remove it too early.
-          const stored = rows.outcome(outcome, now());
-          batch.push({ kind: 'outcome', stored, settle: (error) => settleOutcome(outcome, error) });
+          const stored = rows.outcomes(some, now());
+          const settle = (error: AppError | null): void => {
+            for (const outcome of some) settleOutcome(outcome, error);
+          };
+          batch.push({ kind: 'outcome', stored, settle });
         }
         outcomes = [];
       }
@@ -182,7 +185,10 @@ export function createAuditWriter(parts: AuditWriterParts) {
     }
   }
 
-  /** No request waits for an outcome, so it is retried until the database works. A repeated outcome is stored once. */
+  /**
+   * No request waits for an outcome, so it is retried until the database works. If it was stored before the connection broke, it is
+   * stored twice then, and readers take the first.
+   */
   function settleOutcome(outcome: OutcomeRecord, error: AppError | null): void {
     unsettled.outcomes--;
     if (error === null) return;
@@ -314,7 +320,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
     const store = storeOf(database.knex);
     if (decision) return store.holdsDecision(decision);
     if (shown) return store.holdsShown(shown);
-    return outcome ? store.holdsOutcome(outcome) : Promise.resolve(true);
+    return outcome ? store.holdsOutcomes(outcome) : Promise.resolve(true);
   }
 
   /** Returns an id whose tail no other chain has, because records hold only the tail of the id. */
@@ -403,7 +409,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
 function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: readonly Item[]) {
   const decisions: Chained<LogDecision>[] = [];
   const shown: Chained<LogList>[] = [];
-  const outcomes: Chained<LogOutcome>[] = [];
+  const outcomes: Chained<LogOutcomes>[] = [];
   const lists: Readonly<Record<Item['kind'], Chained<object>[]>> = { decision: decisions, shown, outcome: outcomes };
   let head = from;
   for (const { kind, stored } of batch) {

@@ -224,7 +224,7 @@ function problemText({ problem, chain, seq, record, decision_id, detail }: Probl
   const where = [
     ...(chain === null ? [] : [`chain ${chain}`]),
     ...(seq === null ? [] : [`record ${seq}`]),
-    ...(record === null ? [] : [`${record} of decision ${decision_id}`]),
+    ...(record === null ? [] : [decision_id === null ? record : `${record} of decision ${decision_id}`]),
   ].join(', ');
   return `${problem}: ${where === '' ? '' : `${where}: `}${detail}`;
 }

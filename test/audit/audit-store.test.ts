@@ -149,8 +149,10 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
       const first = outcome({ decision_id: record.id });
       await store.insertOutcomes([first]);
       const second = outcome({ decision_id: record.id, outcome: 'error' });
-      await t.throwsAsync(store.insertOutcomes([second]));
-      t.deepEqual([await store.holdsOutcome(first), await store.holdsOutcome(second)], [true, false]);
+      // A record of version 2 has several outcomes, so it is not unique by their decisions. The first outcome counts.
+      if (version === '1') await t.throwsAsync(store.insertOutcomes([second]));
+      else await store.insertOutcomes([second]);
+      t.deepEqual([await store.holdsOutcomes(first), await store.holdsOutcomes(second)], [true, version === '2']);
       t.is((await store.find(record.id))?.outcome, 'ok');
     },
   );

@@ -107,15 +107,33 @@ test('lists and outcomes have the MAC that a reader computes, and no record can 
   for (const change of [{ resource_type: 'tool' }, { shown: 1 }, { hidden: 1 }, { set_hash: 'x' }, { decision_id: uuidv7() }]) {
     t.not(of('shown', { ...read, ...change }), mac);
   }
-  const { row: outcome } = rows.outcome({ decision_id, outcome: 'denied', duration_ms: 3 }, 5);
-  const ended = { decision_id, outcome: 'denied', duration_ms: 3, created_at: 5 };
-  const last = nextStamp(KEY, HEAD, outcome).mac;
-  t.is(of('outcome', ended), last);
-  for (const change of [{ outcome: 'ok' }, { duration_ms: 4 }, { created_at: 6 }, { decision_id: uuidv7() }]) {
-    t.not(of('outcome', { ...ended, ...change }), last);
+  const ended = [
+    { decision_id, outcome: 'denied' as const, duration_ms: 3 },
+    { decision_id: uuidv7(), outcome: 'ok' as const, duration_ms: -4 },
+  ];
+  const { row: outcomes } = rows.outcomes(ended, 5);
+  const last = nextStamp(KEY, HEAD, outcomes).mac;
+  const ends = (first: object, ...others: unknown[]) =>
+    of('outcome', { created_at: 5, outcomes: [{ ...ended[0], ...first }, ...others] });
+  t.is(ends({}, ended[1]), last);
+  t.not(of('outcome', { created_at: 6, outcomes: ended }), last);
+  t.not(of('outcome', { created_at: 5, outcomes: ended.toReversed() }), last);
+  t.not(ends({}), last);
+  t.not(ends({}, ended[1], ended[1]), last);
+  for (const change of [{ outcome: 'ok' }, { duration_ms: 4 }, { decision_id: uuidv7() }]) {
+    t.not(ends(change, ended[1]), last);
   }
-  for (const bad of [{ outcome: 'x' }, { duration_ms: 1.5 }, { duration_ms: 'x' }, { decision_id: 'x' }]) {
-    t.is(of('outcome', { ...ended, ...bad }), null, 'the gateway never writes it');
+  for (const bad of [
+    { outcome: 'x' },
+    { duration_ms: 1.5 },
+    { duration_ms: 2 ** 31 },
+    { duration_ms: 'x' },
+    { decision_id: 'x' },
+  ]) {
+    t.is(ends(bad, ended[1]), null, 'the gateway never writes it');
+  }
+  for (const bad of [[], [null], 'x', undefined, Array.from({ length: 33 }, () => ended[0])]) {
+    t.is(of('outcome', { created_at: 5, outcomes: bad }), null, 'the gateway never writes it');
   }
 });
 

@@ -181,7 +181,7 @@ export function legacyStore(db: Connection) {
     holdsDecision: ({ row, stamp }: Chained<DecisionRow>): Promise<boolean> => holds('audit_decisions', 'id', row.id, stamp),
     holdsShown: ({ row, stamp }: Chained<ShownRow>): Promise<boolean> =>
       holds('audit_shown', 'decision_id', row.decision_id, stamp),
-    holdsOutcome: ({ row, stamp }: Chained<OutcomeRow>): Promise<boolean> =>
+    holdsOutcomes: ({ row, stamp }: Chained<OutcomeRow>): Promise<boolean> =>
       holds('audit_outcomes', 'decision_id', row.decision_id, stamp),
   };
 }

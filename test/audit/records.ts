@@ -66,7 +66,7 @@ export function stamper(chain_id = uuidv7()) {
   return {
     decision: (record: DecisionRecord) => stamp(rows.decision(record)),
     shown: (record: ShownRecord) => stamp(rows.shown(record)),
-    outcome: (record: OutcomeRecord, now: number) => stamp(rows.outcome(record, now)),
+    outcome: (record: OutcomeRecord, now: number) => stamp(rows.outcomes([record], now)),
   };
 }
 

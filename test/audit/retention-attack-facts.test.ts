@@ -1,6 +1,6 @@
 /** The attacks of `retention-attack.test.ts` on the tables of version 2, and those that facts and ids make possible. */
 import test from 'ava';
-import { idOf } from '../../src/audit/chain/binary-form.ts';
+import { hexOf, idOf } from '../../src/audit/chain/binary-form.ts';
 import { timeOf } from '../../src/audit/chain/chain.ts';
 import { hexOfBytes, LOG_TABLES, literalId, tailOf } from '../../src/audit/chain/log-tables.ts';
 import type { Connection, Database } from '../../src/db/database.ts';
@@ -40,7 +40,8 @@ const tail = (chain: string) => Buffer.from(tailOf(chain), 'hex');
 async function macs(knex: Connection): Promise<Map<string, string>> {
   const found = new Map<string, string>();
   for (const table of TABLES) {
-    const rows: Row[] = await knex(table).select('id', 'mac');
+    const id = table === LOG_TABLES.outcome ? 'substr(outcomes, 1, 16) as id' : 'id';
+    const rows: Row[] = await knex(table).select(knex.raw(id), 'mac');
     for (const { id, mac } of rows) found.set(`${table} ${hexOfBytes(mac)}`, idOf(hexOfBytes(id)));
   }
   return found;
@@ -74,10 +75,17 @@ const attacks: Readonly<Record<string, Attack>> = {
     noticed: true,
     async do(knex, { young }) {
       await agedBy(knex, young, 1);
+      const ends: Row[] = await inChain(knex, 'log_outcomes', young).select('seq', 'outcomes');
+      for (const { seq, outcomes } of ends) {
+        const bytes = Buffer.from(bindable(outcomes));
+        bytes.write(hexOf(idAt(OLD)) ?? '', 'hex');
+        await inChain(knex, 'log_outcomes', young).andWhere({ seq }).update({ outcomes: bytes, since: OLD });
+      }
       const rows: Row[] = await inChain(knex, 'log_decisions', young).select('id');
       for (const { id } of rows) {
         const old = knex.raw(literalId(idAt(OLD)));
-        for (const table of TABLES) await knex(table).where('id', bindable(id)).update({ id: old });
+        for (const table of [LOG_TABLES.decision, LOG_TABLES.shown])
+          await knex(table).where('id', bindable(id)).update({ id: old });
       }
     },
   },

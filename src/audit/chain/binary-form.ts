@@ -38,10 +38,9 @@ export type Covered =
     }
   | {
       readonly kind: 'outcome';
-      readonly decision_id: string;
-      readonly outcome: string;
-      readonly duration_ms: number;
       readonly created_at: number;
+      /** What `outcomeBytes` returns. */
+      readonly outcomes: Buffer | null;
     };
 
 const HEX = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
@@ -130,11 +129,51 @@ export function binaryMac(key: ChainKey, chainId: string, seq: number, previous:
       digest(covered.names);
       break;
     case 'outcome':
-      id(hexOf(covered.decision_id));
-      byte((OUTCOMES as readonly string[]).indexOf(covered.outcome));
-      number(covered.duration_ms);
       number(covered.created_at);
+      isValid &&= covered.outcomes !== null;
+      digest(covered.outcomes && hash('sha256', covered.outcomes, 'buffer'));
       break;
   }
   return isValid ? key.sign(form.subarray(0, at), MAC_BYTES, 'base64url') : null;
+}
+
+/** A record of outcomes has at most this many, so that some of them fit in a page of SQLite. */
+export const OUTCOMES_AT_ONCE = 32;
+/** All of its decisions were made within this time, so that pages find them. */
+export const OUTCOMES_SPAN_MS = 1_000;
+/** The bytes of an outcome: the id of its decision, its number, and its duration. */
+export const OUTCOME_BYTES = 21;
+const [NUMBER_AT, DURATION_AT] = [16, 17];
+
+/** How the request of a decision ended. */
+export interface Ended {
+  readonly decision_id: string;
+  readonly outcome: string;
+  readonly duration_ms: number;
+}
+
+/** Returns outcomes as they are stored; null: one of them is not as the gateway writes it. */
+export function outcomeBytes(outcomes: readonly Ended[]): Buffer | null {
+  const bytes = Buffer.alloc(outcomes.length * OUTCOME_BYTES);
+  for (const [i, { decision_id, outcome, duration_ms }] of outcomes.entries()) {
+    const [hex, code] = [hexOf(decision_id), (OUTCOMES as readonly string[]).indexOf(outcome)];
+    if (hex === null || code < 0 || (duration_ms | 0) !== duration_ms) return null;
+    const from = i * OUTCOME_BYTES;
+    bytes.write(hex, from, 'hex');
+    bytes[from + NUMBER_AT] = code;
+    bytes.writeInt32BE(duration_ms, from + DURATION_AT);
+  }
+  return outcomes.length > 0 && outcomes.length <= OUTCOMES_AT_ONCE ? bytes : null;
+}
+
+/** Returns the outcomes of a record. An unknown number of an outcome becomes an empty text. */
+export function outcomesIn(bytes: Buffer): Ended[] {
+  return Array.from({ length: Math.floor(bytes.length / OUTCOME_BYTES) }, (_, i) => {
+    const from = i * OUTCOME_BYTES;
+    return {
+      decision_id: idOf(bytes.toString('hex', from, from + NUMBER_AT)),
+      outcome: OUTCOMES[bytes[from + NUMBER_AT] ?? -1] ?? '',
+      duration_ms: bytes.readInt32BE(from + DURATION_AT),
+    };
+  });
 }

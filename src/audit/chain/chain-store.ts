@@ -24,6 +24,8 @@ export interface ChainedRecord {
   readonly row: Readonly<Record<string, string | number | null>> & Stamp;
   /** The facts that a record of version 2 refers to; null: it is missing. In a line of an export their members are in the row. */
   readonly facts?: readonly (KnownFact | null)[];
+  /** The outcomes in a record of version 2, as they are stored; null: they are not what the gateway writes. */
+  readonly outcomes?: Buffer | null;
 }
 
 interface Extent {

@@ -1,5 +1,6 @@
 /** Facts as readers of the log keep them, with the values that follow from their members. Thousands of records can share a fact. Pure. */
 import { entered } from '../../base/kept.ts';
+import { outcomeBytes, outcomesIn } from './binary-form.ts';
 import type { RecordKind } from './chain.ts';
 import type { ChainedRecord } from './chain-store.ts';
 import { type ContentFault, factFault } from './contents.ts';
@@ -61,8 +62,9 @@ const textOf = (kind: FactKind, row: Row): string =>
   JSON.stringify(Object.fromEntries(inLine(kind).map((member) => [member, row[member] ?? null]))).slice(1, -1);
 
 /** Returns a record as an export has it: one object, with the members of its facts. */
-export function recordText({ kind, row, facts = [] }: ChainedRecord): string {
-  const own = `{"kind":"${kind}",${JSON.stringify(row).slice(1)}`;
+export function recordText({ kind, row, facts = [], outcomes }: ChainedRecord): string {
+  const whole = outcomes === undefined ? row : { ...row, outcomes: outcomesIn(outcomes ?? Buffer.alloc(0)) };
+  const own = `{"kind":"${kind}",${JSON.stringify(whole).slice(1)}`;
   if (facts.length === 0) return own;
   const texts = facts.map((fact, i) => fact?.text ?? textOf(FACTS_OF[kind][i] as FactKind, {}));
   return `${own.slice(0, -1)},${texts.join()}}`;
@@ -91,6 +93,7 @@ const KEPT = 4_096;
 export function withFacts(record: ChainedRecord): WholeRecord {
   const { kind, row } = record;
   if (record.facts !== undefined) return record as WholeRecord;
+  if (kind === 'outcome') return { ...record, facts: [], outcomes: outcomesOf(row as object) };
   const isNamed = row['named'] === 1;
   const factOf = (fact: FactKind): KnownFact | null => {
     const members = Object.fromEntries(FACT_MEMBERS[fact].map((member) => [member, row[member] ?? null]));
@@ -99,4 +102,10 @@ export function withFacts(record: ChainedRecord): WholeRecord {
     return isMissing ? null : entered(known, `${fact} ${JSON.stringify(members)}`, () => new KnownFact(fact, members), KEPT);
   };
   return { ...record, facts: FACTS_OF[kind].map(factOf) };
+}
+
+/** Returns the outcomes of a line of an export; null: they are not what the gateway writes. */
+function outcomesOf({ outcomes }: { readonly outcomes?: unknown }): Buffer | null {
+  const isList = Array.isArray(outcomes) && outcomes.every((one) => typeof one === 'object' && one !== null);
+  return isList ? outcomeBytes(outcomes) : null;
 }

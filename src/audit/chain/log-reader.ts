@@ -5,7 +5,7 @@
 import { isUtf8 } from 'node:buffer';
 import { bytesOfRow } from '../../db/batches.ts';
 import type { Connection } from '../../db/database.ts';
-import { idOf, OUTCOMES, TYPES } from './binary-form.ts';
+import { idOf, OUTCOME_BYTES, OUTCOMES_AT_ONCE, TYPES } from './binary-form.ts';
 import { type RecordKind, timeOf } from './chain.ts';
 import type { ChainedRecord } from './chain-store.ts';
 import { FACT_MEMBERS, type FactKind, KEY_BYTES } from './facts.ts';
@@ -28,7 +28,7 @@ export interface StoredRecord extends ChainedRecord {
 const NUMBERS = {
   decision: ['seq', 'created_at'],
   shown: ['seq', 'type', 'shown', 'hidden'],
-  outcome: ['seq', 'outcome', 'duration_ms', 'created_at'],
+  outcome: ['seq', 'created_at', 'since'],
 } as const satisfies Record<RecordKind, readonly string[]>;
 
 /** Stands for a value that its column should not have. SQLite accepts every type in every column. */
@@ -97,10 +97,16 @@ export function logReader(db: Connection, withTexts = true) {
       ? `coalesce(hex(${column}), '${STRANGE}')`
       : `case typeof(${column}) when 'text' then hex(${column}) when 'null' then '${STRANGE}' else '00' end`;
 
+  // A record of outcomes begins with the id of its first decision.
+  const first = bytes('substr(t.outcomes, 1, 16)', 16);
+  const firstId = isMysql ? `if(length(t.outcomes) < 16, '${STRANGE.repeat(32)}', ${first})` : first;
+
   function lineOf(kind: RecordKind): string {
-    const fixed = [bytes('t.id', 16), bytes('t.chain', TAIL_BYTES), bytes('t.mac', 16)];
+    const fixed = [kind === 'outcome' ? firstId : bytes('t.id', 16), bytes('t.chain', TAIL_BYTES), bytes('t.mac', 16)];
     for (const fact of FACTS_OF[kind]) fixed.push(bytes(`t.${fact}`, KEY_BYTES));
     const others = NUMBERS[kind].map((column) => integer(`t.${column}`));
+    if (kind === 'outcome')
+      others.push(isMysql ? 'hex(t.outcomes)' : "case typeof(t.outcomes) when 'blob' then hex(t.outcomes) else '' end");
     if (kind === 'decision') others.push(text('t.name'), bytes('a.hash', 32, STRANGE));
     const parts = [...fixed, ...others.flatMap((part) => [`' '`, part])];
     return isMysql ? `concat(${parts.join()})` : parts.map((part) => `(${part})`).join('||');
@@ -159,10 +165,12 @@ export function logReader(db: Connection, withTexts = true) {
         };
       }
       case 'outcome': {
-        const [code, duration, created_at] = others;
-        const outcome = OUTCOMES[numberOf(code)] ?? '';
-        const times = { duration_ms: numberOf(duration), created_at: numberOf(created_at) };
-        return { kind, keys, row: { decision_id: id, outcome, ...times, ...stamp } };
+        const [created_at, since, hex = ''] = others;
+        const outcomes = Buffer.from(hex, 'hex');
+        const isWhole = outcomes.length % OUTCOME_BYTES === 0 && outcomes.length <= OUTCOMES_AT_ONCE * OUTCOME_BYTES;
+        // Pages find the record by `since`.
+        const isFound = isWhole && numberOf(since) === timeOf(id);
+        return { kind, row: { created_at: numberOf(created_at), ...stamp }, facts: [], outcomes: isFound ? outcomes : null };
       }
     }
   }

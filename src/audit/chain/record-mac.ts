@@ -28,7 +28,7 @@ export function fitsMac(key: ChainKey, version: number, previous: string, record
 const NO_DIGEST = Buffer.alloc(0);
 
 function coveredBy(record: ChainedRecord): Covered {
-  const { kind, row, facts } = withFacts(record);
+  const { kind, row, facts, outcomes = null } = withFacts(record);
   const digest = (i: number): Buffer => facts[i]?.digest ?? NO_DIGEST;
   switch (kind) {
     case 'decision':
@@ -54,10 +54,8 @@ function coveredBy(record: ChainedRecord): Covered {
     case 'outcome':
       return {
         kind,
-        decision_id: row['decision_id'] as string,
-        outcome: row['outcome'] as string,
-        duration_ms: row['duration_ms'] as number,
         created_at: row['created_at'] as number,
+        outcomes,
       };
   }
 }

@@ -1,5 +1,6 @@
 /** Verifies a log: every record is as written, none was added, and none is missing except those removed by age. Pure. */
 import { MIN_RETENTION_DAYS } from '../../config/config.ts';
+import { OUTCOME_BYTES, outcomesIn } from './binary-form.ts';
 import {
   type ChainKey,
   type ChainRow,
@@ -32,7 +33,7 @@ export interface Problem {
   readonly problem: ProblemKind;
   readonly chain: string | null;
   readonly seq: number | null;
-  /** The kind of the record, and the decision to which it belongs. */
+  /** The kind of the record, and the decision to which it belongs; null: it has the outcomes of several. */
   readonly record: RecordKind | null;
   readonly decision_id: string | null;
   readonly detail: string;
@@ -66,6 +67,16 @@ const MIN_RETENTION_MS = MIN_RETENTION_DAYS * 24 * 60 * 60 * 1000;
 
 const spanText = (first: number, last: number): string =>
   first === last ? `record ${first} is` : `records ${first} to ${last} are`;
+
+/** A record can have several outcomes. */
+const countOf = ({ outcomes }: ChainedRecord): number => (outcomes ? outcomes.length / OUTCOME_BYTES : 1);
+
+/** Names the record in a problem. A record of several outcomes belongs to no single decision. */
+function placeOf({ kind, row, outcomes }: ChainedRecord): Pick<Problem, 'seq' | 'record' | 'decision_id'> {
+  const ends = outcomes ? outcomesIn(outcomes) : [];
+  const id = ends.length === 1 ? ends[0]?.decision_id : row[kind === 'decision' ? 'id' : 'decision_id'];
+  return { seq: row.chain_seq, record: kind, decision_id: typeof id === 'string' ? id : null };
+}
 
 interface Walk {
   readonly row: ChainRow;
@@ -216,56 +227,55 @@ export function createVerification(keys: readonly ChainKey[]) {
     return seen?.[0] ?? null;
   }
 
-  function takeRecord(record: ChainedRecord): void {
-    const { kind, row } = record;
+  function takeRecord(given: ChainedRecord): void {
     taken++;
-    const decision_id = String(kind === 'decision' ? row['id'] : row['decision_id']);
-    const at = { seq: row.chain_seq, record: kind, decision_id };
-    const walk = walks.get(row.chain_id);
+    const walk = walks.get(given.row.chain_id);
+    const record = walk?.row.version === 2 ? withFacts(given) : given;
+    const { kind, row } = record;
     if (!walk) {
       if (!strangers.has(row.chain_id)) {
         const gone = sightedAs(String(row.chain_id));
         strangers.add(row.chain_id).add(gone ?? row.chain_id);
         const what = gone === null ? 'the record belongs to a chain that never existed' : 'the header of the chain is missing';
-        report(gone === null ? 'added' : 'missing', what, { chain: gone ?? row.chain_id, ...at });
+        report(gone === null ? 'added' : 'missing', what, { chain: gone ?? row.chain_id, ...placeOf(record) });
       }
       return;
     }
     if (walk.state === 'done') {
-      fail(walk, 'added', 'the record is outside its chain', at);
+      fail(walk, 'added', 'the record is outside its chain', placeOf(record));
       return;
     }
     enter(walk);
     if (!Number.isSafeInteger(row.chain_seq) || row.chain_seq < 1) {
-      fail(walk, 'added', 'the record has no number that is valid in a chain', at);
+      fail(walk, 'added', 'the record has no number that is valid in a chain', placeOf(record));
       return;
     }
     const { start, retention } = walk;
     if (start !== null && row.chain_seq < start.seq) return;
-    if (start === null || row.chain_seq > start.seq) records[kind]++;
+    if (start === null || row.chain_seq > start.seq) records[kind] += countOf(record);
     if (walk.state === 'bad' || walk.key === null) return;
     if (retention !== null && retention.seq > walk.seq && row.chain_seq === retention.seq + 1) {
       walk.seq = retention.seq;
       walk.mac = retention.mac;
     }
     if (row.chain_seq <= walk.seq) {
-      fail(walk, 'added', 'a different record already has this position in the chain', at);
+      fail(walk, 'added', 'a different record already has this position in the chain', placeOf(record));
       return;
     }
     if (row.chain_seq > walk.seq + 1) {
-      fail(walk, 'missing', `${spanText(walk.seq + 1, row.chain_seq - 1)} missing before this one`, at);
+      fail(walk, 'missing', `${spanText(walk.seq + 1, row.chain_seq - 1)} missing before this one`, placeOf(record));
       return;
     }
     if (start !== null && row.chain_seq === start.seq) {
       // The MAC cannot be computed without the record before it, so it is only compared.
       if (row.mac !== start.mac) {
-        fail(walk, 'altered', 'the record is not the one that the checkpoint names', at);
+        fail(walk, 'altered', 'the record is not the one that the checkpoint names', placeOf(record));
         return;
       }
     } else {
       const wrong = faultOf(walk, walk.key, record);
       if (wrong !== null) {
-        fail(walk, wrong.problem, wrong.detail, at);
+        fail(walk, wrong.problem, wrong.detail, placeOf(record));
         return;
       }
     }
@@ -274,13 +284,12 @@ export function createVerification(keys: readonly ChainKey[]) {
   }
 
   function faultOf({ row: { version }, mac }: Walk, key: ChainKey, record: ChainedRecord): ContentFault | null {
-    const whole = version === 2 ? withFacts(record) : record;
-    const missing = missingFact(whole);
+    const missing = missingFact(record);
     if (missing !== null) return missing;
-    if (!fitsMac(key, version, mac, whole))
+    if (!fitsMac(key, version, mac, record))
       return { problem: 'altered', detail: 'the record, or its position in the chain, is not what was written' };
-    const fault = contentFault(whole);
-    if (fault === null && isErased(whole)) noteErased(whole);
+    const fault = contentFault(record);
+    if (fault === null && isErased(record)) noteErased(record);
     return fault;
   }
 

@@ -28,10 +28,10 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
        names ${key} not null, ${stamp}`,
     ],
     [
-      // Outcomes come in a different order than their decisions. In the order of their chain they fill the pages of the table.
+      // One record has the outcomes of some requests. `since` is the time of the first of their decisions.
       'log_outcomes',
-      `id ${bytes(16)} not null, outcome ${small} not null, duration_ms integer not null,
-       created_at ${number} not null, ${stamp}, primary key (chain, seq)`,
+      `since ${number} not null, created_at ${number} not null, outcomes ${isMysql ? 'varbinary(672)' : 'blob'} not null,
+       ${stamp}, primary key (chain, seq)`,
     ],
     ['log_arguments', `id ${bytes(16)} not null primary key, hash ${bytes(32)} not null, salt ${text(22)}, arguments ${long}`],
     [
@@ -61,12 +61,10 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
   ];
   for (const [name, columns] of tables) await db.raw(`create table if not exists ${name} (${columns}) ${tail}`);
 
-  if (!(await hasIndex(db, 'log_outcomes', 'log_outcomes_id', collation))) {
-    await db.raw('create unique index log_outcomes_id on log_outcomes (id)');
-  }
   const indexes: readonly (readonly [table: string, name: string, columns: string])[] = [
     ['log_decisions', 'log_decisions_chain', 'chain, seq'],
     ['log_lists', 'log_lists_chain', 'chain, seq'],
+    ['log_outcomes', 'log_outcomes_since', 'since'],
     ['log_principals', 'log_principals_user', 'user_id'],
     ['log_terms', 'log_terms_segment', 'segment'],
     ['log_segments', 'log_segments_high', 'high'],

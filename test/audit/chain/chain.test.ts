@@ -46,7 +46,7 @@ function faulty(database: Database, next: () => Fault) {
       insertDecisions: (rows) => around(() => real.insertDecisions(rows)),
       holdsDecision: (row) => read(() => real.holdsDecision(row)),
       holdsShown: (row) => read(() => real.holdsShown(row)),
-      holdsOutcome: (row) => read(() => real.holdsOutcome(row)),
+      holdsOutcomes: (row) => read(() => real.holdsOutcomes(row)),
     };
   };
   return { writer: quietWriter({ ...database, knex }, { store }), settled: () => Promise.all(late) };

@@ -1,6 +1,6 @@
 /** Each way of tampering with the tables of version 2 that an owner of the tables has, and that verification names where. */
 import test from 'ava';
-import { hexOf } from '../../../src/audit/chain/binary-form.ts';
+import { hexOf, OUTCOME_BYTES } from '../../../src/audit/chain/binary-form.ts';
 import type { ChainedRecord } from '../../../src/audit/chain/chain-store.ts';
 import { type AuditLine, auditLines, lineText, readLine } from '../../../src/audit/chain/lines.ts';
 import { FACT_TABLES, LOG_TABLES, literalId, tailOf } from '../../../src/audit/chain/log-tables.ts';
@@ -30,8 +30,11 @@ async function start(database: Database) {
     await writer.decision(record);
     if (i === LIST) await writer.shown({ decision_id: record.id, resource_type: 'tool', names: ['a', 'b'], hidden: 1 });
   }
-  for (const { id } of records) writer.outcome({ decision_id: id, outcome: 'ok', duration_ms: 5 });
-  await writer.flush();
+  for (const { id } of records) {
+    writer.outcome({ decision_id: id, outcome: 'ok', duration_ms: 5 });
+    // Otherwise one record would have all outcomes.
+    await writer.flush();
+  }
   const head = writer.head();
   if (head === null) throw new Error('no chain');
   await writer.close();
@@ -47,7 +50,8 @@ interface Tampering {
 }
 
 const inChain = (knex: Connection, table: string, { chain }: Started) => knex(table).whereRaw(`chain = x'${tailOf(chain)}'`);
-const withId = (knex: Connection, table: string, id: string | undefined) => knex(table).whereRaw(`id = ${literalId(id ?? '')}`);
+const withId = (knex: Connection, table: string, id: string | undefined) =>
+  knex(table).whereRaw(`${table === 'log_outcomes' ? 'substr(outcomes, 1, 16)' : 'id'} = ${literalId(id ?? '')}`);
 /** The driver of SQLite gives an ArrayBuffer, and takes a Buffer. */
 const bindable = (value: unknown) => (value instanceof ArrayBuffer ? Buffer.from(value) : value) as string;
 const OTHER = Buffer.alloc(16, 7);
@@ -61,10 +65,10 @@ const columns: readonly (readonly [table: string, column: string, value: unknown
   ['log_lists', 'type', 2],
   ['log_lists', 'shown', 1],
   ['log_lists', 'hidden', 0],
-  ['log_outcomes', 'outcome', 3],
-  ['log_outcomes', 'outcome', 77],
-  ['log_outcomes', 'duration_ms', 6],
+  ['log_outcomes', 'since', 1],
   ['log_outcomes', 'created_at', 1],
+  ['log_outcomes', 'outcomes', OTHER],
+  ['log_outcomes', 'outcomes', Buffer.alloc(0)],
   ['log_arguments', 'hash', Buffer.alloc(32)],
   ['log_arguments', 'salt', 'x'],
   ['log_arguments', 'salt', null],
@@ -143,6 +147,16 @@ const swapped = (column: string, a: number, b: number, tables = ['log_decisions'
   },
 });
 
+/** Changes some bytes of a record of outcomes. */
+const ended = (change: (outcomes: Buffer) => Buffer): Tampering => ({
+  problem: 'altered',
+  says: /not what was written/,
+  async do(knex, { ids }) {
+    const [row] = await withId(knex, 'log_outcomes', ids[5]).select('outcomes');
+    await withId(knex, 'log_outcomes', ids[5]).update({ outcomes: change(Buffer.from(row.outcomes)) });
+  },
+});
+
 const removed = (table: string, says: RegExp): Tampering => ({
   problem: 'missing',
   says,
@@ -151,6 +165,14 @@ const removed = (table: string, says: RegExp): Tampering => ({
 
 const tamperings: Readonly<Record<string, Tampering>> = {
   ...Object.fromEntries(columns.map(([table, column, value]) => [`${table}.${column} = ${value}`, edited(table, column, value)])),
+  ...Object.fromEntries(
+    Array.from({ length: OUTCOME_BYTES }, (_, i) => [
+      `byte ${i} of an outcome changed`,
+      ended((outcomes) => outcomes.fill((outcomes[i] ?? 0) ^ 1, i, i + 1)),
+    ]),
+  ),
+  'an outcome added to a record': ended((outcomes) => Buffer.concat([outcomes, outcomes])),
+  'a byte added to an outcome': ended((outcomes) => Buffer.concat([outcomes, Buffer.alloc(1)])),
   'the principals of two records swapped': swapped('principal', 4, 5),
   'the objects of two records swapped': swapped('object', 4, 5),
   'the verdicts of two records swapped': swapped('verdict', 3, 4),
@@ -415,14 +437,15 @@ test.serial('no value of a different type passes for what was written in SQLite'
     const columns: { name: string }[] = await database.knex.raw(`pragma table_info(${table})`);
     for (const { name } of columns) {
       const of = (knex: Connection) => knex(table).whereNotNull(name);
-      const row = await of(database.knex).first('id', database.knex.raw(`typeof(??) as type`, [name]));
+      const key = table === 'log_outcomes' ? 'mac' : 'id';
+      const row = await of(database.knex).first(`${key} as key`, database.knex.raw(`typeof(??) as type`, [name]));
       if (row === undefined) continue;
       for (const form of forms[row.type] ?? []) {
         class Undo extends Error {}
         const change = database.knex.transaction(async (trx) => {
           const value = trx.raw(form.replaceAll('?', name));
           await of(trx)
-            .where('id', Buffer.from(row.id))
+            .where(key, Buffer.from(row.key))
             .update({ [name]: value });
           t.false((await verified({ ...database, knex: trx })).intact, `${table}.${name} = ${form}`);
           throw new Undo();

@@ -1,0 +1,79 @@
+/** Records of outcomes: one record has those of several decisions. */
+import test from 'ava';
+import fc from 'fast-check';
+import { OUTCOMES_AT_ONCE, OUTCOMES_SPAN_MS, outcomeBytes, outcomesIn } from '../../src/audit/chain/binary-form.ts';
+import { firstIdOf, timeOf } from '../../src/audit/chain/chain.ts';
+import { auditStore } from '../../src/audit/decision-store.ts';
+import { outcomesByRecord } from '../../src/audit/log-rows.ts';
+import type { OutcomeRecord } from '../../src/audit/records.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { idAt, NOW } from './keeper.ts';
+import { decision, quietWriter, verified } from './records.ts';
+
+const outcome = fc.record({
+  decision_id: fc.nat({ max: 5_000 }).map((ms) => idAt(NOW + ms)),
+  outcome: fc.constantFrom(...(['ok', 'error', 'upstream_error', 'denied', 'cancelled'] as const)),
+  duration_ms: fc.integer(),
+});
+
+test('outcomes are stored in records in the order of their decisions, and are read back unchanged', (t) => {
+  fc.assert(
+    fc.property(fc.array(outcome, { maxLength: 200 }), (outcomes) => {
+      const groups = outcomesByRecord(outcomes);
+      for (const group of groups) {
+        const times = group.map(({ decision_id }) => timeOf(decision_id));
+        t.true(group.length <= OUTCOMES_AT_ONCE && Math.max(...times) - Math.min(...times) < OUTCOMES_SPAN_MS);
+      }
+      const read = groups.flatMap((group) => outcomesIn(outcomeBytes(group) ?? Buffer.alloc(0)));
+      t.deepEqual(read, groups.flat());
+      t.deepEqual(
+        read.map(({ decision_id }) => decision_id),
+        outcomes.map(({ decision_id }) => decision_id).sort(),
+      );
+    }),
+    { numRuns: 50 },
+  );
+});
+
+test('an outcome that cannot be stored is alone in its record', (t) => {
+  const ids = [1, 2, 3].map((ms) => firstIdOf(NOW + ms));
+  const outcomes = ids.map((decision_id, i) => ({ decision_id, outcome: i === 1 ? null : 'ok', duration_ms: 1 }));
+  t.is(outcomesByRecord(outcomes as OutcomeRecord[]).length, 3);
+});
+
+eachEngine(
+  test.serial,
+  'a page has the outcome of each decision, in whatever order and however late they came',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const writer = quietWriter(database);
+    const records = Array.from({ length: 300 }, (_, i) => {
+      // A hundred within each of three times: a few milliseconds, three seconds, and three hours.
+      const after = [i % 100, 10_000 + i * 30, 60_000 + i * 100_000][Math.floor(i / 100)] as number;
+      return decision({ id: idAt(NOW + after), created_at: NOW + after });
+    });
+    await Promise.all(records.map((record) => writer.decision(record)));
+    const waiting = records.map(({ id }, i) => ({ decision_id: id, outcome: 'ok' as const, duration_ms: i }));
+    const last = waiting.pop();
+    while (waiting.length > 0) {
+      for (const record of waiting.splice(0, 40)) writer.outcome(record);
+      waiting.sort(() => Math.random() - 0.5);
+      await writer.flush();
+    }
+    await writer.close();
+
+    const store = auditStore(database.knex);
+    for (const limit of [1_000, 7]) {
+      for (let cursor: string | null = null, more = true; more; more = cursor !== null) {
+        const page = await store.page({}, limit, cursor);
+        for (const { id, duration_ms, outcome } of page.entries) {
+          const i = records.findIndex((record) => record.id === id);
+          t.deepEqual([outcome, duration_ms], id === last?.decision_id ? [null, null] : ['ok', i], String(i));
+        }
+        cursor = page.next;
+      }
+    }
+    t.like(await verified(database), { intact: true, records: { decision: 300, outcome: 299 } });
+  },
+);
