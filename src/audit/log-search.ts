@@ -6,7 +6,7 @@ import type { ChainedRecord } from './chain/chain-store.ts';
 import { SEARCHED, type SearchedMember, termOf } from './chain/facts.ts';
 import { type LogReader, logReader, type StoredRecord } from './chain/log-reader.ts';
 import { literalId } from './chain/log-tables.ts';
-import { segmentStore } from './chain/segment-store.ts';
+import { type Range, segmentStore } from './chain/segment-store.ts';
 import { type AuditEntry, type AuditPage, type EntryRow, entryOf } from './entries.ts';
 import type { LogFilter } from './filter.ts';
 
@@ -33,10 +33,23 @@ const FACTS = [
   ['v', 'log_verdicts', 'verdict'],
 ] as const;
 
+/** A search by segments. The next page goes on with it, so that an export does not ask for the segments with each page. */
+interface Going {
+  readonly filter: LogFilter;
+  /** Where the next page begins; null: there is none. */
+  cursor: string | null;
+  readonly ranges: AsyncGenerator<Range, undefined>;
+  /** The range that is not read to its end; null: the next one. */
+  range: Range | null;
+  /** Everything above this id was searched; null: nothing was. */
+  floor: string | null;
+}
+
 /** Keeps facts that it has read, also after an erasure. So it must not live longer than the request that it reads for. */
 export function logSearch(db: Connection) {
   const isMysql = db.client.dialect === 'mysql';
   let made: LogReader | null = null;
+  let going: Going | null = null;
   const reader = (): LogReader => {
     made ??= logReader(db);
     return made;
@@ -159,36 +172,47 @@ export function logSearch(db: Connection) {
     filter: LogFilter,
     wanted: number,
     cursor: string | null,
-  ): Promise<{ found: readonly StoredRecord[]; floor: string | null }> {
+  ): Promise<{ found: readonly StoredRecord[]; floor: string | null; at: Going | null }> {
     const { since = null, before = null } = filter;
     const terms = SEARCHED.flatMap((member) => (filter[member] === undefined ? [] : [termOf(member, filter[member])]));
     const isScan = terms.length === 0 && filter.resource_name_prefix === undefined;
-    if (isScan || filter.id !== undefined) return { found: await search(filter, null, cursor, wanted), floor: null };
+    if (isScan || filter.id !== undefined) return { found: await search(filter, null, cursor, wanted), floor: null, at: null };
     const upper = cursor !== null && (before === null || cursor < before) ? cursor : before;
     const found: StoredRecord[] = [];
     let looked = 0;
-    let floor: string | null = null;
+    const isNext = going?.filter === filter && cursor !== null && going.cursor === cursor;
+    const ranges = () => segmentStore(db).ranges(terms, since, upper);
+    const at: Going = isNext && going !== null ? going : { filter, cursor, floor: null, range: null, ranges: ranges() };
+    // Two pages at the same time must not share it.
+    going = null;
     // The ranges with the highest ids come first. Rows below `floor` have not been read yet.
-    for await (const { low, high, size } of segmentStore(db).ranges(terms, since, upper)) {
-      if (floor !== null && low >= floor) continue;
-      if (looked >= SEARCHED_ROWS) return { found, floor };
-      const end = high === HIGHEST_ID ? null : idAfter(high);
-      // Nothing at or above the lowest of these is left to read.
-      const [top = null] = [floor, end, upper].filter((bound) => bound !== null).sort();
-      found.push(...(await search(filter, low, top, wanted - found.length)));
-      looked += size;
-      floor = low;
-      if (found.length === wanted) break;
+    for (;;) {
+      at.range ??= (await at.ranges.next()).value ?? null;
+      if (at.range === null) return { found, floor: null, at };
+      const { low, high, size }: Range = at.range;
+      if (at.floor === null || low < at.floor) {
+        if (looked >= SEARCHED_ROWS) return { found, floor: at.floor, at };
+        const end = high === HIGHEST_ID ? null : idAfter(high);
+        // Nothing at or above the lowest of these is left to read.
+        const [top = null] = [at.floor, end, upper].filter((bound) => bound !== null).sort();
+        found.push(...(await search(filter, low, top, wanted - found.length)));
+        looked += size;
+        // The next page begins in this range.
+        if (found.length === wanted) return { found, floor: null, at };
+        at.floor = low;
+      }
+      at.range = null;
     }
-    return { found, floor: null };
   }
 
   return {
     /** Returns the newest decisions before `cursor`. One page searches about SEARCHED_ROWS rows at most. */
     async page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage> {
-      const { found, floor } = await searched(filter, limit + 1, cursor);
+      const { found, floor, at } = await searched(filter, limit + 1, cursor);
       const page = await entries(found.slice(0, limit));
-      return { entries: page, next: found.length > limit ? (page.at(-1)?.id ?? null) : floor };
+      const next = found.length > limit ? (page.at(-1)?.id ?? null) : floor;
+      going = at && { ...at, cursor: next };
+      return { entries: page, next };
     },
 
     async find(id: string): Promise<AuditEntry | null> {

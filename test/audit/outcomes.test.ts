@@ -3,7 +3,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { OUTCOMES_AT_ONCE, OUTCOMES_SPAN_MS, outcomeBytes, outcomesIn } from '../../src/audit/chain/binary-form.ts';
 import { firstIdOf, timeOf } from '../../src/audit/chain/chain.ts';
-import { auditStore } from '../../src/audit/decision-store.ts';
+import { auditStore } from '../../src/audit/audit-store.ts';
 import { outcomesByRecord } from '../../src/audit/log-rows.ts';
 import type { OutcomeRecord } from '../../src/audit/records.ts';
 import { openTestDatabase } from '../support/database.ts';

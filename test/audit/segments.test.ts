@@ -1,8 +1,9 @@
 /** Searches in version 2 of the log: the index of segments hides no row, whatever state it is in. */
 import test from 'ava';
-import { auditStore } from '../../src/audit/audit-store.ts';
+import { type AuditStore, auditStore } from '../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
 import { auditLines } from '../../src/audit/chain/lines.ts';
+import type { AuditPage } from '../../src/audit/entries.ts';
 import type { LogFilter } from '../../src/audit/filter.ts';
 import { createIndexCheck } from '../../src/audit/index-check.ts';
 import type { DecisionRecord } from '../../src/audit/records.ts';
@@ -63,15 +64,12 @@ const matches = (filter: LogFilter, record: DecisionRecord): boolean =>
     return record[name as keyof DecisionRecord] === value;
   });
 
-async function read(database: Database, filter: LogFilter): Promise<string[]> {
+/** `one`: one store for all pages, as an export has. Otherwise each page has its own, as requests have. */
+async function read({ knex }: Database, filter: LogFilter, one: AuditStore | null = null): Promise<string[]> {
   const found: string[] = [];
   let cursor: string | null = null;
   do {
-    const page: Awaited<ReturnType<ReturnType<typeof auditStore>['page']>> = await auditStore(database.knex).page(
-      filter,
-      7,
-      cursor,
-    );
+    const page: AuditPage = await (one ?? auditStore(knex)).page(filter, 7, cursor);
     found.push(...page.entries.map(({ id }) => id));
     cursor = page.next;
   } while (cursor !== null);
@@ -100,8 +98,11 @@ eachEngine(test.serial, 'every filter finds the same rows in both versions, in c
       .sort()
       .reverse();
   const check = async (state: string): Promise<void> => {
-    for (const filter of filters)
-      t.deepEqual(await read(database, filter), expected(filter), `${state}: ${JSON.stringify(filter)}`);
+    for (const filter of filters) {
+      const what = `${state}: ${JSON.stringify(filter)}`;
+      t.deepEqual(await read(database, filter), expected(filter), what);
+      t.deepEqual(await read(database, filter, auditStore(database.knex)), expected(filter), `${what}, as an export`);
+    }
   };
   const open = async (): Promise<number> => (await database.knex('log_segments').whereNull('last_seq')).length;
   t.is(await open(), 1);
@@ -121,6 +122,22 @@ eachEngine(test.serial, 'every filter finds the same rows in both versions, in c
     await read(database, filter),
     expected(filter).filter((id) => old.has(id)),
   );
+});
+
+eachEngine(test.serial, 'an export asks for its segments once, and two searches of one store do not mix', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  await write(database);
+  let asked = 0;
+  database.knex.on('query', ({ sql }: { sql: string }) => {
+    if (sql.includes('log_segments')) asked++;
+  });
+  const [filter, store] = [{ user_id: 'user 3' }, auditStore(database.knex)];
+  const alone = await read(database, filter, store);
+  const once = asked;
+  t.true(alone.length > 21, 'several pages');
+  await read(database, filter);
+  t.true(asked - once >= 3 * once, `${once} queries, and ${asked - once} for pages of their own`);
+  t.deepEqual(await Promise.all([read(database, filter, store), read(database, filter, store)]), [alone, alone]);
 });
 
 eachEngine(test.serial, 'a decision that was taken out of the search index is reported', async (t, at, engine) => {

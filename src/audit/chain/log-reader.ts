@@ -226,20 +226,24 @@ export function logReader(db: Connection, withTexts = true) {
       names: new Set(),
     };
     for (const kind of Object.keys(known) as FactKind[]) known[kind].turn();
-    for (const { kind, keys = [] } of records) {
-      FACTS_OF[kind].forEach((fact, i) => {
-        const key = keys[i] ?? STRANGE;
-        if (!key.startsWith(STRANGE) && known[fact].find(key) === null) unknown[fact].add(key);
-      });
-    }
+    const found = records.map(({ kind, keys = [] }) =>
+      keys.map((key, i) => {
+        const of = FACTS_OF[kind][i] as FactKind;
+        const fact = known[of].find(key);
+        if (fact === null && !key.startsWith(STRANGE)) unknown[of].add(key);
+        return fact;
+      }),
+    );
     for (const kind of Object.keys(unknown) as FactKind[]) {
       if (unknown[kind].size > 0) await loadFacts(kind, [...unknown[kind]]);
     }
     const removed = withTexts ? await loadArguments(records) : new Set();
-    return records.map((record) => {
+    return records.map((record, at) => {
       const { kind, keys, row } = record;
       if (keys === undefined) return record;
-      const facts = FACTS_OF[kind].map((fact, i) => (removed.has(record) ? null : known[fact].find(keys[i] ?? STRANGE)));
+      const facts = (found[at] ?? []).map((fact, i) =>
+        removed.has(record) ? null : (fact ?? known[FACTS_OF[kind][i] as FactKind].find(keys[i] ?? STRANGE)),
+      );
       if (kind === 'decision' && row['named'] === 0)
         row['resource_name'] = (facts[1]?.row['resource_name'] ?? null) as string | null;
       return { kind, row, facts };

@@ -132,7 +132,7 @@ export function segmentStore(db: Connection) {
      * Yields the ranges of ids of segments that have all of these terms, and of open segments, those with the highest ids first. If a term
      * is in few segments, only these are read; otherwise segments are read one after the other.
      */
-    async *ranges(terms: readonly string[], since: string | null, before: string | null): AsyncGenerator<Range> {
+    async *ranges(terms: readonly string[], since: string | null, before: string | null): AsyncGenerator<Range, undefined> {
       const among = (query: Query): Query => {
         if (since !== null) query.whereRaw(`s.high >= ${literalId(since)}`);
         if (before !== null) query.whereRaw(`s.low < ${literalId(before)}`);
