@@ -1,9 +1,9 @@
 /** Records of outcomes: one record has those of several decisions. */
 import test from 'ava';
 import fc from 'fast-check';
+import { auditStore } from '../../src/audit/audit-store.ts';
 import { OUTCOMES_AT_ONCE, OUTCOMES_SPAN_MS, outcomeBytes, outcomesIn } from '../../src/audit/chain/binary-form.ts';
 import { firstIdOf, timeOf } from '../../src/audit/chain/chain.ts';
-import { auditStore } from '../../src/audit/audit-store.ts';
 import { outcomesByRecord } from '../../src/audit/log-rows.ts';
 import type { OutcomeRecord } from '../../src/audit/records.ts';
 import { openTestDatabase } from '../support/database.ts';
