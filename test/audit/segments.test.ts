@@ -127,6 +127,8 @@ eachEngine(test.serial, 'every filter finds the same rows in both versions, in c
 eachEngine(test.serial, 'an export asks for its segments once, and two searches of one store do not mix', async (t, at) => {
   const database = await openTestDatabase(t, at);
   await write(database);
+  // While there are legacy rows, they decide where a page ends.
+  await database.knex('audit_decisions').delete();
   let asked = 0;
   database.knex.on('query', ({ sql }: { sql: string }) => {
     if (sql.includes('log_segments')) asked++;
@@ -134,7 +136,7 @@ eachEngine(test.serial, 'an export asks for its segments once, and two searches 
   const [filter, store] = [{ user_id: 'user 3' }, auditStore(database.knex)];
   const alone = await read(database, filter, store);
   const once = asked;
-  t.true(alone.length > 21, 'several pages');
+  t.true(alone.length > 21, `${alone.length} rows are several pages`);
   await read(database, filter);
   t.true(asked - once >= 3 * once, `${once} queries, and ${asked - once} for pages of their own`);
   t.deepEqual(await Promise.all([read(database, filter, store), read(database, filter, store)]), [alone, alone]);
