@@ -11,7 +11,7 @@ import { handleDelete, handleGet, handleNotification, handleResponse } from './r
 import { AGGREGATE } from './sessions/sessions.ts';
 import type { Work } from './work.ts';
 
-export async function carryOut(caller: Caller, work: Work): Promise<Answer> {
+export function carryOut(caller: Caller, work: Work): Promise<Answer> {
   const everywhere = caller.targetName === AGGREGATE;
   switch (work.do) {
     case 'request':
@@ -31,7 +31,7 @@ export async function carryOut(caller: Caller, work: Work): Promise<Answer> {
     case 'DELETE':
       return (everywhere ? deleteAggregate : handleDelete)(caller, work.session);
     case 'answer':
-      return work.answer;
+      return Promise.resolve(work.answer);
   }
 }
 

@@ -186,7 +186,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (noSlot !== null) return noSlot;
   const watched = { claims, mayGoOn, changed: changes.emit, end: () => gone.abort(REVOKED) };
   if (!res.closed) res.on('close', endpoint.watch.add(watched));
-  return carryOut(caller, work);
+  return await carryOut(caller, work);
 }
 
 /** The session that the request names, if it belongs to this caller on this target. The seal binds it to its principal. */

@@ -12,12 +12,22 @@ export interface ReplyContext extends ProblemContext {
   readonly recipient: Recipient;
 }
 
+const JSON_HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store' };
+
 /** Resolves when the answer is written or the client is gone. */
 export async function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Promise<void> {
   switch (answer.kind) {
     case 'message':
       for (const [name, value] of Object.entries(answer.headers ?? {})) res.setHeader(name, value);
-      await writeMessage(res, answer.status, answer.text, context.recipient);
+      if (typeof answer.text === 'string' && answer.text.length <= LONG_TEXT) {
+        res.writeHead(answer.status, { ...JSON_HEADERS, 'content-length': Buffer.byteLength(answer.text) }).end(answer.text);
+      } else {
+        // Send no Content-Length, because counting the bytes takes as long as writing them.
+        res.writeHead(answer.status, JSON_HEADERS);
+        await writeParts(res, answer.text, context.recipient);
+        res.end();
+      }
+      if (res.writableLength > 0) await context.recipient.taken(0);
       return;
     case 'empty':
       res.writeHead(answer.status).end();
@@ -28,19 +38,6 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
     case 'stream':
       await writeStream(res, answer.events, answer.drain, context);
   }
-}
-
-async function writeMessage(res: ServerResponse, status: number, text: MessageText, recipient: Recipient): Promise<void> {
-  const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' };
-  if (typeof text === 'string' && text.length <= LONG_TEXT) {
-    res.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(text) }).end(text);
-  } else {
-    // Send no Content-Length, because counting the bytes takes as long as writing them.
-    res.writeHead(status, headers);
-    await writeParts(res, text, recipient);
-    res.end();
-  }
-  if (res.writableLength > 0) await recipient.taken(0);
 }
 
 /**

@@ -71,11 +71,11 @@ export async function receive(
         wait,
       );
   }
-  if (length !== null && length <= FREE_LENGTH) return read(req, limits.bodyBytes, null);
+  if (length !== null && length <= FREE_LENGTH) return await read(req, limits.bodyBytes, null);
   const admitted = length === null || length > LARGE_BODY ? await admit() : null;
   if (admitted !== null && 'kind' in admitted) return admitted;
   const taken = bodies.take(principal, 0);
-  return isOverdrawn(taken) ? overdrawn(taken) : read(req, limits.bodyBytes, taken);
+  return isOverdrawn(taken) ? overdrawn(taken) : await read(req, limits.bodyBytes, taken);
 }
 
 async function read(req: IncomingMessage, limit: number, taken: Taken | null): Promise<Received | Answer> {

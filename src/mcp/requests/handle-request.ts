@@ -61,7 +61,7 @@ export async function handleRequest(caller: Caller, request: ClientRequest): Pro
   }
 
   // Filter, record what a list shows, and answer.
-  return answerWith({ ...forwarding, linked: reached.linked }, reached);
+  return await answerWith({ ...forwarding, linked: reached.linked }, reached);
 }
 
 /**
