@@ -15,6 +15,11 @@ const SKIPPED = ['\r', '\n'].map((character) => Buffer.alloc(256, character));
 /** Shorter packets are not searched for such runs. */
 const LONG_PACKET = 4 * 1_024;
 
+const crowded = new WeakSet<Socket>();
+
+/** Whether the connection has sent a crowded packet. */
+export const hasSentCrowded = (socket: Socket): boolean => crowded.has(socket);
+
 function isCrowded(packet: Buffer): boolean {
   let lines = 0;
   for (let at = packet.indexOf(END_OF_LINE); at !== -1; at = packet.indexOf(END_OF_LINE, at + 2)) {
@@ -60,6 +65,7 @@ export function readCrowdedInParts(socket: Socket): void {
 
   socket.push = (packet: Buffer | null): boolean => {
     if (waiting.length === 0 && (packet === null || !isCrowded(packet))) return push(packet);
+    crowded.add(socket);
     waiting.push(packet);
     void handOverAll();
     return false;

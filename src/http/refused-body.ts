@@ -1,6 +1,7 @@
 /** Ends an answer to a request whose body the gateway does not want, without letting such requests keep the thread busy. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { bodyLength, LARGE_BODY } from './body.ts';
+import { hasSentCrowded } from './crowded.ts';
 
 /** After an early answer the rest of the body is discarded for this long, so that the client receives the answer. */
 const LINGER_MS = 2_000;
@@ -16,6 +17,9 @@ const MAX_LINGERING = 64;
 const lingering = new Map<IncomingMessage, () => void>();
 let turns: NodeJS.Timeout | undefined;
 
+/** Node keeps about 200 bytes for a chunk of one byte, so a few such bodies would hold hundreds of megabytes while they wait. */
+const isInSmallChunks = (req: IncomingMessage): boolean => bodyLength(req) === null && hasSentCrowded(req.socket);
+
 function readNext(): void {
   const [next] = lingering;
   if (next === undefined) {
@@ -26,7 +30,8 @@ function readNext(): void {
   const [req, close] = next;
   lingering.delete(req);
   lingering.set(req, close);
-  req.resume();
+  if (isInSmallChunks(req)) close();
+  else req.resume();
 }
 
 /**
@@ -41,6 +46,10 @@ export function endAnswer(res: ServerResponse, text: string): void {
     return;
   }
   res.setHeader('Connection', 'close');
+  if (isInSmallChunks(req)) {
+    res.end(text);
+    return;
+  }
   res.setHeader('Content-Length', Buffer.byteLength(text));
   res.write(text);
   const pause = (): void => void req.pause();

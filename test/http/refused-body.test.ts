@@ -2,7 +2,9 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { readCrowdedInParts } from '../../src/http/crowded.ts';
 import { endAnswer } from '../../src/http/refused-body.ts';
+import { connected } from './connected.ts';
 
 async function serve(t: ExecutionContext, handle: RequestListener): Promise<number> {
   const server = createServer(handle).listen(0, '127.0.0.1');
@@ -70,3 +72,26 @@ test.serial('when too many refused bodies are waiting, the first is given up', a
   t.is(answers.length, 1);
   await Promise.all(clients);
 });
+
+for (const [when, wait] of [
+  ['before the answer', false],
+  ['after the answer', true],
+] as const) {
+  test.serial(`a refused body in chunks of one byte that arrives ${when} is not kept`, async (t) => {
+    let kept = 0;
+    const server = createServer((req, res) => {
+      const push = req.push.bind(req);
+      req.push = (chunk) => {
+        kept++;
+        return push(chunk);
+      };
+      endAnswer(res, '<refused>');
+    });
+    const socket = await connected(t, server.on('connection', readCrowdedInParts));
+    socket.write('POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+    if (wait) await once(socket, 'data');
+    socket.resume().write('1\r\nx\r\n'.repeat(100_000));
+    await once(socket, 'close');
+    t.true(kept < 5_000, `${kept} chunks were parsed`);
+  });
+}
