@@ -15,6 +15,12 @@ type Query = ReturnType<Connection>;
 /** How many rows one page may search, in segments that have all terms of the filter. */
 const SEARCHED_ROWS = 100_000;
 
+/**
+ * Decisions this close to each other share one search for their outcomes. It reads the outcomes of all decisions between them, so with a
+ * longer time, a page of the few decisions of one user would read those of every user.
+ */
+const NEAR_MS = 20;
+
 /** The column of each member of a filter. */
 const SEARCHED_COLUMNS = {
   user_id: 'p.user_id',
@@ -57,18 +63,22 @@ export function logSearch(db: Connection) {
 
   /** Returns the outcomes of these decisions by id. */
   async function outcomesOf(ids: readonly string[]): Promise<ReadonlyMap<unknown, Ended>> {
-    // A record has the outcome of a decision if the decision lies between the first and the last one of the record.
-    const ranges: { low: string; high: string }[] = [];
+    const groups: string[][] = [];
     for (const id of ids.toSorted()) {
-      const last = ranges.at(-1);
-      if (last !== undefined && timeOf(id) - timeOf(last.high) < OUTCOMES_SPAN_MS) last.high = id;
-      else ranges.push({ low: id, high: id });
+      const last = groups.at(-1);
+      if (last !== undefined && timeOf(id) - timeOf(last.at(-1) ?? '') < NEAR_MS) last.push(id);
+      else groups.push([id]);
     }
-    const conditions = ranges.map(
-      ({ low, high }) =>
+    const conditions = groups.map((group) => {
+      const [low = '', high = ''] = [group[0], group.at(-1)];
+      // Outcomes that come late are in many records, whose first and last decisions are far apart. So the ids themselves are looked for.
+      const has = group.map((id) => `instr(t.outcomes, ${literalId(id)}) > 0`);
+      return (
         `t.since > ${timeOf(low) - OUTCOMES_SPAN_MS} and t.since <= ${timeOf(high)}` +
-        ` and substr(t.outcomes, 1, 16) <= ${literalId(high)} and substr(t.outcomes, -${OUTCOME_BYTES}, 16) >= ${literalId(low)}`,
-    );
+        ` and substr(t.outcomes, 1, 16) <= ${literalId(high)} and substr(t.outcomes, -${OUTCOME_BYTES}, 16) >= ${literalId(low)}` +
+        ` and (${has.join(' or ')})`
+      );
+    });
     const records = await reader().stored('outcome', (query) =>
       query
         .whereRaw(`((${conditions.join(') or (')}))`)

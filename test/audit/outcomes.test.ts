@@ -77,3 +77,29 @@ eachEngine(
     t.like(await verified(database), { intact: true, records: { decision: 300, outcome: 299 } });
   },
 );
+
+eachEngine(test.serial, 'a page of the few decisions of one user leaves the outcomes of all others unread', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database);
+  const own = Array.from({ length: 20 }, (_, i) => NOW + i * 900).flatMap((time) => [idAt(time), idAt(time + 10)]);
+  await Promise.all(own.map((id) => writer.decision(decision({ id, user_id: 'rare' }))));
+  const outcomes = own.map((decision_id) => ({ decision_id, outcome: 'ok' as const, duration_ms: 1 }));
+  for (let ms = 0; ms < 18_000; ms += 3) outcomes.push({ decision_id: idAt(NOW + ms), outcome: 'ok', duration_ms: 2 });
+  // Outcomes of a slow target come in a different order. Then records overlap, and each has few outcomes of a second.
+  for (const lot of [0, 1, 2, 3]) {
+    for (const outcome of outcomes.filter((_, i) => (i * 7) % 4 === lot)) writer.outcome(outcome);
+    await writer.flush();
+  }
+  await writer.close();
+
+  let read = 0;
+  database.knex.on('query-response', (rows: readonly { lines?: string | null }[], { sql }: { sql: string }) => {
+    if (sql.includes('log_outcomes')) read += rows.flatMap(({ lines }) => lines?.split('\n') ?? ['']).length;
+  });
+  const { entries } = await auditStore(database.knex).page({ user_id: 'rare' }, 100, null);
+  t.deepEqual(
+    entries.map(({ id, duration_ms }) => [id, duration_ms]),
+    own.toSorted().reverse().map((id) => [id, 1]),
+  );
+  t.true(read > 0 && read <= own.length, `read ${read} records for ${own.length} outcomes`);
+});
