@@ -7,7 +7,7 @@ import { createChainKey } from '../audit/chain/chain.ts';
 import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/chain/checkpoint.ts';
 import { type AuditLine, auditLines, readLine } from '../audit/chain/lines.ts';
 import { createVerification, type Problem, type Report, type Verification } from '../audit/chain/verify.ts';
-import { createIndexCheck } from '../audit/index-check.ts';
+import { createIndexCheck, damageOf } from '../audit/index-check.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { type Config, configFromProcess, type DatabaseConfig } from '../config/config.ts';
@@ -83,9 +83,9 @@ async function verify(options: Options): Promise<Report> {
   const timer = setInterval(() => {
     process.stderr.write(`portcullis: ${verification.taken()} records checked\n`);
   }, PROGRESS_MS);
-  let hidden: Problem[] = [];
+  let others: Problem[] = [];
   try {
-    if (options.export === undefined) hidden = await takeDatabase(verification, config);
+    if (options.export === undefined) others = await takeDatabase(verification, config);
     else await takeExport(verification, options.export);
   } finally {
     clearInterval(timer);
@@ -99,7 +99,7 @@ async function verify(options: Options): Promise<Report> {
   }
   // If a chain fails its check, nothing that the index hides in it makes this worse. So such a chain has only one problem.
   const known = new Set(report.problems.map(({ chain }) => chain));
-  const problems = [...report.problems, ...hidden.filter(({ chain }) => !known.has(chain))];
+  const problems = [...report.problems, ...others.filter(({ chain }) => chain === null || !known.has(chain))];
   return { ...report, intact: problems.length === 0, problems };
 }
 
@@ -164,7 +164,7 @@ export async function openExisting(where: DatabaseConfig, prepare: Parameters<ty
   );
 }
 
-/** Returns the decisions that the search index hides. */
+/** Returns what else is wrong: decisions that the search index hides, and damage of the database file. */
 async function takeDatabase(verification: Verification, { database: where }: Config): Promise<Problem[]> {
   const database = await openExisting(where, async () => {});
   try {
@@ -174,7 +174,7 @@ async function takeDatabase(verification: Verification, { database: where }: Con
       const reading = line.kind === 'decision' ? index.take(line) : null;
       if (reading !== null) await reading;
     }
-    return await index.hidden();
+    return [...(await index.hidden()), ...(await damageOf(database.knex))];
   } finally {
     await database.close();
   }

@@ -85,6 +85,8 @@ type WholeRecord = ChainedRecord & Required<Pick<ChainedRecord, 'facts'>>;
 /** Facts from lines of an export, by their members. */
 const known = new Map<string, KnownFact>();
 const KEPT = 4_096;
+/** Longer facts are not kept, because the names of a list can have 256 KiB. */
+const KEPT_CHARACTERS = 4_096;
 
 /**
  * Returns a record of version 2 with its facts. A line of an export has the members of the facts instead. A fact is missing if all members
@@ -99,7 +101,10 @@ export function withFacts(record: ChainedRecord): WholeRecord {
     const members = Object.fromEntries(FACT_MEMBERS[fact].map((member) => [member, row[member] ?? null]));
     if (isNamed && fact === 'object') members['resource_name'] = null;
     const isMissing = COVERED[fact].every((member) => members[member] === null);
-    return isMissing ? null : entered(known, `${fact} ${JSON.stringify(members)}`, () => new KnownFact(fact, members), KEPT);
+    if (isMissing) return null;
+    const text = `${fact} ${JSON.stringify(members)}`;
+    const make = () => new KnownFact(fact, members);
+    return text.length > KEPT_CHARACTERS ? make() : entered(known, text, make, KEPT);
   };
   return { ...record, facts: FACTS_OF[kind].map(factOf) };
 }
