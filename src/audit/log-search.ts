@@ -82,12 +82,12 @@ export function logSearch(db: Connection) {
     const records = await reader().stored('outcome', (query) =>
       query
         .whereRaw(`((${conditions.join(') or (')}))`)
-        .orderBy('t.created_at', 'desc')
-        .orderBy('t.seq', 'desc'),
+        .orderBy('t.created_at')
+        .orderBy('t.seq'),
     );
-    // An outcome can be stored twice. The first one counts.
+    // A decision can have two outcomes, also in one record. The first one counts.
     const found = records.flatMap(({ outcomes }) => outcomesIn(outcomes ?? Buffer.alloc(0)));
-    return new Map(found.map((one) => [one.decision_id, one]));
+    return new Map(found.toReversed().map((one) => [one.decision_id, one]));
   }
 
   /** Returns the decisions with their lists and outcomes. */

@@ -2,6 +2,7 @@
 import test from 'ava';
 import { hexOf, OUTCOME_BYTES } from '../../../src/audit/chain/binary-form.ts';
 import type { ChainedRecord } from '../../../src/audit/chain/chain-store.ts';
+import { withFacts } from '../../../src/audit/chain/known-facts.ts';
 import { type AuditLine, auditLines, lineText, readLine } from '../../../src/audit/chain/lines.ts';
 import { FACT_TABLES, LOG_TABLES, literalId, tailOf } from '../../../src/audit/chain/log-tables.ts';
 import { createVerification, type ProblemKind } from '../../../src/audit/chain/verify.ts';
@@ -379,6 +380,13 @@ test.serial('a record without a MAC is not accepted in an export, whatever it co
     const row = { ...first.row, ...members, chain_seq: head.seq + 1, mac: null as unknown as string };
     t.like(report([{ kind: 'decision', row }]).problems, [{ problem: 'altered', seq: head.seq + 1 }]);
   }
+});
+
+test.serial('lines of an export share a short fact, and no long one stays in memory', (t) => {
+  const namesOf = (length: number) =>
+    withFacts({ kind: 'shown', row: { set_hash: 'h', names: 'n'.repeat(length) } as unknown as ChainedRecord['row'] }).facts[0];
+  t.is(namesOf(100), namesOf(100));
+  t.not(namesOf(100_000), namesOf(100_000));
 });
 
 test.serial('a name with bytes that read like a different name passes for neither in SQLite', async (t) => {
