@@ -78,23 +78,27 @@ eachEngine(
   },
 );
 
-eachEngine(test.serial, 'if a decision has two outcomes, a page has the first one, also if one record has both', async (t, at) => {
-  const database = await openTestDatabase(t, at);
-  const writer = quietWriter(database);
-  const [one, two] = [idAt(NOW), idAt(NOW + 1)];
-  for (const id of [one, two]) await writer.decision(decision({ id }));
-  // A client can leave a call, and get its answer when it comes back.
-  for (const decision_id of [one, two]) writer.outcome({ decision_id, outcome: 'cancelled', duration_ms: 1 });
-  writer.outcome({ decision_id: one, outcome: 'ok', duration_ms: 2 });
-  await writer.flush();
-  writer.outcome({ decision_id: two, outcome: 'ok', duration_ms: 2 });
-  await writer.close();
-  const { entries } = await auditStore(database.knex).page({}, 10, null);
-  t.deepEqual(
-    entries.map(({ outcome }) => outcome),
-    ['cancelled', 'cancelled'],
-  );
-});
+eachEngine(
+  test.serial,
+  'if a decision has two outcomes, a page has the first one, also if one record has both',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const writer = quietWriter(database);
+    const [one, two] = [idAt(NOW), idAt(NOW + 1)];
+    for (const id of [one, two]) await writer.decision(decision({ id }));
+    // A client can leave a call, and get its answer when it comes back.
+    for (const decision_id of [one, two]) writer.outcome({ decision_id, outcome: 'cancelled', duration_ms: 1 });
+    writer.outcome({ decision_id: one, outcome: 'ok', duration_ms: 2 });
+    await writer.flush();
+    writer.outcome({ decision_id: two, outcome: 'ok', duration_ms: 2 });
+    await writer.close();
+    const { entries } = await auditStore(database.knex).page({}, 10, null);
+    t.deepEqual(
+      entries.map(({ outcome }) => outcome),
+      ['cancelled', 'cancelled'],
+    );
+  },
+);
 
 eachEngine(test.serial, 'a page of the few decisions of one user leaves the outcomes of all others unread', async (t, at) => {
   const database = await openTestDatabase(t, at);
@@ -117,7 +121,10 @@ eachEngine(test.serial, 'a page of the few decisions of one user leaves the outc
   const { entries } = await auditStore(database.knex).page({ user_id: 'rare' }, 100, null);
   t.deepEqual(
     entries.map(({ id, duration_ms }) => [id, duration_ms]),
-    own.toSorted().reverse().map((id) => [id, 1]),
+    own
+      .toSorted()
+      .reverse()
+      .map((id) => [id, 1]),
   );
   t.true(read > 0 && read <= own.length, `read ${read} records for ${own.length} outcomes`);
 });

@@ -12,7 +12,7 @@ import { portcullis } from './cli.ts';
 
 const account = { email: 'admin@example.com', password: 'a long passphrase' };
 
-test.serial('a verification from a checkpoint finds changes to newer records and rows that an index hides, and reads no older ones', async (t) => {
+test.serial('a verification from a checkpoint finds changed and hidden newer records, and reads no older ones', async (t) => {
   const folder = dataDir(t);
   const environment = { DATA_DIR: folder, LOG_LEVEL: 'silent' };
   const gateway = await runGateway(t, environment);
