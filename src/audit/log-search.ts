@@ -20,6 +20,8 @@ const SEARCHED_ROWS = 100_000;
  * longer time, a page of the few decisions of one user would read those of every user.
  */
 const NEAR_MS = 20;
+/** SQLite takes no condition with more than a thousand parts. */
+const ASKED_AT_ONCE = 200;
 
 /** The column of each member of a filter. */
 const SEARCHED_COLUMNS = {
@@ -61,10 +63,10 @@ export function logSearch(db: Connection) {
     return made;
   };
 
-  /** Returns the outcomes of these decisions by id. */
-  async function outcomesOf(ids: readonly string[]): Promise<ReadonlyMap<unknown, Ended>> {
+  /** Returns the outcomes of these decisions, which are in the order of their ids, and of others. The first of a decision comes first. */
+  async function outcomesNear(ids: readonly string[]): Promise<Ended[]> {
     const groups: string[][] = [];
-    for (const id of ids.toSorted()) {
+    for (const id of ids) {
       const last = groups.at(-1);
       if (last !== undefined && timeOf(id) - timeOf(last.at(-1) ?? '') < NEAR_MS) last.push(id);
       else groups.push([id]);
@@ -85,9 +87,20 @@ export function logSearch(db: Connection) {
         .orderBy('t.created_at')
         .orderBy('t.seq'),
     );
-    // A decision can have two outcomes, also in one record. The first one counts.
-    const found = records.flatMap(({ outcomes }) => outcomesIn(outcomes ?? Buffer.alloc(0)));
-    return new Map(found.toReversed().map((one) => [one.decision_id, one]));
+    return records.flatMap(({ outcomes }) => outcomesIn(outcomes ?? Buffer.alloc(0)));
+  }
+
+  /** Returns the outcome of each of these decisions by id. If a decision has two, also in one record, the first one counts. */
+  async function outcomesOf(ids: readonly string[]): Promise<ReadonlyMap<unknown, Ended>> {
+    const found = new Map<unknown, Ended>();
+    const sorted = ids.toSorted();
+    for (let at = 0; at < sorted.length; at += ASKED_AT_ONCE) {
+      const asked = new Set(sorted.slice(at, at + ASKED_AT_ONCE));
+      for (const one of await outcomesNear([...asked])) {
+        if (asked.has(one.decision_id) && !found.has(one.decision_id)) found.set(one.decision_id, one);
+      }
+    }
+    return found;
   }
 
   /** Returns the decisions with their lists and outcomes. */
