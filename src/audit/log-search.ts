@@ -16,8 +16,8 @@ type Query = ReturnType<Connection>;
 const SEARCHED_ROWS = 100_000;
 
 /**
- * Decisions this close to each other share one search for their outcomes. It reads the outcomes of all decisions between them, so with a
- * longer time, a page of the few decisions of one user would read those of every user.
+ * Decisions that a filter found share one search for their outcomes if they are this close to each other. The search looks at the outcomes
+ * of all decisions between them, so with a longer time, a page of the few decisions of one user would look at those of every user.
  */
 const NEAR_MS = 20;
 /** SQLite takes no condition with more than a thousand parts. */
@@ -41,10 +41,10 @@ const FACTS = [
   ['v', 'log_verdicts', 'verdict'],
 ] as const;
 
-/** A search by segments. The next page goes on with it, so that an export does not ask for the segments with each page. */
+/** A search by segments. The next page continues it, so that an export does not ask for the segments with each page. */
 interface Going {
   readonly filter: LogFilter;
-  /** Where the next page begins; null: there is none. */
+  /** The id before which the next page begins; null: this page is the last one. */
   cursor: string | null;
   readonly ranges: AsyncGenerator<Range, undefined>;
   /** The range that is not read to its end; null: the next one. */
@@ -63,22 +63,27 @@ export function logSearch(db: Connection) {
     return made;
   };
 
-  /** Returns the outcomes of these decisions, which are in the order of their ids, and of others. The first of a decision comes first. */
-  async function outcomesNear(ids: readonly string[]): Promise<Ended[]> {
+  /**
+   * Returns the outcomes of these decisions, which are in the order of their ids, and of some others. If a decision has two, the first
+   * comes first.
+   */
+  async function outcomesNear(ids: readonly string[], isFiltered: boolean): Promise<Ended[]> {
+    const nearMs = isFiltered ? NEAR_MS : OUTCOMES_SPAN_MS;
     const groups: string[][] = [];
     for (const id of ids) {
       const last = groups.at(-1);
-      if (last !== undefined && timeOf(id) - timeOf(last.at(-1) ?? '') < NEAR_MS) last.push(id);
+      if (last !== undefined && timeOf(id) - timeOf(last.at(-1) ?? '') < nearMs) last.push(id);
       else groups.push([id]);
     }
     const conditions = groups.map((group) => {
       const [low = '', high = ''] = [group[0], group.at(-1)];
-      // Outcomes that come late are in many records, whose first and last decisions are far apart. So the ids themselves are looked for.
+      // Outcomes that come late are in many records, whose first and last decisions are far apart. So a filter looks for the ids
+      // themselves. A page without a filter needs nearly all records there, and does not pay for that.
       const has = group.map((id) => `instr(t.outcomes, ${literalId(id)}) > 0`);
       return (
         `t.since > ${timeOf(low) - OUTCOMES_SPAN_MS} and t.since <= ${timeOf(high)}` +
         ` and substr(t.outcomes, 1, 16) <= ${literalId(high)} and substr(t.outcomes, -${OUTCOME_BYTES}, 16) >= ${literalId(low)}` +
-        ` and (${has.join(' or ')})`
+        (isFiltered ? ` and (${has.join(' or ')})` : '')
       );
     });
     const records = await reader().stored('outcome', (query) =>
@@ -91,12 +96,12 @@ export function logSearch(db: Connection) {
   }
 
   /** Returns the outcome of each of these decisions by id. If a decision has two, also in one record, the first one counts. */
-  async function outcomesOf(ids: readonly string[]): Promise<ReadonlyMap<unknown, Ended>> {
+  async function outcomesOf(ids: readonly string[], isFiltered: boolean): Promise<ReadonlyMap<unknown, Ended>> {
     const found = new Map<unknown, Ended>();
     const sorted = ids.toSorted();
     for (let at = 0; at < sorted.length; at += ASKED_AT_ONCE) {
       const asked = new Set(sorted.slice(at, at + ASKED_AT_ONCE));
-      for (const one of await outcomesNear([...asked])) {
+      for (const one of await outcomesNear([...asked], isFiltered)) {
         if (asked.has(one.decision_id) && !found.has(one.decision_id)) found.set(one.decision_id, one);
       }
     }
@@ -104,7 +109,7 @@ export function logSearch(db: Connection) {
   }
 
   /** Returns the decisions with their lists and outcomes. */
-  async function entries(found: readonly StoredRecord[]): Promise<AuditEntry[]> {
+  async function entries(found: readonly StoredRecord[], isFiltered: boolean): Promise<AuditEntry[]> {
     if (found.length === 0) return [];
     const literals = found.map(({ row }) => literalId(String(row['id']))).join();
     const among = (query: Query): Query => query.whereRaw(`t.id in (${literals})`);
@@ -112,7 +117,10 @@ export function logSearch(db: Connection) {
     const lists = new Map<unknown, ChainedRecord>(
       (await reader().read('shown', among)).map((list) => [list.row['decision_id'], list]),
     );
-    const outcomes = await outcomesOf(found.map(({ row }) => String(row['id'])));
+    const outcomes = await outcomesOf(
+      found.map(({ row }) => String(row['id'])),
+      isFiltered,
+    );
     return decisions.map(({ row, facts = [] }) => {
       const [principal, object, verdict] = facts.map((fact): Readonly<Record<string, unknown>> => fact?.row ?? {});
       const [list, outcome] = [lists.get(row['id'] ?? null), outcomes.get(row['id'])];
@@ -232,14 +240,14 @@ export function logSearch(db: Connection) {
     /** Returns the newest decisions before `cursor`. One page searches about SEARCHED_ROWS rows at most. */
     async page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage> {
       const { found, floor, at } = await searched(filter, limit + 1, cursor);
-      const page = await entries(found.slice(0, limit));
+      const page = await entries(found.slice(0, limit), at !== null || filter.id !== undefined);
       const next = found.length > limit ? (page.at(-1)?.id ?? null) : floor;
       going = at && { ...at, cursor: next };
       return { entries: page, next };
     },
 
     async find(id: string): Promise<AuditEntry | null> {
-      return (await entries(await search({ id }, null, null, 1)))[0] ?? null;
+      return (await entries(await search({ id }, null, null, 1), true))[0] ?? null;
     },
   };
 }
