@@ -21,8 +21,11 @@ import { type Connection, type Database, openDatabase } from './db/database.ts';
 import { createAccounts } from './gateway/accounts.ts';
 import { startAudit } from './gateway/audit.ts';
 import type { Base } from './gateway/base.ts';
+import { createBrowser } from './gateway/browser.ts';
+import { createConnections } from './gateway/connections.ts';
 import { createDecisions } from './gateway/decisions.ts';
 import { createMcp } from './gateway/mcp.ts';
+import { createOAuth } from './gateway/oauth.ts';
 import { joinReplicas } from './gateway/replicas.ts';
 import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
@@ -30,8 +33,10 @@ import { readCrowdedInParts } from './http/crowded.ts';
 import { limitPipelining } from './http/pipelining.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
+import { resealProviders } from './providers/edit.ts';
 import { watchDescriptors } from './rest/descriptors.ts';
 import { createMetrics, watchLevels } from './rest/metrics.ts';
+import { resealConnections } from './targets/connections.ts';
 import { resealCredentials } from './targets/credentials.ts';
 import { createUpkeep } from './upkeep.ts';
 
@@ -79,6 +84,8 @@ export async function createGateway(
     const vault = await openVault(config, db);
     await makeKeys(db, vault, Date.now());
     await resealCredentials(db, vault);
+    await resealConnections(db, vault);
+    await resealProviders(db, vault);
     opened.vault = vault;
   });
   try {
@@ -116,13 +123,27 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   // An erasure is a change of its user. A replica with another state of the database may lack facts that were stored.
   decisions.current.whenUsersChange(audit.writer.forget);
   const rowUpkeep = createUpkeep({ database, changesDays: config.changesRetentionDays, log, now: base.now });
-  const accounts = createAccounts(base, decisions.admit);
+  const accounts = createAccounts(base, decisions);
   const policies = createPolicies(base, decisions, accounts);
   const targets = createTargets(base, accounts);
+  const connections = createConnections(base, accounts, targets);
+  const oauth = createOAuth(base, accounts);
+  const browser = createBrowser(base, decisions, accounts, connections, oauth.applications, oauth.pagesFor);
   const replicas = await joinReplicas(base, decisions, policies);
 
   let draining = false;
-  const parts: Parts = { decisions, audit, accounts, policies, targets, replicas, bodies: createBodies(DEFAULT_LIMITS) };
+  const parts: Parts = {
+    decisions,
+    audit,
+    accounts,
+    browser,
+    policies,
+    targets,
+    connections,
+    oauth,
+    replicas,
+    bodies: createBodies(DEFAULT_LIMITS),
+  };
   const app = createRest(base, parts, () => !draining);
   const mcp = createMcp(base, parts);
   const { current } = decisions;
@@ -162,6 +183,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   async function release(): Promise<void> {
     descriptors.stop();
     await mcp.close();
+    await connections.stop();
     await replicas.peers.close();
     await presence.stop();
     await replicas.upkeep.stop();
@@ -169,6 +191,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     await policies.heavy.close();
     await audit.retention.stop();
     await rowUpkeep.stop();
+    await accounts.providers.outbound.close();
+    await oauth.close();
     await writer.close();
     await audit.heads.stop();
     await database.close();

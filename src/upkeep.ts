@@ -1,13 +1,17 @@
 /**
- * Deletes rows that are no longer needed: ended tokens and old changes. It runs hourly and in batches, so that requests come
+ * Deletes rows that are no longer needed: ended tokens, browser sessions whose time is over, and old changes. It runs hourly and in batches, so that requests come
  * first.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { browserSessionLimits, browserStore } from './auth/browser-store.ts';
+import { removeExpiredGrants } from './auth/grant-store.ts';
 import { tokenStore } from './auth/token-store.ts';
 import type { Log } from './base/log.ts';
 import { repeat } from './base/repeat.ts';
 import { removeChanges } from './db/changes.ts';
 import type { Database } from './db/database.ts';
+import { clientStore } from './oauth/client-store.ts';
+import { removeExpiredRecords } from './oauth/record-store.ts';
 
 export interface UpkeepParts {
   readonly database: Database;
@@ -28,22 +32,44 @@ const PAUSE_MS = 20;
  */
 const ENDED_TOKENS_KEPT_DAYS = 30;
 
+/** Longer than an access token is valid, so that no token is in force when its grant is deleted. */
+const EXPIRED_KEPT_MS = DAY_MS;
+/** An OAuth client that registers is approved minutes later, or never. */
+const UNUSED_CLIENTS_KEPT_MS = DAY_MS;
+/** A client without grants is kept so long, because its user may come back. */
+const FORMER_CLIENTS_KEPT_MS = 90 * DAY_MS;
+
 export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
   const { knex } = database;
   let stopped = false;
 
+  /** Deletes in batches, until there is nothing left. Returns how many rows. */
+  async function inBatches(remove: (limit: number) => Promise<number>): Promise<number> {
+    let removed = 0;
+    for (let some = 1; some > 0 && !stopped; await sleep(PAUSE_MS)) {
+      some = await remove(BATCH);
+      removed += some;
+    }
+    return removed;
+  }
+
   /** Deletes all rows that may be deleted now. */
   async function run(): Promise<void> {
+    const time = now();
+    await inBatches((limit) => removeExpiredRecords(knex, time - EXPIRED_KEPT_MS, limit));
+    await inBatches((limit) => removeExpiredGrants(knex, time - EXPIRED_KEPT_MS, limit));
+    await inBatches((limit) =>
+      clientStore(knex).removeUnused(time - UNUSED_CLIENTS_KEPT_MS, time - FORMER_CLIENTS_KEPT_MS, limit),
+    );
     const ended = now() - ENDED_TOKENS_KEPT_DAYS * DAY_MS;
     for (let after: string | null = ''; after !== null && !stopped; await sleep(PAUSE_MS)) {
       after = await tokenStore(knex).deleteEnded(ended, after, BATCH);
     }
-    if (changesDays === 0) return;
-    let removed = 0;
-    for (let some = 1; some > 0 && !stopped; await sleep(PAUSE_MS)) {
-      some = await removeChanges(knex, now() - changesDays * DAY_MS, BATCH);
-      removed += some;
+    for (let deleted = BATCH; deleted === BATCH && !stopped; await sleep(PAUSE_MS)) {
+      deleted = await browserStore(knex).deleteOver(browserSessionLimits(now()), BATCH);
     }
+    if (changesDays === 0) return;
+    const removed = await inBatches((limit) => removeChanges(knex, now() - changesDays * DAY_MS, limit));
     if (removed > 0) log.info({ removed, days: changesDays }, 'old administrative changes deleted');
   }
 

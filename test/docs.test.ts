@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import test from 'ava';
+import type { Need } from '../src/auth/rights.ts';
 import { ERRORS } from '../src/base/errors.ts';
 import { SETTINGS } from '../src/config/config.ts';
 import { readPolicy } from '../src/policies/schema.ts';
@@ -53,6 +54,23 @@ test('docs/api.md lists every operation of the contract', (t) => {
     return methods.split(', ').map((method) => `${method} ${path}`);
   });
   t.deepEqual(listed.sort(), Object.keys(OPERATIONS).sort());
+});
+
+test('docs/api.md says what each operation needs', (t) => {
+  const words = (need: Need): string => {
+    if (typeof need === 'string') return need;
+    return 'all' in need
+      ? need.all.map((right) => `\`${right}\``).join(' and ')
+      : need.map((right) => `\`${right}\``).join(' or ');
+  };
+  for (const [cell = '', who = ''] of table(read('docs/api.md'), '| Method and path | Who | What |').slice(1)) {
+    const [, methods = '', path = ''] = /^`([A-Z, ]+) (\/\S*)`$/.exec(cell) ?? [];
+    const needs = methods
+      .split(', ')
+      .map((method) => OPERATIONS[`${method} ${path}` as keyof typeof OPERATIONS]?.access ?? 'admin');
+    // It also has a token of its own.
+    if (path !== '/metrics') t.is(who, [...new Set(needs.map(words))].join('; '), cell);
+  }
 });
 
 test('docs/api.md lists every code of an error with its status', (t) => {

@@ -1,7 +1,8 @@
 /**
- * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,upgrade,faults,frozen,new-enemy,galera,group-replication`
+ * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,upgrade,faults,frozen,new-enemy,accounts,galera,group-replication`
  * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--kills=n` (200), `--rows=n` (a million rows of an older
- * version) and `--revocations=n` (1,000 of each kind; in the clusters a tenth) say how much. The exit code is 0 if all passed.
+ * version) and `--revocations=n` (1,000 of each kind; in the clusters a tenth) and `--calls=n` (10,000 with users' own
+ * accounts) say how much. The exit code is 0 if all passed.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,6 +18,7 @@ const { values } = parseArgs({
     kills: { type: 'string', default: '200' },
     rows: { type: 'string', default: '1000000' },
     revocations: { type: 'string', default: '1000' },
+    calls: { type: 'string', default: '10000' },
   },
 });
 const root = join(import.meta.dirname, '..');
@@ -58,6 +60,10 @@ const STEPS: Readonly<Record<string, Step>> = {
   'new-enemy': {
     args: [...typescript, 'test/run.ts', 'test/gateway/new-enemy.test.ts'],
     env: { PORTCULLIS_TEST_REVOCATIONS: values.revocations, PORTCULLIS_TEST_REPLICAS: '2,4' },
+  },
+  accounts: {
+    args: [...typescript, 'test/run.ts', 'test/connections/*.test.ts'],
+    env: { PORTCULLIS_TEST_ACCOUNT_CALLS: values.calls },
   },
   galera: { args: cluster('galera') },
   'group-replication': { args: cluster('group-replication') },

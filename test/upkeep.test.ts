@@ -6,7 +6,7 @@ import type { Engine } from '../src/engine/decision.ts';
 import { readIdentities } from '../src/state/identity-store.ts';
 import { createCurrent } from '../src/state/live-state.ts';
 import { createUpkeep } from '../src/upkeep.ts';
-import { userStore } from '../src/users/user-store.ts';
+import { localUser, userStore } from '../src/users/user-store.ts';
 import { openTestDatabase } from './support/database.ts';
 import { eachEngine } from './support/databases/engines.ts';
 
@@ -24,7 +24,7 @@ async function runOn(database: Database, changesDays: number): Promise<void> {
 eachEngine(test.serial, 'tokens are deleted a while after they were revoked or have expired, and others stay', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const tokens = tokenStore(database.knex);
-  const base = { user_id: 'u', kid: 'k', created_at: NOW - 400 * DAY };
+  const base = { limits: null, user_id: 'u', kid: 'k', created_at: NOW - 400 * DAY };
   const api = { ...base, kind: 'api', name: 'n', expires_at: null } as const;
   const login = { ...base, kind: 'login', name: null } as const;
   const [long, lately] = [NOW - 31 * DAY, NOW - 29 * DAY];
@@ -86,10 +86,10 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
   let time = NOW - 100 * DAY;
   const changes = await createChanges(database, () => time);
   const users = userStore(knex);
-  const person = { role: 'user', groups: [], enabled: true, created_at: NOW, updated_at: NOW };
-  const record = { kind: 'api', name: 'n', kid: 'k', created_at: NOW, expires_at: null, revoked_at: null } as const;
+  const person = (id: string) => localUser({ id, email: `${id}@x`, role: 'user', groups: [] }, NOW);
+  const record = { kind: 'api', name: 'n', kid: 'k', created_at: NOW, expires_at: null, revoked_at: null, limits: null } as const;
   for (const id of ['a', 'b']) {
-    await users.insert({ ...person, id, email: `${id}@x` }, 'hash');
+    await users.insert(person(id), 'hash');
     await tokenStore(knex).insert({ ...record, id: `token of ${id}`, user_id: id });
   }
   const loads: string[] = [];
@@ -102,6 +102,9 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
       return new Map();
     },
     sessions: async () => ({ ended: new Set<string>(), epochOf: () => 0 }),
+    rights: async () => [],
+    clock: () => Date.now(),
+    providers: async () => new Map(),
     identities: readIdentities,
     build: async () => ({}) as Engine,
     gateTimeoutMs: 30_000,
@@ -109,13 +112,13 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
     now: () => performance.now(),
   });
   const roleOf = async (id: string): Promise<string | null> => {
-    const base = { iss: 'portcullis', sub: id, email: `${id}@x`, role: 'user', groups: [], kid: 'k', exp: null };
+    const base = { iss: 'portcullis', sub: id, kid: 'k', exp: null, provider: null, resource: null };
     const admitted = await current.admit({ ...base, jti: `token of ${id}` });
     return 'refused' in admitted ? null : admitted.principal.role;
   };
   const set = (id: string, facts: { readonly role?: string; readonly enabled?: boolean }) =>
     changes.change(actor, async (trx) => {
-      await userStore(trx).update({ ...person, ...facts, id, email: `${id}@x` });
+      await userStore(trx).update({ ...person(id), ...facts });
       const change = { action: 'user.update', object_id: id, before: null, after: null } as const;
       return { result: null, changes: [change] };
     });

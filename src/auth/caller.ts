@@ -2,9 +2,13 @@
 import { AppError } from '../base/errors.ts';
 import type { Change, Changes, Position } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';
-import { ADMIN, userStore } from '../users/user-store.ts';
+import { grantedOf, isAdmissible, isLocal, userStore } from '../users/user-store.ts';
+import { browserStore } from './browser-store.ts';
+import { grantStore } from './grant-store.ts';
 import type { Principal } from './principal.ts';
-import { tokenStore } from './token-store.ts';
+import { rightStore } from './right-store.ts';
+import { type AdministrativeNeed, type GivenRight, type Held, refusalOf, rightsOf } from './rights.ts';
+import { hasEnded, tokenStore } from './token-store.ts';
 
 export interface Caller {
   readonly principal: Principal;
@@ -13,33 +17,80 @@ export interface Caller {
   readonly reason?: string | null;
 }
 
-/** `admin`: the caller must be an administrator. `own`: any valid caller may change what belongs to them. */
-export type Right = 'admin' | 'own';
+/** `own`: any valid caller may change what belongs to them. */
+export type ChangeNeed = 'own' | AdministrativeNeed;
+
+/** The rights in the transaction of a change. */
+export interface Authority {
+  /** Those of the caller. */
+  readonly held: Held;
+  /** All that administrators have given. */
+  readonly given: readonly GivenRight[];
+}
 
 /**
  * Runs `work` in the transaction of one administrative change and records the changes that it returns. Resolves when every
  * later request will be decided with them (law 4). Throws AppError `invalid_token` or `forbidden` if the caller lost the
- * right after admission. `work` may run several times.
+ * right after admission. `work` may run several times. It checks what the need does not say, such as the owner of a policy.
  */
 export type Administer = <T>(
   caller: Caller,
-  right: Right,
-  work: (trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>,
+  need: ChangeNeed,
+  work: (trx: Transaction, authority: Authority) => Promise<{ result: T; changes: readonly Change[] }>,
 ) => Promise<{ result: T; position: Position }>;
 
-async function checkRight(trx: Transaction, principal: Principal, right: Right): Promise<void> {
-  const user = await userStore(trx).find(principal.sub);
-  const token = await tokenStore(trx).find(principal.token_id);
-  if (!user?.enabled || token === null || token.user_id !== user.id || token.revoked_at !== null) {
-    throw new AppError('invalid_token', 'The token is no longer valid.');
+/**
+ * Whether the caller's token is neither revoked nor expired, or the browser session or the grant not ended. `now`: milliseconds since the
+ * epoch.
+ */
+export async function isInForce(trx: Transaction, principal: Principal, now: number): Promise<boolean> {
+  const { token_kind, token_id, sub, issued_at } = principal;
+  switch (token_kind) {
+    case 'browser':
+      return (await browserStore(trx).find(token_id))?.user_id === sub;
+    case 'access':
+      return (await grantStore(trx).find(token_id))?.user_id === sub;
+    case 'provider':
+      return issued_at !== null && issued_at * 1_000 > ((await userStore(trx).find(sub))?.valid_after ?? 0);
+    case 'login':
+    case 'api': {
+      const token = await tokenStore(trx).find(token_id);
+      return token !== null && token.user_id === sub && !hasEnded(token, now);
+    }
   }
-  if (right === 'admin' && user.role !== ADMIN) throw new AppError('forbidden', 'Only administrators may do this.');
 }
 
-export function createAdminister({ changes }: { readonly changes: Changes }): Administer {
-  return ({ principal, requestId, reason = null }, right, work) =>
-    changes.change({ id: principal.sub, email: principal.email, request_id: requestId, reason }, async (trx) => {
-      await checkRight(trx, principal, right);
-      return work(trx);
-    });
+/** Whether the provider of this issuer is registered and enabled. */
+export type ProviderAdmits = (trx: Transaction, issuer: string) => Promise<boolean>;
+
+export interface AdministerParts {
+  readonly changes: Changes;
+  /** Absent: there are local accounts only. */
+  readonly providerAdmits?: ProviderAdmits;
+  readonly now?: () => number;
+}
+
+export function createAdminister({ changes, providerAdmits = async () => false, now = Date.now }: AdministerParts): Administer {
+  async function authorityOf(trx: Transaction, principal: Principal, need: ChangeNeed): Promise<Authority> {
+    const user = await userStore(trx).find(principal.sub);
+    const isAdmitted =
+      user !== null &&
+      user.issuer === principal.issuer &&
+      isAdmissible(user) &&
+      (isLocal(user) || (await providerAdmits(trx, user.issuer))) &&
+      (await isInForce(trx, principal, now()));
+    if (!isAdmitted) throw new AppError('invalid_token', 'The token is no longer valid.');
+    const given = await rightStore(trx).all();
+    // The limits of a token never change.
+    const current = { ...principal, role: user.role, groups: user.groups, granted: grantedOf(user) };
+    const held = rightsOf(current, given);
+    const refusal = need === 'own' ? null : refusalOf(need, current, held);
+    if (refusal !== null) throw new AppError('forbidden', refusal);
+    return { held, given };
+  }
+
+  return ({ principal, requestId, reason = null }, need, work) =>
+    changes.change({ id: principal.sub, email: principal.email, request_id: requestId, reason }, async (trx) =>
+      work(trx, await authorityOf(trx, principal, need)),
+    );
 }

@@ -1,19 +1,21 @@
 /** Makes tokens and their records. A token is invalid until its record is stored. */
 import { v7 as uuidv7 } from 'uuid';
-import type { User } from '../users/user-store.ts';
+import { labelOf, type User } from '../users/user-store.ts';
 import type { KeyRing } from './keys.ts';
 import type { TokenRecord } from './token-store.ts';
 import { LOGIN_TOKEN_MS, type TokenRules } from './verify.ts';
+
+/** What the user chooses of an API token. */
+export type NewApiToken = { readonly name: string } & Pick<TokenRecord, 'expires_at' | 'limits'>;
 
 export type DraftToken = ReturnType<typeof createDraftToken>;
 
 export function createDraftToken(keys: KeyRing, { issuer, audience, now }: TokenRules) {
   /**
-   * Makes the record of a token, then signs the token. `name` is the name of an API token, which never expires; null: a login
-   * token. Picks the current signing key, so that record and token name the same key. Call it outside of transactions, because it
+   * Makes the record of a token, then signs the token. `api` null: a login token. Picks the current signing key, so that record and token name the same key. Call it outside of transactions, because it
    * reads the key table.
    */
-  return async (name: string | null) => {
+  return async (api: NewApiToken | null) => {
     const signer = await keys.signer();
     return {
       record(user: User): TokenRecord {
@@ -21,25 +23,27 @@ export function createDraftToken(keys: KeyRing, { issuer, audience, now }: Token
         return {
           id: uuidv7(),
           user_id: user.id,
-          kind: name === null ? 'login' : 'api',
-          name,
+          kind: api === null ? 'login' : 'api',
+          name: api?.name ?? null,
           kid: signer.kid,
           created_at: created,
-          expires_at: name === null ? created + LOGIN_TOKEN_MS : null,
+          expires_at: api === null ? created + LOGIN_TOKEN_MS : api.expires_at,
           revoked_at: null,
+          limits: api?.limits ?? null,
         };
       },
-      sign: (user: User, { id, created_at, expires_at }: TokenRecord): Promise<string> =>
+      sign: (user: User, { id, kind, created_at, expires_at }: TokenRecord): Promise<string> =>
         signer.sign({
           iss: issuer,
           aud: audience,
           sub: user.id,
-          email: user.email,
+          email: labelOf(user),
           role: user.role,
           groups: [...user.groups],
           jti: id,
           iat: Math.floor(created_at / 1000),
-          ...(expires_at === null ? {} : { exp: Math.floor(expires_at / 1000) }),
+          // An API token has no `exp`, because a retired key verifies only such tokens. Its record has the expiry.
+          ...(expires_at === null || kind === 'api' ? {} : { exp: Math.floor(expires_at / 1000) }),
         }),
     };
   };

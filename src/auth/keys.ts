@@ -1,13 +1,22 @@
 /** The keys that sign tokens (ES256), and the key that seals session ids. They are stored encrypted under the master key. */
-import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, randomBytes } from 'node:crypto';
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type JsonWebKey,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto';
 import { CompactSign, type JWTPayload, SignJWT } from 'jose';
 import { AppError } from '../base/errors.ts';
 import type { Connection, Transaction } from '../db/database.ts';
 import { type SecretKeyRow, secretKeyStore } from './token-store.ts';
 import type { Vault } from './vault.ts';
 
-/** `typ` in the protected header of every token. */
+/** `typ` in the protected header of login and API tokens. */
 export const TOKEN_TYPE = 'JWT';
+/** `typ` of access tokens (RFC 9068). */
+export const ACCESS_TOKEN_TYPE = 'at+jwt';
 export const TOKEN_ALGORITHM = 'ES256';
 
 export interface VerificationKey {
@@ -22,6 +31,8 @@ export interface Signer {
   sign(claims: JWTPayload): Promise<string>;
   /** Signs a compact JWS that is not a token. Its protected header has `type`. */
   signAs(type: string, payload: object): Promise<string>;
+  /** Returns the private key, for a library that signs by itself. */
+  privateJwk(): JsonWebKey & { readonly kid: string };
 }
 
 export type KeyRing = Awaited<ReturnType<typeof createKeyRing>>;
@@ -175,6 +186,7 @@ export async function createKeyRing(db: Connection, vault: Vault) {
           new CompactSign(Buffer.from(JSON.stringify(payload)))
             .setProtectedHeader({ alg: TOKEN_ALGORITHM, typ, kid })
             .sign(privateKey),
+        privateJwk: () => ({ ...privateKey.export({ format: 'jwk' }), kid, alg: TOKEN_ALGORITHM, use: 'sig' }),
       };
     },
 

@@ -2,12 +2,13 @@
 import { AppError, invalidRequest } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import type { Change } from '../db/changes.ts';
-import type { Database } from '../db/database.ts';
+import type { Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
-import { ADMIN, type User, userStore } from '../users/user-store.ts';
-import type { Administer, Caller } from './caller.ts';
-import type { DraftToken } from './issue.ts';
+import { ADMIN, isAdmissible, type User, userStore } from '../users/user-store.ts';
+import { type Administer, type Caller, isInForce } from './caller.ts';
+import type { DraftToken, NewApiToken } from './issue.ts';
 import type { Passwords } from './passwords.ts';
+import { endSignInsOf } from './sign-ins.ts';
 import { type TokenRecord, tokenStore } from './token-store.ts';
 
 export interface LoginParts {
@@ -19,6 +20,11 @@ export interface LoginParts {
   readonly now: () => number;
 }
 
+interface Credentials {
+  readonly email: string;
+  readonly password: string;
+}
+
 export type Login = ReturnType<typeof createLogin>;
 
 const revoked = (id: string, before: object | null): Change => ({ action: 'token.revoke', object_id: id, before, after: null });
@@ -26,25 +32,47 @@ const revoked = (id: string, before: object | null): Change => ({ action: 'token
 export function createLogin({ database, passwords, draftToken, administer, config, now }: LoginParts) {
   const wrong = (): AppError => new AppError('invalid_credentials', 'The e-mail or the password is wrong.');
 
+  /**
+   * Checks e-mail and password, then `prepare`s, then runs `enter` in a transaction that holds the user's record. Throws AppError
+   * `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user.
+   */
+  async function withPassword<P, T>(
+    { email, password }: Credentials,
+    prepare: () => Promise<P>,
+    enter: (trx: Transaction, user: User, prepared: P) => Promise<T>,
+  ): Promise<T> {
+    const found = await userStore(database.knex).credentials({ email });
+    const fits = await passwords.verify(found?.passwordHash ?? null, password);
+    if (!fits || !found?.user.enabled) throw wrong();
+    const prepared = await prepare();
+    return await transact(database, async (trx) => {
+      // During the check the password may have been changed, which ends logins and browser sessions.
+      const user = await userStore(trx).lock(found.user.id);
+      const stored = await userStore(trx).credentials({ id: found.user.id });
+      if (!user?.enabled || stored?.passwordHash !== found.passwordHash) throw wrong();
+      return await enter(trx, user, prepared);
+    });
+  }
+
   return {
-    /** Throws AppError `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user. */
+    /** Makes a login token. Throws what `withPassword` throws. */
     async login(email: string, password: string): Promise<{ readonly user: User; readonly token: string }> {
-      const found = await userStore(database.knex).credentials({ email });
-      const fits = await passwords.verify(found?.passwordHash ?? null, password);
-      if (!fits || !found?.user.enabled) throw wrong();
-      const draft = await draftToken(null);
-      const { user, record } = await transact(database, async (trx) => {
-        // During the check the password may have been changed, which revokes login tokens.
-        const user = await userStore(trx).lock(found.user.id);
-        const stored = await userStore(trx).credentials({ id: found.user.id });
-        if (!user?.enabled || stored?.passwordHash !== found.passwordHash) throw wrong();
-        const record = draft.record(user);
-        await tokenStore(trx).deleteExpiredOf(user.id, record.created_at);
-        await tokenStore(trx).insert(record);
-        return { user, record };
-      });
+      const { draft, user, record } = await withPassword(
+        { email, password },
+        () => draftToken(null),
+        async (trx, user, draft) => {
+          const record = draft.record(user);
+          await tokenStore(trx).deleteExpiredOf(user.id, record.created_at);
+          await tokenStore(trx).insert(record);
+          return { draft, user, record };
+        },
+      );
       return { user, token: await draft.sign(user, record) };
     },
+
+    /** Runs `enter` for the user with this e-mail and password, and makes no token. Throws what `withPassword` throws. */
+    signIn: <T>(credentials: Credentials, enter: (trx: Transaction, user: User) => Promise<T>): Promise<T> =>
+      withPassword(credentials, async () => null, enter),
 
     async logout(caller: Caller): Promise<void> {
       const { token_id } = caller.principal;
@@ -54,7 +82,7 @@ export function createLogin({ database, passwords, draftToken, administer, confi
       });
     },
 
-    /** Also revokes the user's other login tokens. */
+    /** Also ends the user's other logins and browser sessions, and the access of applications. */
     async changePassword(caller: Caller, current: string, next: string): Promise<void> {
       const { sub, token_id } = caller.principal;
       const notCurrent = (): AppError => invalidRequest([{ path: 'current_password', message: 'is not your current password' }]);
@@ -66,24 +94,26 @@ export function createLogin({ database, passwords, draftToken, administer, confi
         await users.lock(sub);
         if ((await users.credentials({ id: sub }))?.passwordHash !== before?.passwordHash) throw notCurrent();
         await users.setPasswordHash(sub, passwordHash, now());
-        await tokenStore(trx).revokeLoginsOf(sub, token_id, now());
+        const ended = await endSignInsOf(trx, sub, token_id, now());
         const change: Change = { action: 'user.password', object_id: sub, before: null, after: null };
-        return { result: null, changes: [change] };
+        return { result: null, changes: [change, ...ended] };
       });
     },
 
     /** Throws AppError `limit_reached`. */
-    async createApiToken({ principal }: Caller, name: string): Promise<{ readonly record: TokenRecord; readonly token: string }> {
-      const draft = await draftToken(name);
+    async createApiToken(
+      { principal }: Caller,
+      wanted: NewApiToken,
+    ): Promise<{ readonly record: TokenRecord; readonly token: string }> {
+      const draft = await draftToken(wanted);
       const { user, record } = await transact(database, async (trx) => {
         // Hold the lock until the end, so that concurrent requests for tokens are counted one after the other.
         const user = await userStore(trx).lock(principal.sub);
         const tokens = tokenStore(trx);
-        const login = await tokens.find(principal.token_id);
-        if (!user?.enabled || !login || login.revoked_at !== null) {
+        if (user === null || !isAdmissible(user) || !(await isInForce(trx, principal, now()))) {
           throw new AppError('invalid_token', 'The token is no longer valid.');
         }
-        if ((await tokens.count(user.id)) >= config.rateLimits.apiTokens) {
+        if ((await tokens.count(user.id, now())) >= config.rateLimits.apiTokens) {
           throw new AppError(
             'limit_reached',
             `A user may have at most ${config.rateLimits.apiTokens} API tokens. Revoke one first.`,

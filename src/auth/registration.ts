@@ -5,7 +5,7 @@ import { AppError } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
-import { ADMIN, claimFirstAdministrator, type User, userStore } from '../users/user-store.ts';
+import { ADMIN, claimFirstAdministrator, localUser, type User, userStore } from '../users/user-store.ts';
 import type { Passwords } from './passwords.ts';
 import type { Vault } from './vault.ts';
 
@@ -55,16 +55,7 @@ export function createRegistration({ database, passwords, vault, config, now }: 
         const id = uuidv7();
         const first = await claimFirstAdministrator(trx, id);
         mayRegister(first, code);
-        const time = now();
-        const user: User = {
-          id,
-          email,
-          role: first ? ADMIN : 'user',
-          groups: [],
-          enabled: true,
-          created_at: time,
-          updated_at: time,
-        };
+        const user = localUser({ id, email, role: first ? ADMIN : 'user', groups: [] }, now());
         await userStore(trx).insert(user, passwordHash);
         return user;
       });

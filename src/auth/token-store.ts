@@ -1,6 +1,7 @@
 /** Token records. A token is valid only while its record exists. The token itself is not stored. */
 import type { Connection } from '../db/database.ts';
-import type { TokenKind } from './principal.ts';
+import type { TokenKind, TokenLimits } from './principal.ts';
+import { RIGHTS } from './rights.ts';
 
 export const TOKEN_NAME_MAX = 256;
 
@@ -8,50 +9,73 @@ export interface TokenRecord {
   /** The claim `jti`. */
   readonly id: string;
   readonly user_id: string;
-  readonly kind: TokenKind;
+  readonly kind: 'login' | 'api';
   /** Chosen by the user; null exactly for login tokens. */
   readonly name: string | null;
   /** The id of the key that signed the token. A token with the same id that a different key signed is invalid. */
   readonly kid: string;
   /** Milliseconds since the epoch. */
   readonly created_at: number;
-  /** null exactly for API tokens. */
+  /** A login token also has it as its claim `exp`. null: an API token that never expires. */
   readonly expires_at: number | null;
   readonly revoked_at: number | null;
+  /** null: the token may do what its user may. Login tokens have no limits. */
+  readonly limits: TokenLimits | null;
 }
 
-const COLUMNS = ['id', 'user_id', 'kind', 'name', 'kid', 'created_at', 'expires_at', 'revoked_at'] as const;
+interface TokenRow extends Omit<TokenRecord, 'limits'> {
+  readonly limits: string | null;
+}
+
+const COLUMNS = ['id', 'user_id', 'kind', 'name', 'kid', 'created_at', 'expires_at', 'revoked_at', 'limits'] as const;
+
+/** Whether the token is revoked, or an API token that has expired. The verifier judges the expiry of login tokens by their claims. */
+export function hasEnded(
+  { kind, expires_at, revoked_at }: Pick<TokenRecord, 'expires_at' | 'revoked_at'> & { readonly kind: TokenKind },
+  now: number,
+): boolean {
+  return revoked_at !== null || (kind === 'api' && expires_at !== null && now >= expires_at);
+}
+
+/** The limits of a token may name rights of a newer version, which mean nothing here. */
+function readLimits(stored: string | null): TokenLimits | null {
+  if (stored === null) return null;
+  const { rights, owner, endpoints }: TokenLimits = JSON.parse(stored);
+  return { rights: rights.filter((right) => RIGHTS.includes(right)), owner, endpoints };
+}
+
+const toRecord = (row: TokenRow): TokenRecord => ({ ...row, limits: readLimits(row.limits) });
 
 export function tokenStore(db: Connection) {
   const held = (userId: string) => db('tokens').where({ user_id: userId, kind: 'api' }).whereNull('revoked_at');
 
   return {
     async insert(token: TokenRecord): Promise<void> {
-      await db('tokens').insert({ ...token });
+      await db('tokens').insert({ ...token, limits: token.limits && JSON.stringify(token.limits) });
     },
 
     /** Finds revoked and expired tokens, too. */
     async find(id: string): Promise<TokenRecord | null> {
       const row = await db('tokens')
         .where({ id })
-        .first<TokenRecord | undefined>(...COLUMNS);
-      return row ? { ...row } : null;
+        .first<TokenRow | undefined>(...COLUMNS);
+      return row ? toRecord(row) : null;
     },
 
     /** Returns the tokens with these ids, also revoked and expired ones. */
     async findAll(ids: readonly string[]): Promise<TokenRecord[]> {
-      const rows: TokenRecord[] = await db('tokens')
+      const rows: TokenRow[] = await db('tokens')
         .whereIn('id', ids)
         .select(...COLUMNS);
-      return rows.map((row) => ({ ...row }));
+      return rows.map(toRecord);
     },
 
-    /** Returns the user's API tokens that are not revoked, oldest first. */
+    /** Returns the user's API tokens that are not revoked, oldest first. Expired ones are among them until they are deleted. */
     async listOf(userId: string): Promise<TokenRecord[]> {
-      const rows: TokenRecord[] = await held(userId)
+      const rows: TokenRow[] = await held(userId)
         .select(...COLUMNS)
         .orderBy('id');
-      return rows.map((row) => ({ ...row }));
+      return rows.map(toRecord);
     },
 
     /** Returns false if the token does not exist or is already revoked. */
@@ -70,15 +94,18 @@ export function tokenStore(db: Connection) {
         .update({ revoked_at: now });
     },
 
-    /** Counts the user's API tokens that are not revoked. */
-    async count(userId: string): Promise<number> {
-      const row = await held(userId).count<{ n: number | string }[]>({ n: '*' }).first();
+    /** Counts the user's API tokens that are valid at `time`. */
+    async count(userId: string, time: number): Promise<number> {
+      const row = await held(userId)
+        .andWhere((valid) => valid.whereNull('expires_at').orWhere('expires_at', '>', time))
+        .count<{ n: number | string }[]>({ n: '*' })
+        .first();
       return Number(row?.n ?? 0);
     },
 
     /** Deletes the user's login tokens that expired before `time`. */
     async deleteExpiredOf(userId: string, time: number): Promise<number> {
-      return await db('tokens').where({ user_id: userId }).where('expires_at', '<', time).delete();
+      return await db('tokens').where({ user_id: userId, kind: 'login' }).where('expires_at', '<', time).delete();
     },
 
     /**

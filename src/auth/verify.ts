@@ -4,9 +4,10 @@ import { hash as digest } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { decodeProtectedHeader, errors as joseErrors, jwtVerify } from 'jose';
 import { keep } from '../base/kept.ts';
-import { type KeyRing, TOKEN_ALGORITHM, TOKEN_TYPE, type VerificationKey } from './keys.ts';
+import type { Now } from '../base/promises.ts';
+import { ACCESS_TOKEN_TYPE, type KeyRing, TOKEN_ALGORITHM, TOKEN_TYPE, type VerificationKey } from './keys.ts';
 import type { VerifyToken } from './principal.ts';
-import { type AuthRefusal, isRefusal, readClaims, type TokenClaims } from './principal.ts';
+import { type AuthRefusal, isRefusal, readAccessClaims, readClaims, type TokenClaims } from './principal.ts';
 
 export const ISSUER = 'portcullis';
 export const AUDIENCE = 'portcullis';
@@ -16,8 +17,12 @@ export const LOGIN_TOKEN_MS = 12 * 3_600_000;
 export interface TokenRules {
   readonly issuer: string;
   readonly audience: string;
+  /** The issuer of access tokens. Their audiences are addresses below it. */
+  readonly publicUrl: string;
   readonly now: () => number;
 }
+
+export type TokenType = typeof TOKEN_TYPE | typeof ACCESS_TOKEN_TYPE;
 
 /** The clocks of replicas may differ by this much. */
 const TOLERANCE_SECONDS = 5;
@@ -39,11 +44,12 @@ export function bearerToken(authorization: string | undefined): string | AuthRef
   return BEARER.exec(authorization)?.[1] ?? INVALID_TOKEN;
 }
 
-/** Returns the key id of a protected header. Any further member, such as `jku`, `jwk` or `x5u`, makes the token invalid. */
-export function readHeader(header: object): string | AuthRefusal {
+/** Returns key id and type of a protected header. Any further member, such as `jku`, `jwk` or `x5u`, makes the token invalid. */
+export function readHeader(header: object): { readonly kid: string; readonly typ: TokenType } | AuthRefusal {
   const { alg, typ, kid, ...others } = header as Record<string, unknown>;
-  if (alg !== TOKEN_ALGORITHM || typ !== TOKEN_TYPE || typeof kid !== 'string') return INVALID_TOKEN;
-  return Object.keys(others).length > 0 ? INVALID_TOKEN : kid;
+  const isKnown = typ === TOKEN_TYPE || typ === ACCESS_TOKEN_TYPE;
+  if (alg !== TOKEN_ALGORITHM || !isKnown || typeof kid !== 'string') return INVALID_TOKEN;
+  return Object.keys(others).length > 0 ? INVALID_TOKEN : { kid, typ };
 }
 
 /** `now` in milliseconds. */
@@ -74,18 +80,57 @@ function isMeantFor(aud: unknown, audience: string): boolean {
   return aud.every((one) => typeof one === 'string') && aud.includes(audience);
 }
 
-/** Judges the payload of a token whose signature `key` verified. `/mcp` and the REST API both call it. */
+/** The scope that a resource needs. */
+const scopeOf = (resource: string): string => (resource === '/api' ? 'api' : 'mcp');
+
+/** Returns the path of the one resource that the access token is for; null: it names none, or its scope does not fit. */
+function resourceOf({ aud, scope }: Record<string, unknown>, publicUrl: string): string | null {
+  if (typeof aud !== 'string' || typeof scope !== 'string' || !aud.startsWith(`${publicUrl}/`)) return null;
+  const resource = aud.slice(publicUrl.length);
+  return scope.split(' ').includes(scopeOf(resource)) ? resource : null;
+}
+
+function claimsOf(
+  payload: Record<string, unknown>,
+  typ: TokenType,
+  { kid }: VerificationKey,
+  { issuer, audience, publicUrl }: TokenRules,
+): TokenClaims | AuthRefusal {
+  switch (typ) {
+    case TOKEN_TYPE:
+      if (payload['iss'] !== issuer || !isMeantFor(payload['aud'], audience)) return INVALID_TOKEN;
+      return readClaims(payload, kid);
+    case ACCESS_TOKEN_TYPE: {
+      const resource = payload['iss'] === publicUrl ? resourceOf(payload, publicUrl) : null;
+      return resource === null ? INVALID_TOKEN : readAccessClaims(payload, kid, issuer, resource);
+    }
+  }
+}
+
+/** Judges the payload of a token of this type whose signature `key` verified. `/mcp` and the REST API both call it. */
 export function judgePayload(
   payload: Record<string, unknown>,
+  typ: TokenType,
   key: VerificationKey,
-  { issuer, audience, now }: TokenRules,
+  rules: TokenRules,
 ): { readonly claims: TokenClaims; readonly times: Times } | AuthRefusal {
-  if (payload['iss'] !== issuer || !isMeantFor(payload['aud'], audience)) return INVALID_TOKEN;
-  const claims = readClaims(payload, key.kid);
+  const claims = claimsOf(payload, typ, key, rules);
   if (isRefusal(claims)) return claims;
   const times = readTimes(payload, claims.exp);
-  return times !== null && timesAllow(times, key, now()) ? { claims, times } : INVALID_TOKEN;
+  return times !== null && timesAllow(times, key, rules.now()) ? { claims, times } : INVALID_TOKEN;
 }
+
+/** Tokens that the gateway has not issued. `hash`: that of the token (`hashOf`). */
+export interface ForeignTokens {
+  /** Returns the claims of a token that was verified before and needs no new check. */
+  recall(hash: string): TokenClaims | null;
+  /** null: the gateway may have issued the token. */
+  check(token: string, hash: string): Now<TokenClaims | AuthRefusal | null>;
+}
+const NO_FOREIGN: ForeignTokens = { recall: () => null, check: () => null };
+
+/** The key under which verified tokens are remembered, so that no token stays in memory. */
+export const hashOf = (token: string): string => digest('sha256', token, 'base64');
 
 /**
  * Caches verified tokens by hash: the signature check is the most expensive part of a request. Times are checked each time. `heard`: called
@@ -95,6 +140,7 @@ export function createVerifier(
   keys: KeyRing,
   rules: TokenRules,
   heard: (authorization: string | undefined, claims: TokenClaims) => void = () => undefined,
+  foreign: ForeignTokens = NO_FOREIGN,
 ): VerifyToken {
   const remembered = new Map<string, { readonly claims: TokenClaims; readonly times: Times }>();
 
@@ -113,13 +159,15 @@ export function createVerifier(
   }
 
   async function check(token: string, hash: string): Promise<TokenClaims | AuthRefusal> {
-    const kid = headerOf(token);
-    if (typeof kid !== 'string') return kid;
-    const key = await keys.resolve(kid);
+    const other = await foreign.check(token, hash);
+    if (other !== null) return other;
+    const header = headerOf(token);
+    if (isRefusal(header)) return header;
+    const key = await keys.resolve(header.kid);
     if (!key) return INVALID_TOKEN;
-    const payload = await verified(token, key, rules);
+    const payload = await verified(token, header.typ, key, rules);
     if (payload === null) return INVALID_TOKEN;
-    const judged = judgePayload(payload, key, rules);
+    const judged = judgePayload(payload, header.typ, key, rules);
     if ('refused' in judged) return judged;
     return keep(remembered, hash, judged, REMEMBERED).claims;
   }
@@ -127,9 +175,10 @@ export function createVerifier(
   return (authorization) => {
     const token = bearerToken(authorization);
     if (typeof token !== 'string') return token;
-    const hash = digest('sha256', token, 'base64');
+    const hash = hashOf(token);
     return (
       recall(hash) ??
+      foreign.recall(hash) ??
       check(token, hash).then((claims) => {
         if (!isRefusal(claims)) heard(authorization, claims);
         return claims;
@@ -138,7 +187,7 @@ export function createVerifier(
   };
 }
 
-function headerOf(token: string): string | AuthRefusal {
+function headerOf(token: string): ReturnType<typeof readHeader> {
   try {
     return readHeader(decodeProtectedHeader(token));
   } catch {
@@ -146,13 +195,18 @@ function headerOf(token: string): string | AuthRefusal {
   }
 }
 
-async function verified(token: string, key: VerificationKey, rules: TokenRules): Promise<Record<string, unknown> | null> {
+async function verified(
+  token: string,
+  typ: TokenType,
+  key: VerificationKey,
+  rules: TokenRules,
+): Promise<Record<string, unknown> | null> {
   try {
     const { payload } = await jwtVerify(token, key.publicKey, {
       algorithms: [TOKEN_ALGORITHM],
-      typ: TOKEN_TYPE,
-      issuer: rules.issuer,
-      audience: rules.audience,
+      typ,
+      // `judgePayload` judges the audience of an access token: it depends on the path.
+      ...(typ === TOKEN_TYPE ? { issuer: rules.issuer, audience: rules.audience } : { issuer: rules.publicUrl }),
       clockTolerance: TOLERANCE_SECONDS,
       currentDate: new Date(rules.now()),
     });

@@ -130,11 +130,13 @@ export interface Rate {
   readonly burst: number;
 }
 
-/** Once there are this many keys, those without a debt are forgotten. */
-const KEYS = 10_000;
+/** How often keys are forgotten that used little lately. */
+const FORGET_EVERY_MS = 1_000;
 
 interface Account {
   left: number;
+  /** What was used lately: each use fades in about the time in which the burst of all keys comes back. */
+  recent: number;
   at: number;
 }
 
@@ -143,17 +145,25 @@ export type Flow = ReturnType<typeof createFlow>;
 /** `now` in milliseconds. */
 export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly all: Rate }, now: () => number) {
   const byKey = new Map<string, Account>();
-  const total: Account = { left: all.burst, at: now() };
+  const total: Account = { left: all.burst, recent: 0, at: now() };
+  const fadesInMs = (all.burst / all.perSecond) * 1_000;
+  let forgotAt = now();
 
   function settle(account: Account, { perSecond, burst }: Rate): Account {
     const at = now();
-    account.left = Math.min(burst, account.left + ((at - account.at) / 1_000) * perSecond);
+    const ms = at - account.at;
+    account.left = Math.min(burst, account.left + (ms / 1_000) * perSecond);
+    account.recent *= Math.exp(-ms / fadesInMs);
     account.at = at;
     return account;
   }
 
   function forget(): void {
-    for (const [key, account] of byKey) if (settle(account, perKey).left === perKey.burst) byKey.delete(key);
+    forgotAt = now();
+    for (const [key, account] of byKey) {
+      const { left, recent } = settle(account, perKey);
+      if (left === perKey.burst && recent < perKey.burst / 2) byKey.delete(key);
+    }
   }
 
   const debt = ({ left }: Account, { perSecond }: Rate): number => Math.max(0, -left / perSecond);
@@ -165,20 +175,24 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
     },
     /** Charges the key for what it used, which may be known only afterwards. A charge above what is left becomes a debt. */
     charge(key: string, amount: number): void {
-      if (byKey.size >= KEYS) forget();
-      const own = byKey.get(key) ?? { left: perKey.burst, at: now() };
+      if (now() - forgotAt >= FORGET_EVERY_MS) forget();
+      const own = byKey.get(key) ?? { left: perKey.burst, recent: 0, at: now() };
       byKey.set(key, own);
-      settle(own, perKey).left -= amount;
-      settle(total, all).left -= amount;
+      for (const account of [settle(own, perKey), settle(total, all)]) {
+        account.left -= amount;
+        account.recent += amount;
+      }
     },
     /**
-     * Seconds until the debt of the key is paid; 0: it has no debt. Only keys that have used more than half of their burst
-     * also wait for the shared debt: a key that used little is never refused for what others did.
+     * Seconds until the debt of the key is paid; 0: it has no debt. A key also waits for the shared debt, unless it has
+     * lately used less than half of an equal share of what all keys may use at once. So a key that uses little never waits for what others
+     * did, and all keys together keep to the shared limit, however many they are.
      */
     wait(key: string): number {
       const own = byKey.get(key);
-      if (own === undefined || settle(own, perKey).left > perKey.burst / 2) return 0;
-      return Math.max(debt(own, perKey), debt(settle(total, all), all));
+      if (own === undefined) return 0;
+      const ownDebt = debt(settle(own, perKey), perKey);
+      return own.recent <= all.burst / byKey.size / 2 ? ownDebt : Math.max(ownDebt, debt(settle(total, all), all));
     },
   };
 }

@@ -14,6 +14,8 @@ export const ERRORS = {
   method_not_allowed: { status: 405, title: 'Method not allowed' },
   not_acceptable: { status: 406, title: 'Not acceptable' },
   email_taken: { status: 409, title: 'The e-mail is taken' },
+  identity_taken: { status: 409, title: 'The identity is taken' },
+  provider_taken: { status: 409, title: 'The provider exists already' },
   target_name_taken: { status: 409, title: 'The target name is taken' },
   target_in_use: { status: 409, title: 'The target is used by policies' },
   last_administrator: { status: 409, title: 'The last administrator must stay' },

@@ -32,6 +32,63 @@ export function createAddressRule(allowed: readonly string[]): AddressRule {
   };
 }
 
+/** Addresses that only hosts of the same network reach, and addresses that are no address of a host. */
+const INSIDE = blockListOf([
+  ...['0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16', '172.16.0.0/12', '192.0.0.0/24'],
+  ...['192.0.2.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24', '224.0.0.0/3'],
+  ...['::/128', '::1/128', '64:ff9b:1::/48', '100::/64', '2001:db8::/32', 'fc00::/7', 'fe80::/10', 'fec0::/10', 'ff00::/8'],
+]);
+
+/** Whether an address is in a private network, or is the machine itself. `address` is a resolved address, or the host of a URL. */
+export function isInside(address: string): boolean {
+  const bare = bareAddress(address);
+  return bare !== null && [bare, ...embedded(bare)].some((form) => matches(INSIDE, form));
+}
+
+/** Like `createAddressRule`, for URLs that a stranger chose: also refuses addresses of private networks and of the machine itself. */
+export function createPublicAddressRule(allowed: readonly string[]): AddressRule {
+  const rule = createAddressRule(allowed);
+  const list = blockListOf(allowed);
+  return (address) => {
+    const problem = rule(address);
+    const bare = bareAddress(address);
+    if (problem !== null || bare === null || matches(list, bare) || !isInside(bare)) return problem;
+    return `${bare} is an address of a private network. The gateway connects to it only if UPSTREAM_ALLOWED_ADDRESSES names it`;
+  };
+}
+
+/** Networks that are not part of the public internet (IANA registries of special-purpose addresses). */
+const SPECIAL = blockListOf([
+  ...[
+    '0.0.0.0/8',
+    '10.0.0.0/8',
+    '100.64.0.0/10',
+    '127.0.0.0/8',
+    '169.254.0.0/16',
+    '172.16.0.0/12',
+    '192.0.0.0/24',
+    '192.0.2.0/24',
+  ],
+  ...['192.31.196.0/24', '192.52.193.0/24', '192.88.99.0/24', '192.168.0.0/16', '192.175.48.0/24', '198.18.0.0/15'],
+  ...['198.51.100.0/24', '203.0.113.0/24', '224.0.0.0/3', '168.63.129.16'],
+]);
+/** The part of IPv6 that is assigned to the public internet, and what is special in it. */
+const GLOBAL_V6 = blockListOf(['2000::/3']);
+const SPECIAL_V6 = blockListOf(['2001::/23', '2001:db8::/32', '2002::/16', '2620:4f:8000::/48', '3fff::/20']);
+
+/** Returns whether an address belongs to the public internet, or to a network in `allowed`. Other texts do not. */
+export function isPublicAddress(allowed: readonly string[]): (address: string) => boolean {
+  const list = blockListOf(allowed);
+  return (address) => {
+    const bare = bareAddress(address);
+    if (bare === null) return false;
+    if (matches(list, bare)) return true;
+    if (isIP(bare) === 4) return !matches(SPECIAL, bare);
+    // An address of a translator or tunnel leads to the IPv4 address in it.
+    return matches(GLOBAL_V6, bare) && !matches(SPECIAL_V6, bare) && embedded(bare).every((inner) => !matches(SPECIAL, inner));
+  };
+}
+
 /** Whether `createAddressRule` accepts the text. */
 export function isNetwork(text: string): boolean {
   const [address = '', bits, ...more] = text.split('/');

@@ -4,13 +4,16 @@ import { Readable } from 'node:stream';
 import type { FieldError } from '../base/errors.ts';
 import { clientConfigFromProcess } from '../config/config.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
+import { loginFile, readLogin, type StoredLogin, writeLogin } from './logins.ts';
+import { discover, OAuthError, refreshed } from './oauth.ts';
 
 export const CLIENT_OPTIONS = {
   server: { value: 'URL', help: 'the gateway (default: PORTCULLIS_URL, or http://127.0.0.1:8080)' },
   'allow-http': { help: 'allows plain http to a gateway that is not on loopback, which exposes the token' },
 } as const satisfies Record<string, Option>;
 
-export const CLIENT_NOTES = `PORTCULLIS_TOKEN must be an API token of an administrator. This command sends it only to the gateway, and never prints it.
+export const CLIENT_NOTES = `Sign in as an administrator with portcullis login, or set PORTCULLIS_TOKEN to an API token, which then counts instead.
+This command sends tokens only to the gateway, and never prints them.
 Exit code: 0 success, 1 failure, 2 wrong usage.`;
 
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -38,26 +41,76 @@ export function progressOf(say: Say): (progress: Progress) => void {
 const ANSWER_TIMEOUT_MS = 300_000;
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
-/** Throws UsageError or ConfigError if the URL of the gateway or the token is missing or not allowed. */
-export function connect(given: Given) {
-  const { url, token } = clientConfigFromProcess(given.text('server'));
-  if (token === null) {
-    throw new UsageError(
-      'PORTCULLIS_TOKEN is not set: create an API token as an administrator (POST /api/auth/tokens), and export it',
-    );
-  }
+/** Returns the gateway, the token of `PORTCULLIS_TOKEN`, and the file of the login there. Throws UsageError or ConfigError. */
+export function serverOf(given: Given): { readonly url: string; readonly token: string | null; readonly file: string } {
+  const { url, token, logins } = clientConfigFromProcess(given.text('server'));
   const { protocol, hostname } = new URL(url);
   if (protocol === 'http:' && !LOOPBACK.test(hostname) && !given.flag('allow-http')) {
     throw new UsageError(`${url} is plain http, so others on the network could read the token: use https, or pass --allow-http`);
   }
+  return { url, token, file: loginFile(logins, url) };
+}
 
-  const ask = (method: Method, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> =>
+/** An access token is replaced so long before it expires that a request with it arrives in time. */
+const SPARE_MS = 30_000;
+
+/** Returns a function that gives the access token of the login, and renews it when needed. */
+function renewing(url: string, file: string, stored: StoredLogin): () => Promise<string> {
+  let login = stored;
+  let renewal: Promise<StoredLogin> | null = null;
+
+  async function renew(): Promise<StoredLogin> {
+    try {
+      const next = await refreshed(await discover(url), login.refresh_token);
+      writeLogin(file, next);
+      return next;
+    } catch (error) {
+      if (!(error instanceof OAuthError) || error.code !== 'invalid_grant') throw error;
+      // A different command may have renewed the login meanwhile.
+      const found = readLogin(file);
+      if (found !== null && found.refresh_token !== login.refresh_token) return found;
+      throw new CommandError(`your login at ${url} has ended: run portcullis login`, 'invalid_grant');
+    }
+  }
+
+  return async () => {
+    if (login.expires_at - Date.now() < SPARE_MS) {
+      renewal ??= renew().finally(() => {
+        renewal = null;
+      });
+      login = await renewal;
+    }
+    return login.access_token;
+  };
+}
+
+/** Throws UsageError or ConfigError if the URL of the gateway or the token is missing or not allowed. */
+export function connect(given: Given) {
+  const { url, token, file } = serverOf(given);
+  const stored = token === null ? readLogin(file) : null;
+  if (token === null && stored === null) {
+    throw new UsageError(
+      `PORTCULLIS_TOKEN is not set, and you are not signed in at ${url}: run portcullis login, or export an API token (POST /api/auth/tokens)`,
+    );
+  }
+  return stored === null ? clientOf(url, async () => token ?? '', WITH_TOKEN) : clientOfLogin(url, file, stored);
+}
+
+/** Returns the client for a login, whatever `PORTCULLIS_TOKEN` is. */
+export const clientOfLogin = (url: string, file: string, login: StoredLogin) =>
+  clientOf(url, renewing(url, file, login), WITH_LOGIN);
+
+/** `advice`: what to do, by the status of a refusal. */
+function clientOf(url: string, bearer: () => Promise<string>, advice: Readonly<Record<number, string>>) {
+  const refusal = (status: number, answer: unknown): CommandError => refusalOf(url, status, answer, advice[status]);
+
+  const ask = async (method: Method, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> =>
     send(url, path, {
       method,
       // Refuse redirects: the token must not go to a different server.
       redirect: 'error',
       headers: {
-        authorization: `Bearer ${token}`,
+        authorization: `Bearer ${await bearer()}`,
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
         ...more.headers,
       },
@@ -72,7 +125,7 @@ export function connect(given: Given) {
     const text = await read(url, () => response.text());
     const answer = response.status === 204 ? null : parsed(text);
     if (response.ok && answer !== undefined) return { answer: answer as T, headers: response.headers };
-    throw refusal(url, response.status, answer);
+    throw refusal(response.status, answer);
   }
 
   return {
@@ -92,8 +145,7 @@ export function connect(given: Given) {
     /** For an answer in lines, which the gateway writes while it works. Calls `said` with each progress. Throws like `call`. */
     async follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T> {
       const response = await ask(method, path, body, { headers: { accept: 'application/x-ndjson' } });
-      if (!response.ok || response.body === null)
-        throw refusal(url, response.status, parsed(await read(url, () => response.text())));
+      if (!response.ok || response.body === null) throw refusal(response.status, parsed(await read(url, () => response.text())));
       const lines = createInterface({ input: Readable.fromWeb(response.body) })[Symbol.asyncIterator]();
       for (;;) {
         const { value, done } = await lines.next().catch(() => ({ value: '', done: true }));
@@ -101,7 +153,7 @@ export function connect(given: Given) {
         if (typeof line !== 'object' || line === null) break;
         if ('result' in line) return line.result as T;
         if ('progress' in line) said(line.progress as P);
-        if ('error' in line) throw refusal(url, 200, line.error);
+        if ('error' in line) throw refusal(200, line.error);
       }
       throw new CommandError(
         `${url} closed the connection before it sent a result: try again, and look at the log of the gateway`,
@@ -113,7 +165,7 @@ export function connect(given: Given) {
       const response = await askInTime('GET', path);
       const bytes = Buffer.from(await read(url, () => response.arrayBuffer()));
       if (response.ok) return { bytes, headers: response.headers };
-      throw refusal(url, response.status, parsed(bytes.toString()));
+      throw refusal(response.status, parsed(bytes.toString()));
     },
   };
 }
@@ -145,16 +197,19 @@ function parsed(text: string): unknown {
   }
 }
 
-const WHAT_TO_DO: Readonly<Record<number, string>> = {
-  401: 'PORTCULLIS_TOKEN must be a token of this gateway, and not revoked.',
-  403: 'PORTCULLIS_TOKEN must belong to an administrator.',
+const WITH_TOKEN: Readonly<Record<number, string>> = {
+  401: 'PORTCULLIS_TOKEN must be a token of this gateway, and neither revoked nor expired.',
+  403: 'The user of PORTCULLIS_TOKEN must be allowed to do this, and the limits of the token must not leave it out.',
+};
+const WITH_LOGIN: Readonly<Record<number, string>> = {
+  401: 'Your login may have ended: run portcullis login.',
+  403: 'You are signed in with portcullis login as a user without this right.',
 };
 
-function refusal(url: string, status: number, answer: unknown): CommandError {
+function refusalOf(url: string, status: number, answer: unknown, advice: string | undefined): CommandError {
   if (typeof answer !== 'object' || answer === null || !('code' in answer) || !('detail' in answer)) {
     return new CommandError(`${url} answered ${status}, but not as a Portcullis gateway does: check the URL`, 'no_gateway');
   }
   const { code, detail, errors } = answer as { code: unknown; detail: unknown; errors?: readonly FieldError[] };
-  const advice = WHAT_TO_DO[status];
   return new CommandError(advice === undefined ? String(detail) : `${detail} ${advice}`, String(code), errors ?? []);
 }

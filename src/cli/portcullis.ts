@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { createPasswords } from '../auth/passwords.ts';
 import { setupCode } from '../auth/registration.ts';
-import { tokenStore } from '../auth/token-store.ts';
+import { endSignInsOf } from '../auth/sign-ins.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { VERSION } from '../base/version.ts';
@@ -19,10 +19,12 @@ import { audit, openExisting } from './audit.ts';
 import { bundleCommand } from './bundle.ts';
 import { type CommandGroup, EXIT, printable, runGroup } from './command.ts';
 import { drafts } from './drafts.ts';
+import { loginCommand } from './login.ts';
 import { policies } from './policies.ts';
 
 const USAGE = `Usage: portcullis <command>
 
+  login, logout, status          signs in at a gateway with a browser, signs out, shows who you are (portcullis login --help)
   user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins
   setup-code                     prints the code that the first registration needs
   audit verify                   checks that the audit log is intact (portcullis audit --help)
@@ -33,7 +35,7 @@ const USAGE = `Usage: portcullis <command>
 
 Every command takes --help and --version.
 
-policies, drafts, bundle and audit reproduce call a gateway, with a token; policies test, lint and schema need no gateway. All other
+login, logout, status, policies, drafts, bundle and audit reproduce call a gateway; policies test, lint and schema need no gateway. All other
 commands work on the host, with the database that the gateway's environment variables name (docs/configuration.md). A SQLite database
 belongs to the running gateway: stop the gateway first (setup-code needs no database).
 `;
@@ -51,9 +53,9 @@ async function resetPassword(email: string): Promise<string> {
       const user = await users.findByEmail(email);
       if (!user) throw new AppError('not_found', `No user has the e-mail ${email}.`);
       await users.setPasswordHash(user.id, passwordHash, Date.now());
-      await tokenStore(trx).revokeLoginsOf(user.id, null, Date.now());
+      const ended = await endSignInsOf(trx, user.id, null, Date.now());
       const change: Change = { action: 'user.reset-password', object_id: user.id, before: null, after: null };
-      return { result: user, changes: [change] };
+      return { result: user, changes: [change, ...ended] };
     });
     return password;
   } finally {
@@ -112,6 +114,10 @@ async function run(argv: readonly string[]): Promise<number> {
     case '--help':
       process.stdout.write(USAGE);
       return EXIT.ok;
+    case 'login':
+    case 'logout':
+    case 'status':
+      return loginCommand(argv);
     case 'audit':
       return audit(rest);
     case 'bundle':

@@ -1,8 +1,8 @@
 /** The configuration, read once from the environment. Nothing else reads `process.env`. */
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
-import { hostname } from 'node:os';
-import { isAbsolute, resolve } from 'node:path';
+import { homedir, hostname } from 'node:os';
+import { isAbsolute, join, resolve } from 'node:path';
 import Joi from 'joi';
 import type { LogLevel } from '../base/log.ts';
 import { isNetwork } from '../base/network-address.ts';
@@ -144,6 +144,10 @@ export const SETTINGS = {
   MCP_RATE_LIMIT: limit(6000),
   CHANGE_RATE_LIMIT: limit(30),
   API_TOKEN_LIMIT: limit(100),
+  CLIENT_REGISTRATION: oneOf('open', 'closed'),
+  CLIENT_REGISTRATION_RATE_LIMIT: limit(20),
+  OAUTH_RATE_LIMIT: limit(600),
+  OAUTH_DOCUMENT_ADDRESSES: list(networks, 'addresses or networks such as 10.1.0.0/16'),
   DENIAL_RATE_LIMIT: limit(600),
   FRESHNESS: must<string>(
     Joi.string().custom(freshness).default('strict'),
@@ -260,8 +264,18 @@ export function readConfig(environment: Variables) {
       changes: env.CHANGE_RATE_LIMIT,
       /** API tokens that a user may have. */
       apiTokens: env.API_TOKEN_LIMIT,
+      /** Requests to the authorization server per minute and IP address. */
+      oauth: env.OAUTH_RATE_LIMIT,
+      /** Registrations of OAuth clients, devices, and documents of clients per minute and IP address. */
+      registration: env.CLIENT_REGISTRATION_RATE_LIMIT,
       /** Denials per minute and principal. Beyond this, requests of the principal are refused without a decision. */
       denials: env.DENIAL_RATE_LIMIT,
+    },
+    oauth: {
+      /** Whether OAuth clients may register themselves. */
+      registration: env.CLIENT_REGISTRATION === 'open',
+      /** Networks that are not public, from which metadata documents of clients may be read. */
+      documentAddresses: env.OAUTH_DOCUMENT_ADDRESSES,
     },
     /** How many days changes are kept, except changes of policies; 0: for ever. */
     changesRetentionDays: env.CHANGES_RETENTION_DAYS,
@@ -318,14 +332,16 @@ const CLIENT_SETTINGS = {
 };
 
 /**
- * Returns the URL and the token with which the `portcullis` command calls a gateway. `server` takes precedence over
- * `PORTCULLIS_URL`. Throws ConfigError with all mistakes at once.
+ * Returns the URL and the token with which the `portcullis` command calls a gateway, and the folder of its logins. `server` takes
+ * precedence over `PORTCULLIS_URL`. Throws ConfigError with all mistakes at once.
  */
 export function readClientConfig(environment: Variables, server: string | undefined) {
-  const { PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token } = environment;
+  const { PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token, XDG_CONFIG_HOME = '' } = environment;
   const variables = { PORTCULLIS_URL: (server ?? url)?.trim(), PORTCULLIS_TOKEN: token?.trim() };
   const env = readSettings(CLIENT_SETTINGS, variables);
-  return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null };
+  // The specification of this variable says to ignore relative paths.
+  const folder = isAbsolute(XDG_CONFIG_HOME) ? XDG_CONFIG_HOME : join(homedir(), '.config');
+  return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null, logins: join(folder, 'portcullis', 'logins') };
 }
 
 export function clientConfigFromProcess(server: string | undefined) {

@@ -38,7 +38,21 @@ export interface Change {
 }
 
 /** Object types whose old changes may be deleted. History, rollback and replays need every change of a policy. */
-const FORGETTABLE = ['user', 'token', 'target', 'credential', 'key', 'session', 'draft'] as const;
+const FORGETTABLE = [
+  'user',
+  'provider',
+  'token',
+  'target',
+  'credential',
+  'key',
+  'session',
+  'draft',
+  'browser_session',
+  'right',
+  'connection',
+  'grant',
+  'client',
+] as const;
 
 export type ObjectType = 'policy' | (typeof FORGETTABLE)[number];
 

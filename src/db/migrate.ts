@@ -15,6 +15,11 @@ import * as changesAge from './migrations/0010-changes-age.ts';
 import * as retentionAge from './migrations/0010-retention-age.ts';
 import * as credentialBindings from './migrations/0011-credential-bindings.ts';
 import * as leanLog from './migrations/0012-lean-log.ts';
+import * as browserSessions from './migrations/0013-browser-sessions.ts';
+import * as rights from './migrations/0014-rights.ts';
+import * as ownAccounts from './migrations/0015-own-accounts.ts';
+import * as identities from './migrations/0016-identities.ts';
+import * as oauth from './migrations/0017-oauth.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -33,6 +38,11 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0010-changes-age', changesAge.up],
   ['0011-credential-bindings', credentialBindings.up],
   ['0012-lean-log', leanLog.up],
+  ['0013-browser-sessions', browserSessions.up],
+  ['0014-rights', rights.up],
+  ['0015-own-accounts', ownAccounts.up],
+  ['0016-identities', identities.up],
+  ['0017-oauth', oauth.up],
 ];
 
 const LOCK_SECONDS = 120;

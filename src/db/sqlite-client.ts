@@ -26,14 +26,17 @@ interface Query {
 class SqliteConnection {
   readonly #worker: Worker;
   readonly #waiting = new Map<number, { resolve(reply: SqliteReply): void; reject(error: Error): void }>();
+  /** Replies that came in a turn of the event loop that has had one. */
+  readonly #late: SqliteReply[] = [];
+  #hadOne = false;
   #next = 1;
   #failure: Error | null = null;
 
   private constructor(worker: Worker) {
     this.#worker = worker;
     worker.on('message', (reply: SqliteReply) => {
-      this.#waiting.get(reply.id)?.resolve(reply);
-      this.#waiting.delete(reply.id);
+      if (this.#hadOne) this.#late.push(reply);
+      else this.#handOn(reply);
     });
     worker.on('error', (error: Error) => this.#fail(error));
     worker.on('exit', () => this.#fail(new Error('The SQLite worker has ended')));
@@ -66,7 +69,27 @@ class SqliteConnection {
     return this.#failure === null;
   }
 
+  /**
+   * Hands on one reply in each turn of the event loop. Node would hand on up to a thousand before it looks at a socket or a timer. The
+   * worker often answers before the code that sent the statement is done, so all statements of a long read could run in one turn.
+   */
+  #handOn(reply: SqliteReply): void {
+    this.#hadOne = true;
+    setImmediate(() => {
+      this.#hadOne = false;
+      const next = this.#late.shift();
+      if (next !== undefined) this.#handOn(next);
+    });
+    this.#settle(reply);
+  }
+
+  #settle(reply: SqliteReply): void {
+    this.#waiting.get(reply.id)?.resolve(reply);
+    this.#waiting.delete(reply.id);
+  }
+
   #fail(error: Error): void {
+    for (const reply of this.#late.splice(0)) this.#settle(reply);
     this.#failure ??= error;
     for (const { reject } of this.#waiting.values()) reject(error);
     this.#waiting.clear();

@@ -1,4 +1,5 @@
 /** Runs one piece of work at a time. Principals take turns, so that one does not wait behind all the work of another. */
+import { setImmediate as turnOver } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
 
 /** How many pieces of work of one principal may wait. */
@@ -44,11 +45,19 @@ export function createTurns(): InTurn {
   };
 }
 
-/** Yields the items of `source`. Each item is produced in its own turn. */
+/**
+ * Yields the items of `source`. Each item is produced in its own turn, which ends with the turn of the event loop. Otherwise items that are
+ * in memory would follow each other, also those of several sources, and all requests would wait meanwhile.
+ */
 export async function* eachInTurn<T>(inTurn: InTurn, principal: string, source: AsyncGenerator<T>): AsyncGenerator<T> {
+  const next = async (): Promise<IteratorResult<T>> => {
+    const step = await source.next();
+    await turnOver();
+    return step;
+  };
   try {
     for (;;) {
-      const step = await inTurn(principal, () => source.next());
+      const step = await inTurn(principal, next);
       if (step.done === true) return;
       yield step.value;
     }

@@ -1,33 +1,74 @@
 /** Who may call the gateway: tokens, passwords, registration, and the rights of administrators. */
+import { createBrowserSessionList } from '../auth/browser-sessions.ts';
 import { createAdminister } from '../auth/caller.ts';
 import { createDraftToken } from '../auth/issue.ts';
 import { createLogin } from '../auth/login.ts';
 import { createPasswords } from '../auth/passwords.ts';
+import { isRefusal } from '../auth/principal.ts';
 import { createRegistration } from '../auth/registration.ts';
 import { AUDIENCE, createVerifier, ISSUER } from '../auth/verify.ts';
+import { createAddressRule } from '../base/network-address.ts';
+import { createOutbound } from '../base/outbound.ts';
+import { whenThere } from '../base/promises.ts';
 import { createCallers } from '../http/callers.ts';
 import { createRateLimits } from '../http/rate-limit.ts';
+import { createProviderEdits } from '../providers/edit.ts';
+import { createFaultLog } from '../providers/faults.ts';
+import { createProviderKeys } from '../providers/keys.ts';
+import { createPeople } from '../providers/people.ts';
+import { providerStore } from '../providers/provider-store.ts';
+import { createProviderTokens } from '../providers/tokens.ts';
 import { createAuthenticate } from '../rest/authenticate.ts';
-import type { Admit } from '../state/admission.ts';
 import type { Base } from './base.ts';
+import type { Decisions } from './decisions.ts';
 
 export type Accounts = ReturnType<typeof createAccounts>;
 
-export function createAccounts({ config, vault, database, changes, keys, now }: Base, admitClaims: Admit) {
-  const rules = { issuer: ISSUER, audience: AUDIENCE, now };
-  const administer = createAdminister({ changes });
+export function createAccounts(
+  { config, vault, database, changes, keys, newId, now }: Base,
+  { admit: admitClaims, current }: Decisions,
+) {
+  const rules = { issuer: ISSUER, audience: AUDIENCE, publicUrl: config.publicUrl, now };
+  const administer = createAdminister({
+    ...{ changes, now },
+    providerAdmits: async (trx, issuer) => (await providerStore(trx).findByIssuer(issuer))?.enabled === true,
+  });
   const passwords = createPasswords();
   const callers = createCallers(config.trustProxy);
-  const admit = callers.noting(admitClaims);
+  const outbound = createOutbound(config.allowedAddresses);
+  const faults = createFaultLog(now);
+  const providerKeys = createProviderKeys({ outbound, now });
+  const people = createPeople({ database, changes, now });
+  const providerTokens = createProviderTokens({
+    ...{ keys: providerKeys, people, faults, now },
+    known: () => current.lastKnown()?.providers ?? null,
+    fresh: async () => (await current.fresh()).providers,
+    own: [ISSUER, config.publicUrl],
+  });
+  const admit = callers.noting((claims) =>
+    whenThere(admitClaims(claims), (admission) => {
+      if (claims.provider !== null && isRefusal(admission)) providerTokens.forget(claims);
+      return admission;
+    }),
+  );
   return {
     callers,
     admit,
-    verify: createVerifier(keys, rules, callers.heard),
-    authenticate: createAuthenticate(keys, rules, admit, callers.heard),
+    verify: createVerifier(keys, rules, callers.heard, providerTokens),
+    authenticate: createAuthenticate(keys, rules, admit, callers.heard, providerTokens),
+    providers: {
+      ...{ outbound, faults, people, keys: providerKeys },
+      edits: createProviderEdits({
+        ...{ administer, vault, newId, now },
+        addresses: createAddressRule(config.allowedAddresses),
+        publicUrl: config.publicUrl,
+      }),
+    },
     administer,
     passwords,
     limits: createRateLimits(config.rateLimits),
     registration: createRegistration({ database, passwords, vault, config, now }),
+    sessionList: createBrowserSessionList({ database, administer, now }),
     login: createLogin({ database, passwords, draftToken: createDraftToken(keys, rules), administer, config, now }),
   };
 }

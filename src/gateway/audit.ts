@@ -29,7 +29,7 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
       await timed(metrics.auditCommit, () => writer.decision(record));
       // Messages that a target sends on its own must not lock out the principal that receives them.
       const isOwn = record.effect === 'deny' && cause !== 'delivery';
-      if (isOwn) denials.count(principalKey({ iss: record.issuer, sub: record.user_id }));
+      if (isOwn) denials.count(principalKey({ sub: record.user_id }));
       metrics.decisions.inc({ effect: record.effect, reason: record.reason });
     },
   };

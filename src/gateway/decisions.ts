@@ -1,9 +1,11 @@
 /** The decisions, and the state that they use. */
 
+import { rightStore } from '../auth/right-store.ts';
 import { createDecisionCache } from '../engine/cache.ts';
 import type { Engine } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { policyStore } from '../policies/policy-store.ts';
+import { enabledProviders } from '../providers/provider-store.ts';
 import { sessionRules } from '../sessions/rules.ts';
 import type { Admit } from '../state/admission.ts';
 import { readIdentities } from '../state/identity-store.ts';
@@ -26,6 +28,8 @@ export async function createDecisions({ config, log, vault, database, changes, m
     policies: (db) => policyStore(db).all(),
     targets: (db, ids) => routedTargets(db, vault, ids),
     sessions: (db) => sessionRules(db, now()),
+    rights: (db) => rightStore(db).all(),
+    providers: enabledProviders,
     identities: readIdentities,
     build: async (policies, revision) => {
       const engine = await createEngine({ module, policies, revision, onFault });
@@ -35,6 +39,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
     gateTimeoutMs: GATE_TIMEOUT_MS,
     boundMs: config.freshnessMs,
     now: () => performance.now(),
+    clock: now,
   });
   const admit: Admit = (claims) => timed(metrics.gate, () => current.admit(claims));
   // A gateway that cannot load its state must not continue to start.

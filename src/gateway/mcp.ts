@@ -12,7 +12,7 @@ import type { Base } from './base.ts';
 import { GATE_TIMEOUT_MS } from './decisions.ts';
 import type { Parts } from './rest.ts';
 
-export function createMcp(base: Base, { audit, accounts, targets, replicas, bodies }: Parts) {
+export function createMcp(base: Base, { audit, accounts, targets, connections, replicas, bodies }: Parts) {
   const { config, log, database, keys, metrics, newId, now } = base;
   const { presence, peers, sessions, upkeep } = replicas;
   return createMcpHandler({
@@ -31,6 +31,7 @@ export function createMcp(base: Base, { audit, accounts, targets, replicas, bodi
     pace: createPace(DEFAULT_LIMITS, MONOTONIC),
     stdio: config.stdio,
     addresses: targets.addresses,
+    withAccounts: connections.withAccounts,
     health: targets.health,
     checkOrigin: (req, res) => meetOrigin(req, res, config),
     addressOf: (req) => addressOf(req, config.trustProxy),

@@ -28,7 +28,7 @@ export function createPolicies({ database, newId, now }: Base, { module }: Decis
     tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null });
-  const targets = (db: Connection) => targetStore(db).page(null, null);
+  const targets = (db: Connection) => targetStore(db).page(null, null, null);
   const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
   const heavy = createHeavyWork({ database, targets, findDraft });
   const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });

@@ -5,11 +5,13 @@ import { inTime } from '../base/promises.ts';
 import { createUnreadLimits } from '../http/unread.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../rest/accounts/routes.ts';
-import { createApp, type ProtectedMount } from '../rest/app.ts';
+import { createApp } from '../rest/app.ts';
 import { createLogRoutes } from '../rest/audit/routes.ts';
+import { createOwnConnectionRoutes, createTargetConnectionRoutes } from '../rest/connections/routes.ts';
 import { openapiRoutes } from '../rest/contract.ts';
 import { createChangesRoutes } from '../rest/gateway/changes-routes.ts';
 import { createStatusRoutes } from '../rest/gateway/replica-routes.ts';
+import { clientRoutes, grantRoutes } from '../rest/grants/routes.ts';
 import { createBundleRoutes } from '../rest/policies/bundle-routes.ts';
 import { createPolicyRoutes } from '../rest/policies/routes.ts';
 import { createDraftRoutes } from '../rest/policy-drafts/routes.ts';
@@ -17,13 +19,19 @@ import { createAccessRoutes } from '../rest/policy-questions/access-routes.ts';
 import { createReplayRoutes } from '../rest/policy-questions/replay-routes.ts';
 import { createQuestionRoutes } from '../rest/policy-questions/routes.ts';
 import { createPolicySetRoutes } from '../rest/policy-sets/routes.ts';
+import { createLinkRoutes, createProviderRoutes } from '../rest/providers/routes.ts';
+import { createRightRoutes } from '../rest/rights/routes.ts';
+import type { Mount } from '../rest/route-table.ts';
 import { createSessionRoutes, createUserRecycleRoute } from '../rest/sessions/routes.ts';
 import { createOwnCredentialRoutes, createTargetRoutes } from '../rest/targets/routes.ts';
 import { userRoutes } from '../rest/users/routes.ts';
 import type { Accounts } from './accounts.ts';
 import type { Audit } from './audit.ts';
 import type { Base } from './base.ts';
+import type { Browser } from './browser.ts';
+import type { Connections } from './connections.ts';
 import { type Decisions, GATE_TIMEOUT_MS } from './decisions.ts';
+import type { OAuth } from './oauth.ts';
 import type { Replicas } from './replicas.ts';
 import type { Policies, Targets } from './resources.ts';
 
@@ -31,23 +39,26 @@ export interface Parts {
   readonly decisions: Decisions;
   readonly audit: Audit;
   readonly accounts: Accounts;
+  readonly browser: Browser;
+  readonly oauth: OAuth;
   readonly policies: Policies;
   readonly targets: Targets;
+  readonly connections: Connections;
   readonly replicas: Replicas;
   /** Bytes of large bodies under way, shared by REST and MCP. */
   readonly bodies: Stock;
 }
 
-const forAdmins = (path: string, router: Router): ProtectedMount => ({ path, router, roles: ['admin'] });
-const forAuditors = (path: string, router: Router): ProtectedMount => ({ path, router, roles: ['admin', 'auditor'] });
+const mount = (path: string, router: Router): Mount => ({ path, router });
 
 /** `accepts`: whether the gateway still accepts requests. */
 export function createRest(base: Base, parts: Parts, accepts: () => boolean): Express {
   const { config, log, vault, database, changes, keys, metrics, now } = base;
-  const { decisions, audit, accounts, policies, targets, replicas, bodies } = parts;
+  const { decisions, audit, accounts, browser, policies, targets, connections, replicas, bodies } = parts;
   const { authenticate, administer, passwords, limits } = accounts;
   const { module, heavy, sets, moments, applyTested, engineOf, drafts } = policies;
-  const auth = { ...accounts, database, trustProxy: config.trustProxy };
+  const auth = { ...accounts, database, trustProxy: config.trustProxy, now };
+  const connected = { database, connecting: connections.connecting };
   const ready = async (): Promise<Record<string, boolean>> => {
     if (!accepts()) return { accepting: false };
     const works = (work: Promise<unknown>): Promise<boolean> =>
@@ -62,17 +73,24 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
     unread: createUnreadLimits(DEFAULT_LIMITS),
+    pages: browser.pages,
+    protocols: [{ path: '/oauth', router: parts.oauth.router }],
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
       { path: '', router: openapiRoutes(config.publicUrl) },
     ],
     protected: [
       { path: '/auth', router: ownAuthRoutes(auth) },
-      forAdmins('/users', userRoutes({ database, administer, passwords, now })),
-      forAdmins('/users', createUserRecycleRoute({ administer, now })),
-      forAdmins('/sessions', createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe })),
-      forAdmins('/keys', keyRoutes(keys, administer, now)),
-      forAdmins(
+      mount('/auth/grants', grantRoutes(parts.oauth.grants)),
+      mount('/clients', clientRoutes(parts.oauth.grants)),
+      mount('/users', userRoutes({ database, administer, passwords, now })),
+      mount('/users', createUserRecycleRoute({ administer, now })),
+      mount('/sessions', createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe })),
+      mount('/users', createLinkRoutes(accounts.providers)),
+      mount('/providers', createProviderRoutes({ ...accounts.providers, database, limits, replicaId: replicas.presence.id })),
+      mount('/rights', createRightRoutes({ database, administer, now })),
+      mount('/keys', keyRoutes(keys, administer, now)),
+      mount(
         '/targets',
         createTargetRoutes({
           database,
@@ -82,17 +100,19 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
           replicaId: replicas.presence.id,
         }),
       ),
+      mount('/targets', createTargetConnectionRoutes({ ...connected, vault, administer, publicUrl: config.publicUrl, now })),
+      mount('/connections', createOwnConnectionRoutes(connected)),
       { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targets.edits, limits }) },
-      forAdmins('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
-      forAdmins('/policies', createAccessRoutes({ database, moments, engineOf })),
-      forAdmins('/policies', createDraftRoutes({ database, drafts, moments })),
-      forAdmins('/policies', createReplayRoutes({ database, module, moments, engineOf, now })),
-      forAdmins('/policies', createBundleRoutes({ database, keys, engineOf })),
-      forAdmins('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
-      forAdmins('/policies', createPolicyRoutes({ database, edits: policies.edits })),
-      forAuditors('/logs', createLogRoutes({ database, administer, heads: audit.heads, erasure: audit.erasure, now })),
-      forAuditors('/status', createStatusRoutes({ changes, presence: replicas.presence })),
-      forAuditors('/changes', createChangesRoutes({ changes })),
+      mount('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
+      mount('/policies', createAccessRoutes({ database, moments, engineOf })),
+      mount('/policies', createDraftRoutes({ database, drafts, moments })),
+      mount('/policies', createReplayRoutes({ database, module, moments, engineOf, now })),
+      mount('/policies', createBundleRoutes({ database, keys, engineOf })),
+      mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
+      mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
+      mount('/logs', createLogRoutes({ database, administer, heads: audit.heads, erasure: audit.erasure, now })),
+      mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
+      mount('/changes', createChangesRoutes({ changes })),
     ],
   });
 }

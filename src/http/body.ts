@@ -1,6 +1,7 @@
 /** Reads request bodies: limited in size, JSON only, and with only one possible interpretation (law 9). */
 import type { IncomingMessage } from 'node:http';
 import type { RequestHandler, Response } from 'express';
+import { principalKey } from '../auth/principal.ts';
 import { isOverdrawn, type Overdrawn, type Stock } from '../base/budgets.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { readJson } from '../base/json/json.ts';
@@ -91,7 +92,7 @@ export function ifBody(then: RequestHandler): RequestHandler {
 function countedFor(res: Response, underWay: Stock): ((bytes: number) => AppError | null) | undefined {
   const principal = contextOf(res).admission?.principal;
   if (principal === undefined) return undefined;
-  const taken = underWay.take(JSON.stringify([principal.issuer, principal.sub]), 0);
+  const taken = underWay.take(principalKey(principal), 0);
   if (isOverdrawn(taken)) throw tooMuch(taken);
   res.once('close', taken.giveBack);
   return (bytes) => {

@@ -1,5 +1,6 @@
 /** What the middlewares learn about a request, with types. */
 import type { Response } from 'express';
+import type { Held } from '../auth/rights.ts';
 import { AppError } from '../base/errors.ts';
 import type { Admission } from '../state/admission.ts';
 
@@ -8,6 +9,8 @@ export interface RequestContext {
   readonly requestId: string;
   /** Set when the caller has been admitted. */
   admission?: Admission;
+  /** Set when the operation has been authorized. */
+  held?: Held;
 }
 
 const contexts = new WeakMap<object, RequestContext>();
@@ -27,4 +30,11 @@ export function admissionOf(res: Response): Admission {
   const { admission } = contextOf(res);
   if (!admission) throw new AppError('unauthenticated', 'Send a bearer token in the Authorization header.');
   return admission;
+}
+
+/** Returns the rights of the caller. Only for routes behind authorization. */
+export function heldOf(res: Response): Held {
+  const { held } = contextOf(res);
+  if (!held) throw new Error('A route is mounted without authorization');
+  return held;
 }

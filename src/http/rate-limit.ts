@@ -47,11 +47,17 @@ class Minutes {
 
 export type RateLimits = ReturnType<typeof createRateLimits>;
 
-export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'mcp' | 'changes'>) {
+/** Codes of devices that a user may try per minute. */
+const USER_CODES = 10;
+
+export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'mcp' | 'changes' | 'oauth' | 'registration'>) {
   const byAddress = new Minutes(limits.login);
   const byAddressAndEmail = new Minutes(Math.ceil(limits.login * EMAIL_SHARE));
   const byUser = new Minutes(limits.changes);
   const byPrincipal = new Minutes(limits.mcp);
+  const byOAuthAddress = new Minutes(limits.oauth);
+  const registrations = new Minutes(limits.registration);
+  const userCodes = new Minutes(USER_CODES);
   return {
     /**
      * Checks the limit before a password is verified: per address, and per address and e-mail (null: the e-mail is not known). It
@@ -72,6 +78,12 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
         userId,
         `You may create API tokens and change your credentials ${limits.changes} times a minute (CHANGE_RATE_LIMIT)`,
       ),
+    /** Checks the limit before a request to the authorization server. */
+    oauth: (address: string): AppError | null => byOAuthAddress.use(addressGroup(address)),
+    /** Checks the limit before an OAuth client registers, a device asks for a code, or the document of a client is read. */
+    registration: (address: string): AppError | null => registrations.use(addressGroup(address)),
+    /** Checks the limit before a user tries the code of a device. */
+    userCode: (userId: string): AppError | null => userCodes.use(userId, 'You have tried too many codes'),
     /** Checks the limit before a request of this principal (its issuer and sub) is decided. */
     mcp: (principal: string, address: string): AppError | null => byPrincipal.use(pair(principal, addressGroup(address))),
   };

@@ -70,6 +70,13 @@ export function receiveHead(
     const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
     if (wait !== null) return tooMany('Too many requests.', wait);
     if (isRefusal(claims)) return unauthenticated(deps, targetName, claims);
+    // An access token is for one endpoint. A token of another one must not lead anywhere else (RFC 8707).
+    if (claims.resource !== null && claims.resource !== endpointOf(targetName)) {
+      return unauthenticated(deps, targetName, {
+        refused: 'invalid_token',
+        detail: 'The access token is for a different address.',
+      });
+    }
     const own = principalKey(claims);
     heard(own);
     const denied = deps.denialLimit(own);
@@ -95,13 +102,14 @@ export async function admitCaller(deps: ArrivalDeps, { claims, targetName }: Arr
   }
 }
 
+const endpointOf = (targetName: string): string => (targetName === AGGREGATE ? '/mcp' : `/mcp/${targetName}`);
+
 /** RFC 9728 section 5.1 and RFC 6750 section 3. */
 function unauthenticated({ publicUrl }: ArrivalDeps, targetName: string, refusal: AuthRefusal): Answer {
-  const path = targetName === AGGREGATE ? '/mcp' : `/mcp/${targetName}`;
-  const metadata = `${publicUrl}/.well-known/oauth-protected-resource${path}`;
+  const metadata = `${publicUrl}/.well-known/oauth-protected-resource${endpointOf(targetName)}`;
   const error = refusal.refused === 'invalid_token' ? ', error="invalid_token"' : '';
   return problem(new AppError(refusal.refused, refusal.detail), {
-    'www-authenticate': `Bearer resource_metadata="${metadata}"${error}`,
+    'www-authenticate': `Bearer resource_metadata="${metadata}", scope="mcp"${error}`,
   });
 }
 

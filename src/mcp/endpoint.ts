@@ -33,6 +33,7 @@ import { AGGREGATE, openSession } from './sessions/sessions.ts';
 import { createUpstreams } from './transports.ts';
 import type { StdioLimits } from './upstream/stdio/stdio.ts';
 import { createUnread } from './upstream/unread.ts';
+import type { Upstream } from './upstream/upstream.ts';
 import { readBodiless, readPost, type Work } from './work.ts';
 
 export interface McpDeps
@@ -42,6 +43,7 @@ export interface McpDeps
   /** The stock from `createBodies`, shared with REST. */
   readonly bodies: Stock;
   readonly addresses: AddressRule;
+  readonly withAccounts: (upstream: Upstream) => Upstream;
   readonly owners: SessionOwners;
   /** Called with the session of each request that belongs to one. */
   readonly saw: (sessionId: string) => void;
@@ -192,7 +194,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
 /** The session that the request names, if it belongs to this caller on this target. The seal binds it to its principal. */
 function sessionOf({ seal, now }: Endpoint, { claims, targetName, headers: { sessionId } }: Arrived): ClaimedSession {
   if (sessionId === undefined) return 'missing';
-  return openSession(seal, { issuer: claims.iss, sub: claims.sub }, targetName, sessionId, now());
+  return openSession(seal, claims, targetName, sessionId, now());
 }
 
 function parseError({ protocol }: McpHeaders, reason: string): Answer {

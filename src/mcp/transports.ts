@@ -9,16 +9,21 @@ import { createStdioUpstream, type StdioDeps } from './upstream/stdio/stdio.ts';
 import { createUnread } from './upstream/unread.ts';
 import type { Upstream } from './upstream/upstream.ts';
 
-type Parts = Omit<StdioDeps, 'unread'> & { readonly addresses: AddressRule; readonly health: Health };
+type Parts = Omit<StdioDeps, 'unread'> & {
+  readonly addresses: AddressRule;
+  readonly health: Health;
+  /** Adds the tokens of users' own accounts to the requests of a transport. */
+  readonly withAccounts: (upstream: Upstream) => Upstream;
+};
 
 export function createUpstreams(deps: Parts) {
-  const { limits, addresses, health, newId, now } = deps;
+  const { limits, addresses, health, withAccounts, newId, now } = deps;
   const unread = createUnread(limits.answerBytes);
-  const http = health.watched(createHttpUpstream(limits, addresses, unread));
+  const http = withAccounts(health.watched(createHttpUpstream(limits, addresses, unread)));
   const stdio = createStdioUpstream({ ...deps, unread });
   const byTransport = {
     'streamable-http': http,
-    sse: health.watched(createSseUpstream(limits, newId, addresses, unread)),
+    sse: withAccounts(health.watched(createSseUpstream(limits, newId, addresses, unread))),
     stdio: health.watched(stdio),
   };
   // The bridge itself looks up the mode of a target, so mode probes must not go through the bridge.

@@ -48,7 +48,7 @@ export function holderOf(subject_type: Exclude<SubjectType, 'user'>, subject_val
 
 export function holderOfUser(user: {
   readonly id: string;
-  readonly email: string;
+  readonly email: string | null;
   readonly role: string;
   readonly groups: readonly string[];
 }): Holder {

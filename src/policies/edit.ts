@@ -1,5 +1,5 @@
 /** Changes to the policy set. Each is checked against the whole set, so two changes together cannot make a refused set. */
-import type { Administer, Caller } from '../auth/caller.ts';
+import type { Administer, Authority, Caller } from '../auth/caller.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import { inSlices } from '../base/slices.ts';
@@ -8,7 +8,8 @@ import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../engine/compile/pattern.ts';
 import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
-import { type PolicyStore, policyStore } from './policy-store.ts';
+import { requireChanges } from './owners.ts';
+import { type PolicyStore, policyStore, type StoredChange } from './policy-store.ts';
 import {
   POLICY_LIMITS,
   type PolicyDocument,
@@ -56,8 +57,10 @@ export interface EditPlan<T> {
   readonly result: T;
   /** The candidate set; null: the edit adds nothing that could be refused. */
   readonly candidate: readonly Policy[] | null;
+  /** What the result shows or changes of the policies: the caller must have the right for each. */
+  readonly touches: readonly StoredChange[];
   /** null: nothing changes. */
-  readonly apply: ((store: PolicyStore, trx: Transaction) => Promise<readonly Change[]>) | null;
+  readonly apply: ((store: PolicyStore, trx: Transaction, authority: Authority) => Promise<readonly Change[]>) | null;
 }
 
 export interface EditWork<T, State> {
@@ -82,10 +85,11 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
     };
     const { glanced, state } = await database.snapshot(look);
     const early = await work(state, caller.principal?.sub ?? '');
-    return administer(caller, 'admin', async (trx) => {
+    return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced;
-      const { result, apply } = holds ? early : await work(await read(trx), null);
-      return { result, changes: apply ? await apply(policyStore(trx), trx) : [] };
+      const { result, touches, apply } = holds ? early : await work(await read(trx), null);
+      requireChanges(authority.held, touches);
+      return { result, changes: apply ? await apply(policyStore(trx), trx, authority) : [] };
     });
   };
 }
@@ -161,11 +165,14 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       async plan(state) {
         const { before } = state;
         const changed = change(before);
-        if (changed.verb === null) return { result: changed.result, candidate: null, apply: null };
+        if (changed.verb === null) {
+          return { result: changed.result, candidate: null, touches: [{ before, after: before }], apply: null };
+        }
         const { verb, after, result } = changed;
         return {
           result,
           candidate: after !== null && adds ? await soundSetWith(after, state) : null,
+          touches: [{ before, after }],
           apply: async (store) => {
             await store.change([{ before, after }]);
             return [changeOf(verb, before, after)];

@@ -1,5 +1,6 @@
 /** Policies in the database. Only administrative transactions write them, and these run one at a time. */
 import type { Knex } from 'knex';
+import type { Owners } from '../auth/rights.ts';
 import { batches, bytesOfRow } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from '../engine/compile/policy.ts';
@@ -66,6 +67,12 @@ const subjectRow = (policyId: string, { id, subject_type, subject_value }: Polic
 /** The number of policies per database query: reading the result blocks the event loop for a few milliseconds. */
 const AT_ONCE = 500;
 
+/** `managed_as` begins with the owner and a slash, and no owner contains one. */
+function ofOwners(policies: Knex.QueryBuilder, owners: readonly string[]): void {
+  if (owners.length === 0) policies.whereRaw('1 = 0');
+  else policies.whereRaw(`substr(managed_as, 1, instr(managed_as, '/') - 1) in (${owners.map(() => '?').join()})`, owners);
+}
+
 const bytesOfId = (id: string): number => id.length;
 
 export function policyStore(db: Connection) {
@@ -78,12 +85,20 @@ export function policyStore(db: Connection) {
       .orderBy([{ column: 'p.id' }, { column: 's.id' }]);
     return assemble(rows);
   };
-  const pageOf = (limit: number, after: string | null): Promise<StoredPolicy[]> =>
-    read((policies) => (after === null ? policies : policies.where('id', '>', after)).orderBy('id').limit(limit));
-  async function allAfter(after: string | null): Promise<StoredPolicy[]> {
+  const pageOf = (limit: number, after: string | null, owners: Owners): Promise<StoredPolicy[]> =>
+    read((policies) =>
+      policies
+        .modify((query) => {
+          if (after !== null) query.where('id', '>', after);
+          if (owners !== null) query.andWhere((own) => ofOwners(own, [...owners]));
+        })
+        .orderBy('id')
+        .limit(limit),
+    );
+  async function allAfter(after: string | null, owners: Owners): Promise<StoredPolicy[]> {
     const found: StoredPolicy[] = [];
     for (;;) {
-      const some = await pageOf(AT_ONCE, found.at(-1)?.id ?? after);
+      const some = await pageOf(AT_ONCE, found.at(-1)?.id ?? after, owners);
       for (const policy of some) found.push(policy);
       if (some.length < AT_ONCE) return found;
     }
@@ -100,10 +115,13 @@ export function policyStore(db: Connection) {
      * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
      * holds the counter.
      */
-    all: (): Promise<StoredPolicy[]> => allAfter(null),
-    /** Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first). */
-    page: (limit: number | null, after: string | null): Promise<StoredPolicy[]> =>
-      limit === null ? allAfter(after) : pageOf(limit, after),
+    all: (): Promise<StoredPolicy[]> => allAfter(null, null),
+    /**
+     * Like `all`, but returns at most `limit` policies (null: all) whose ids come after `after` (null: from the first), and only those of
+     * these owners.
+     */
+    page: (limit: number | null, after: string | null, owners: Owners = null): Promise<StoredPolicy[]> =>
+      limit === null ? allAfter(after, owners) : pageOf(limit, after, owners),
     find: async (id: string): Promise<StoredPolicy | null> => (await read((policies) => policies.where({ id })))[0] ?? null,
 
     /** Writes many changes in few statements. It does not keep the order of two changes to the same policy. */

@@ -1,6 +1,9 @@
 /** JSON-RPC 2.0 messages as MCP restricts them: reads their shapes, and writes the gateway's own answers. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 
+/** Folding never shortens a name, so longer ones are no protocol names. Folding thousands of them would take too long. */
+const MAX_FOLDED_LENGTH = 256;
+
 export type RpcId = string | number;
 
 export interface RpcRequest {
@@ -174,7 +177,7 @@ export function imitationOf(...lists: string[]): (name: string) => boolean {
 }
 
 function fold(name: string): string {
-  return /[^a-z_]/.test(name) ? name.toUpperCase().toLowerCase() : name;
+  return name.length <= MAX_FOLDED_LENGTH && /[^a-z_]/.test(name) ? name.toUpperCase().toLowerCase() : name;
 }
 
 /** `id` undefined: leaves the member out, as revision 2026-07-28 requires if the request's id could not be read. */

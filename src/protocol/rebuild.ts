@@ -33,7 +33,7 @@ function rebuildParams(params: JsonObject, located: Located, replaced: { readonl
   for (const name of Object.keys(params)) {
     const value = Object.hasOwn(replaced, name) ? replaced[name] : params[name];
     if (value === undefined) continue;
-    const span = OPAQUE.includes(name) ? spans?.get(name) : undefined;
+    const span = OPAQUE.includes(name) && !Object.hasOwn(replaced, name) ? spans?.get(name) : undefined;
     const text = span === undefined ? JSON.stringify(value) : located.text.slice(span.start, span.end);
     members.push(`${JSON.stringify(name)}:${text}`);
   }

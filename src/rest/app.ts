@@ -1,31 +1,29 @@
 /** The Express app: it handles everything over HTTP except `/mcp`, which the server handles first. */
 import { STATUS_CODES } from 'node:http';
-import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response } from 'express';
+import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response, Router } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import type { KeyRing } from '../auth/keys.ts';
+import { rightsOf } from '../auth/rights.ts';
 import type { Stock } from '../base/budgets.ts';
 import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import type { Pages } from '../browser/pages.ts';
 import type { Config } from '../config/config.ts';
 import { ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
 import { problemOf, sendProblem } from '../http/problem.ts';
 import { limitUnread, type UnreadLimits } from '../http/unread.ts';
-import { type Authenticate, requireRole } from './authenticate.ts';
+import type { Authenticate } from './authenticate.ts';
+import { authorizing } from './authorize.ts';
 import { healthRoutes, type Ready } from './health.ts';
 import { homeRoutes } from './home.ts';
 import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
 import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
 import { wellKnownRoutes } from './well-known.ts';
 
-export interface ProtectedMount extends Mount {
-  /** Roles that may use the routes under this path. If it is absent, any valid token may. */
-  readonly roles?: readonly string[];
-}
-
 export interface AppParts {
-  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl' | 'metricsToken'>;
+  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl' | 'metricsToken' | 'oauth'>;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly keys: KeyRing;
@@ -34,16 +32,23 @@ export interface AppParts {
   /** The bytes of large bodies in flight, by principal, for the whole process. */
   readonly bodies: Stock;
   readonly unread: UnreadLimits;
+  readonly pages: Pages;
+  /** Routers for callers without a token, which read the bodies of their requests themselves. */
+  readonly protocols: readonly Mount[];
   /** Routers under `/api` for callers without a token. */
   readonly open: readonly Mount[];
-  /** Routers under `/api` behind authentication, in the order in which they are tried. */
-  readonly protected: readonly ProtectedMount[];
+  /** Routers under `/api` behind authentication, in the order in which they are tried. The contract says what each route needs. */
+  readonly protected: readonly Mount[];
 }
 
 const OPEN_BODY_BYTES = 16 * 1024;
 const BODY_BYTES = 4 * 1024 * 1024;
-/** Administrators send policy files. No one else has a reason to send a large body. */
-const limitFor = (res: Response): number => (contextOf(res).admission?.principal.role === 'admin' ? BODY_BYTES : LARGE_BODY);
+/** Callers with rights of administration send policy files. No one else has a reason to send a large body. */
+function limitFor(res: Response): number {
+  const { admission } = contextOf(res);
+  const rights = admission && rightsOf(admission.principal, admission.snapshot.rights).rights;
+  return rights !== undefined && rights.size > 0 ? BODY_BYTES : LARGE_BODY;
+}
 /** Each path under `/api` has only one spelling: no capitals, escapes, empty segments or trailing slash. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
 /** Paths whose last segment is an escaped text of any characters, or a name whose format the handler checks. */
@@ -54,22 +59,26 @@ const TEXT_PATH =
 const LEFT_BODIES = /^\/policies\/(plan|apply|rollback\/plan|simulate|test)$/;
 
 export function createApp(parts: AppParts): Express {
-  const { authenticate, metrics } = parts;
+  const { authenticate, metrics, pages } = parts;
   const app = express();
   app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing');
 
-  const administrator = [authenticate.verify, authenticate.admit, requireRole('admin')];
+  const forScrapes = routeTable([{ path: '', router: metricsRoutes(metrics, null, []) }]);
+  const scraper = [authenticate.verify, authenticate.admit, authorizing(forScrapes)];
   const documents: readonly Mount[] = [
     { path: '', router: homeRoutes(parts.config.publicUrl) },
     { path: '/health', router: healthRoutes(parts.ready) },
-    { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl) },
-    { path: '', router: metricsRoutes(metrics, parts.config.metricsToken, administrator) },
+    { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl, parts.config.oauth.registration) },
+    { path: '', router: metricsRoutes(metrics, parts.config.metricsToken, scraper) },
   ];
   const open = parts.open.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
   const guarded = parts.protected.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
 
-  app.use(begin(parts, routeTable([...documents, ...open, ...guarded])));
-  app.use(refuseUnknown(routeTable([...documents, ...open]), routeTable(guarded)));
+  const { protocols } = parts;
+  app.use(begin(parts, routeTable([...documents, ...open, ...guarded, ...pages.mounts, ...protocols])));
+  app.use(refuseUnknown(routeTable([...documents, ...open, ...pages.mounts, ...protocols]), routeTable(guarded), pages));
+  app.use(pages.handler);
+  app.use(together(protocols));
   app.use(bodyOf(routeTable([...documents, ...open])));
   for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
   for (const { path, router } of open) app.use(path, router);
@@ -82,8 +91,9 @@ export function createApp(parts: AppParts): Express {
     jsonBody(limitFor, ({ path }) => LEFT_BODIES.test(path), parts.bodies),
     authenticate.takeTurn,
     authenticate.admit,
+    authorizing(routeTable(guarded)),
   );
-  for (const { path, router, roles } of guarded) app.use(path, ...(roles ? [requireRole(...roles)] : []), router);
+  for (const { path, router } of guarded) app.use(path, router);
   app.use(() => {
     throw new AppError('not_found', 'There is no resource at this path.');
   });
@@ -91,8 +101,14 @@ export function createApp(parts: AppParts): Express {
   return app;
 }
 
+function together(mounts: readonly Mount[]): Router {
+  const all = Router({ caseSensitive: true, strict: true });
+  for (const { path, router } of mounts) all.use(path, router);
+  return all;
+}
+
 /** Does what every request needs: an id, headers and a log line, and a check that the request is addressed to this gateway. */
-function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): RequestHandler {
+function begin({ config, log, metrics, unread, pages }: AppParts, table: RouteTable): RequestHandler {
   return (req, res, next) => {
     const requestId = uuidv7();
     openContext(res, { requestId });
@@ -120,13 +136,14 @@ function begin({ config, log, metrics, unread }: AppParts, table: RouteTable): R
     const anyHost = path === METRICS_PATH && req.headers.authorization !== undefined;
     const refusal = checkOrigin(req, config, anyHost);
     if (refusal) throw refusal;
-    allowOrigin(req, res);
+    // Pages of other origins have no business with the gateway's own pages.
+    if (!pages.owns(path)) allowOrigin(req, res);
     next();
   };
 }
 
 /** Answers 404 or 405 where there is no handler. OPTIONS, and HEAD on routes that need a token, reach no handler. */
-function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
+function refuseUnknown(open: RouteTable, guarded: RouteTable, pages: Pages): RequestHandler {
   return (req, res, next) => {
     const wellFormed = !req.path.startsWith('/api') || API_PATH.test(req.path) || TEXT_PATH.test(req.path);
     const [unguarded, protected_] = wellFormed ? [matchRoute(open, req.path), matchRoute(guarded, req.path)] : [null, null];
@@ -134,7 +151,7 @@ function refuseUnknown(open: RouteTable, guarded: RouteTable): RequestHandler {
       const hint = req.path.length > 1 && req.path.endsWith('/') ? ' Paths do not end in a slash.' : '';
       throw new AppError('not_found', `There is no resource at this path.${hint}`);
     }
-    if (answerPreflight(req, res)) return;
+    if (!pages.owns(req.path) && answerPreflight(req, res)) return;
     const allowed = methodsOf(unguarded, protected_);
     if (allowed.has(req.method)) return next();
     res.setHeader('Allow', [...allowed].sort().join(', '));
@@ -156,9 +173,11 @@ function methodsOf(open: RouteMatch | null, guarded: RouteMatch | null): Readonl
   return new Set([...(open?.methods ?? []), ...(guarded?.methods ?? []), ...head]);
 }
 
-function answerError({ config, log }: AppParts): ErrorRequestHandler {
-  return (error: unknown, _req, res, _next) => {
+function answerError({ config, log, pages }: AppParts): ErrorRequestHandler {
+  return (error: unknown, req, res, _next) => {
     const { requestId } = contextOf(res);
-    sendProblem(res, problemOf(error, { requestId, publicUrl: config.publicUrl, log }));
+    const problem = problemOf(error, { requestId, publicUrl: config.publicUrl, log });
+    if (pages.owns(req.path) && !res.headersSent) pages.refuse(res, problem);
+    else sendProblem(res, problem);
   };
 }

@@ -6,10 +6,20 @@ import type { Request, RequestHandler } from 'express';
 import { expressjwt, UnauthorizedError } from 'express-jwt';
 import { type KeyRing, TOKEN_ALGORITHM, type VerificationKey } from '../auth/keys.ts';
 import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
-import { authorizationOf, bearerToken, INVALID_TOKEN, judgePayload, readHeader, type TokenRules } from '../auth/verify.ts';
+import {
+  authorizationOf,
+  bearerToken,
+  type ForeignTokens,
+  hashOf,
+  INVALID_TOKEN,
+  judgePayload,
+  readHeader,
+  type TokenRules,
+  type TokenType,
+} from '../auth/verify.ts';
 import { starts } from '../base/caller-turns.ts';
 import { AppError } from '../base/errors.ts';
-import { admissionOf, contextOf } from '../http/context.ts';
+import { contextOf } from '../http/context.ts';
 import type { Admit } from '../state/admission.ts';
 
 export interface Authenticate {
@@ -28,6 +38,8 @@ export interface Authenticate {
 const AT_ONCE = 4;
 /** A client that reads its answer slowly keeps its other requests waiting no longer than this. */
 const COUNTED_MS = 1_000;
+/** The resource that access tokens for the REST API name. */
+const API = '/api';
 
 /** Carries a refusal out of express-jwt's callbacks, which can only throw. */
 class RefusedToken extends Error {
@@ -53,14 +65,16 @@ export function createAuthenticate(
   rules: TokenRules,
   admit: Admit,
   heard: (authorization: string | undefined, claims: TokenClaims) => void = () => undefined,
+  foreign: ForeignTokens | null = null,
 ): Authenticate {
-  const used = new WeakMap<object, VerificationKey>();
+  const used = new WeakMap<object, { readonly key: VerificationKey; readonly typ: TokenType }>();
   const verified = new WeakMap<object, TokenClaims>();
 
   const readSignature = expressjwt({
     algorithms: [TOKEN_ALGORITHM],
-    issuer: rules.issuer,
-    audience: rules.audience,
+    // `judgePayload` tells which of them belong to which type of token.
+    issuer: [rules.issuer, rules.publicUrl],
+    audience: [rules.audience, `${rules.publicUrl}${API}`],
     // Times are judged with the rest of the payload, by the gateway's clock.
     ignoreExpiration: true,
     ignoreNotBefore: true,
@@ -71,11 +85,11 @@ export function createAuthenticate(
     },
     // express-jwt also asks for the key if it could not read the token. Then `token` is undefined.
     secret: async (req, token) => {
-      const kid = token ? readHeader(token.header) : INVALID_TOKEN;
-      if (typeof kid !== 'string') throw new RefusedToken(kid);
-      const key = await keys.resolve(kid);
+      const header = token ? readHeader(token.header) : INVALID_TOKEN;
+      if (isRefusal(header)) throw new RefusedToken(header);
+      const key = await keys.resolve(header.kid);
       if (!key) throw new RefusedToken(INVALID_TOKEN);
-      used.set(req, key);
+      used.set(req, { key, typ: header.typ });
       return key.publicKey;
     },
   });
@@ -86,17 +100,36 @@ export function createAuthenticate(
     return claims;
   }
 
+  function accept(req: Request, claims: TokenClaims): void {
+    verified.set(req, claims);
+    heard(authorizationOf(req), claims);
+  }
+
+  /** Returns the claims of a token that the gateway has not issued; null: it may have issued the token. */
+  async function readForeign(req: Request): Promise<TokenClaims | AuthRefusal | null> {
+    const token = bearerToken(authorizationOf(req));
+    if (foreign === null || typeof token !== 'string') return null;
+    const hash = hashOf(token);
+    return foreign.recall(hash) ?? (await foreign.check(token, hash));
+  }
+
   return {
-    verify: (req, res, next) => {
+    verify: async (req, res, next) => {
+      const other = await readForeign(req);
+      if (other !== null) {
+        if (isRefusal(other)) throw refused(other);
+        accept(req, other);
+        return next();
+      }
       readSignature(req, res, (error?: unknown) => {
         if (error !== undefined) return next(toFault(error));
-        const key = used.get(req);
+        const by = used.get(req);
         const payload = (req as Request & { auth?: unknown }).auth;
-        if (!key || typeof payload !== 'object' || payload === null) return next(refused(INVALID_TOKEN));
-        const judged = judgePayload(payload as Record<string, unknown>, key, rules);
+        if (!by || typeof payload !== 'object' || payload === null) return next(refused(INVALID_TOKEN));
+        const judged = judgePayload(payload as Record<string, unknown>, by.typ, by.key, rules);
         if ('refused' in judged) return next(refused(judged));
-        verified.set(req, judged.claims);
-        heard(authorizationOf(req), judged.claims);
+        if (judged.claims.resource !== null && judged.claims.resource !== API) return next(refused(INVALID_TOKEN));
+        accept(req, judged.claims);
         next();
       });
     },
@@ -115,7 +148,9 @@ export function createAuthenticate(
         });
         next();
       };
-      starts.run(`rest ${claimsOf(req).jti}`, work, AT_ONCE);
+      // Tokens of a provider share the claim `jti` with the other tokens of their user.
+      const { jti, kid } = claimsOf(req);
+      starts.run(`rest ${jti} ${kid}`, work, AT_ONCE);
     },
 
     admit: async (req, res, next) => {
@@ -125,15 +160,5 @@ export function createAuthenticate(
       contextOf(res).admission = admission;
       next();
     },
-  };
-}
-
-/** Passes requests of callers with one of these roles. Mount it behind `admit`. */
-export function requireRole(...roles: readonly string[]): RequestHandler {
-  return (_req, res, next) => {
-    if (!roles.includes(admissionOf(res).principal.role)) {
-      throw new AppError('forbidden', `This needs the role ${roles.join(' or ')}.`);
-    }
-    next();
   };
 }

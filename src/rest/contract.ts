@@ -1,10 +1,13 @@
 /** The contract of the REST API as an OpenAPI 3.1 document. Tests compare it with the mounted routes and with the answers. */
 import { isDeepStrictEqual } from 'node:util';
 import { Router } from 'express';
+import { type AdministrativeNeed, type Need, needText } from '../auth/rights.ts';
 import { ERRORS } from '../base/errors.ts';
 import { ACCOUNT_OPERATIONS } from './accounts/contract.ts';
 import { LOG_OPERATIONS } from './audit/contract.ts';
+import { CONNECTION_OPERATIONS } from './connections/contract.ts';
 import { CHANGE_OPERATIONS, GATEWAY_OPERATIONS, STATUS_OPERATIONS } from './gateway/contract.ts';
+import { CLIENT_OPERATIONS, GRANT_OPERATIONS } from './grants/contract.ts';
 import { schemaOf } from './openapi/from-joi.ts';
 import { type Given, HEADERS, header, type Operation, type Operations } from './openapi/operation.ts';
 import * as s from './openapi/schema.ts';
@@ -14,6 +17,8 @@ import { POLICY_QUESTION_OPERATIONS } from './policy-questions/contract.ts';
 import { POLICY_REPLAY_OPERATIONS } from './policy-questions/replay-contract.ts';
 import { POLICY_REPORT_OPERATIONS } from './policy-questions/reports-contract.ts';
 import { POLICY_SET_OPERATIONS } from './policy-sets/contract.ts';
+import { LINK_OPERATIONS, PROVIDER_OPERATIONS } from './providers/contract.ts';
+import { RIGHT_OPERATIONS } from './rights/contract.ts';
 import { SESSION_OPERATIONS, USER_SESSION_OPERATIONS } from './sessions/contract.ts';
 import { CREDENTIAL_OPERATIONS, TARGET_OPERATIONS } from './targets/contract.ts';
 import { USER_OPERATIONS } from './users/contract.ts';
@@ -44,7 +49,15 @@ const Problem = s.model(
 /** The operations by topic. The topics are the tags of the document. */
 const AREAS: Readonly<Record<string, { readonly about: string; readonly operations: Operations }>> = {
   Accounts: { about: 'Registration, login, API tokens, and the keys that sign tokens.', operations: ACCOUNT_OPERATIONS },
-  Users: { about: 'User records.', operations: { ...USER_OPERATIONS, ...USER_SESSION_OPERATIONS } },
+  Users: {
+    about: 'User records, and the rights of administration.',
+    operations: { ...USER_OPERATIONS, ...USER_SESSION_OPERATIONS, ...LINK_OPERATIONS, ...RIGHT_OPERATIONS },
+  },
+  Providers: { about: "Companies' OpenID providers.", operations: PROVIDER_OPERATIONS },
+  Grants: {
+    about: 'What users have allowed OAuth clients, and these clients.',
+    operations: { ...GRANT_OPERATIONS, ...CLIENT_OPERATIONS },
+  },
   Policies: {
     about: 'Single policies, policies as files, their history and their bundles.',
     operations: { ...POLICY_OPERATIONS, ...POLICY_SET_OPERATIONS },
@@ -57,6 +70,7 @@ const AREAS: Readonly<Record<string, { readonly about: string; readonly operatio
     about: 'Changes of the policies that are saved but not applied yet, and their shadows.',
     operations: DRAFT_OPERATIONS,
   },
+  Connections: { about: "Users' own accounts at targets.", operations: CONNECTION_OPERATIONS },
   Targets: { about: 'The MCP servers behind the gateway.', operations: TARGET_OPERATIONS },
   Credentials: { about: 'The credentials with which the gateway calls targets.', operations: CREDENTIAL_OPERATIONS },
   Sessions: { about: 'The sessions of MCP clients.', operations: SESSION_OPERATIONS },
@@ -136,10 +150,18 @@ const SEGMENTS: Readonly<Record<string, s.Schema>> = {
   revision: { type: 'integer', minimum: 0 },
 };
 
+const isAdministrative = (need: Need): need is AdministrativeNeed => typeof need !== 'string' || need === 'admin';
+
+/** An administrative need is met by the rights of the caller, or by the role `admin`, which has all rights. */
+function textOf(need: Exclude<Need, 'open'>): string {
+  if (isAdministrative(need)) return needText(need);
+  return { 'any token': 'any token', 'unlimited token': 'a token without limits', 'login token': 'a login token' }[need];
+}
+
 type DocumentedOperation = s.Schema & { readonly responses: Record<string, s.Schema> };
 
 function operationOf(tag: string, path: string, method: string, operation: Operation): DocumentedOperation {
-  const { id, summary, access = 'admin', takes, gives, query = [], headers = [], conditional } = operation;
+  const { id, summary, access, takes, gives, query = [], headers = [], conditional } = operation;
   const segments = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
     in: 'path',
     name,
@@ -147,7 +169,7 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     schema: SEGMENTS[name ?? ''] ?? s.uuid,
   }));
   const why = header('Portcullis-Reason', 'The reason of the change, in UTF-8. It is stored with the change.');
-  const isChange = access === 'admin' && method !== 'GET' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
+  const isChange = isAdministrative(access) && method !== 'GET' && !/\/(plan|explain|simulate|test|replay)$/.test(path);
   const ifMatch = header(
     'If-Match',
     'The ETag with which the resource was read. The change is refused (412) if the resource has changed.',
@@ -156,7 +178,7 @@ function operationOf(tag: string, path: string, method: string, operation: Opera
     operationId: id,
     tags: [tag],
     summary,
-    ...(access === 'open' ? { security: [] } : { description: `Needs: ${access}.` }),
+    ...(access === 'open' ? { security: [] } : { description: `Needs ${textOf(access)}.` }),
     parameters: [...segments, ...query, ...headers, ...(conditional ? [ifMatch] : []), ...(isChange ? [why] : [])],
     ...(takes ? { requestBody: { required: true, content: { 'application/json': { schema: schemaOf(takes) } } } } : {}),
     responses: {

@@ -1,37 +1,27 @@
 /** The page at the gateway's root address: what this is, and where to go. */
 import { Router } from 'express';
+import { html } from '../browser/html.ts';
+import { type Page, sendPage } from '../browser/page.ts';
 
 const ABOUT = 'Portcullis is a policy-as-code gateway in front of MCP servers.';
 
-const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
-
-/** Returns the page, without scripts and styles. */
-export function homePage(publicUrl: string): string {
-  const mcp = escaped(`${publicUrl}/mcp`);
-  return `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Portcullis</title>
-</head>
-<body>
-<main>
-<h1>Portcullis</h1>
-<p>${escaped(ABOUT)}</p>
-<h2>Use it</h2>
-<p>Give your MCP client the address <code>${mcp}</code>, or <code>${mcp}/&lt;target&gt;</code> for one server, and your API token.
-Ask an administrator if you have no account.</p>
-<h2>Operate it</h2>
+/** Returns the page. It is the same for everybody. */
+export function homePage(publicUrl: string): Page {
+  const mcp = `${publicUrl}/mcp`;
+  return {
+    title: 'Welcome',
+    body: html`<h1>Portcullis</h1>
+<p>${ABOUT}</p>
+<section class="stack tight"><h2>Use it</h2>
+<p>Give your MCP client the address <code>${mcp}</code>, or <code>${mcp}/&lt;target&gt;</code> for one server, and your API token. You make and
+revoke tokens on <a href="/account">your account page</a>. Ask an administrator if you have no account.</p></section>
+<section class="stack tight"><h2>Operate it</h2>
 <ul>
 <li><a href="/api/openapi.json">REST API description (OpenAPI)</a></li>
 <li><a href="/health/ready">Readiness of this replica</a></li>
 <li><a href="/.well-known/jwks.json">Public keys that verify its tokens</a></li>
-</ul>
-</main>
-</body>
-</html>
-`;
+</ul></section>`,
+  };
 }
 
 /** Serves the page to browsers and the same content as JSON to programs. */
@@ -42,7 +32,7 @@ export function homeRoutes(publicUrl: string): Router {
   router.get('/', (req, res) => {
     res.vary('Accept');
     if (req.accepts(['json', 'html']) !== 'html') return void res.json(document);
-    res.set('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'").type('html').send(page);
+    sendPage(res, 200, page);
   });
   return router;
 }

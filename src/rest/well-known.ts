@@ -1,30 +1,34 @@
-/** The documents that tell clients how to authenticate (RFC 7517, RFC 9728), the same for every caller and target name. */
+/** The documents that tell clients how to authenticate (RFC 7517, RFC 8414, RFC 9728), the same for every caller and target name. */
 import { Router } from 'express';
 import type { KeyRing } from '../auth/keys.ts';
 import { AppError } from '../base/errors.ts';
+import { resourceMetadata, serverMetadata } from '../oauth/metadata.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 
-export function wellKnownRoutes(keys: KeyRing, publicUrl: string): Router {
+/** `registration`: whether OAuth clients may register. */
+export function wellKnownRoutes(keys: KeyRing, publicUrl: string, registration: boolean): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  const metadata = (resource: string) => ({
-    resource,
-    authorization_servers: [publicUrl],
-    bearer_methods_supported: ['header'],
-  });
+  const server = serverMetadata(publicUrl, registration);
 
   router.get('/jwks.json', async (_req, res) => {
     res.set('Cache-Control', 'public, max-age=60').json(await keys.jwks());
   });
+  // Clients look for the authorization server in either place.
+  for (const path of ['/oauth-authorization-server', '/openid-configuration']) {
+    router.get(path, (_req, res) => {
+      res.json(server);
+    });
+  }
   router.get('/oauth-protected-resource', (_req, res) => {
-    res.json(metadata(publicUrl));
+    res.json(resourceMetadata(publicUrl, ''));
   });
   router.get('/oauth-protected-resource/mcp', (_req, res) => {
-    res.json(metadata(`${publicUrl}/mcp`));
+    res.json(resourceMetadata(publicUrl, '/mcp'));
   });
   // The answer does not reveal whether a target with this name exists (law 10).
   router.get('/oauth-protected-resource/mcp/:name', (req, res) => {
     if (!TARGET_NAME.test(req.params.name)) throw new AppError('not_found', 'No target can have this name.');
-    res.json(metadata(`${publicUrl}/mcp/${req.params.name}`));
+    res.json(resourceMetadata(publicUrl, `/mcp/${req.params.name}`));
   });
   return router;
 }

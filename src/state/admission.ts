@@ -1,10 +1,23 @@
 /** The two steps from a bearer token to a principal: the first needs only keys, the second needs the current state. */
 
-import type { AuthRefusal, Principal, TokenClaims, TokenKind } from '../auth/principal.ts';
+import {
+  type AuthRefusal,
+  type Principal,
+  type ProviderToken,
+  type TokenClaims,
+  type TokenKind,
+  type TokenLimits,
+  userKey,
+} from '../auth/principal.ts';
+import type { Providers } from '../auth/provider.ts';
+import type { GivenRight } from '../auth/rights.ts';
+import { hasEnded, type TokenRecord } from '../auth/token-store.ts';
+import { perObject } from '../base/kept.ts';
 import type { Now } from '../base/promises.ts';
 import type { Engine } from '../engine/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
+import { grantedOf, isAdmissible, isLocal, labelOf, type User } from '../users/user-store.ts';
 
 /** The state of one moment. Everything in it was read in one consistent snapshot. Immutable. */
 export interface Snapshot {
@@ -14,9 +27,14 @@ export interface Snapshot {
   /** Enabled targets by name. */
   readonly targets: ReadonlyMap<string, RoutedTarget>;
   readonly sessions: SessionRules;
+  /** The rights of administration that administrators have given. */
+  readonly rights: readonly GivenRight[];
+  /** Enabled providers by issuer. */
+  readonly providers: Providers;
 }
 
 export interface Admission {
+  /** For a token that is limited to endpoints, the snapshot has no other targets, so that they are unknown to every part. */
   readonly snapshot: Snapshot;
   readonly principal: Principal;
 }
@@ -36,46 +54,98 @@ export function mayUseTarget({ snapshot, principal }: Admission, { id }: Pick<Ro
   }
 }
 
-/** A token and its user, as the state has them. */
+/** A token, or the grant behind an access token, and its user, as the state has them. */
 export interface Identity {
-  readonly token: {
-    readonly id: string;
-    readonly user_id: string;
-    readonly kind: TokenKind;
-    readonly kid: string;
-    readonly revoked_at: number | null;
-  };
-  readonly user: {
-    readonly id: string;
-    readonly email: string;
-    readonly role: string;
-    readonly groups: readonly string[];
-    readonly enabled: boolean;
-  };
+  /** null: a user whose token has no record. */
+  readonly token:
+    | (Pick<TokenRecord, 'id' | 'user_id' | 'expires_at' | 'revoked_at' | 'limits'> & {
+        readonly kind: TokenKind;
+        /** null: a grant, for whose tokens every signing key may sign. */
+        readonly kid: string | null;
+      })
+    | null;
+  readonly user: Omit<User, 'created_at' | 'updated_at'>;
 }
 
-/** Role, groups and e-mail come from the user record. The claims only identify the records of the token and the user. Pure. */
-export function judgeIdentity(claims: TokenClaims, identity: Identity | null): Principal | AuthRefusal {
+const refused = (detail: string): AuthRefusal => ({ refused: 'invalid_token', detail });
+
+/**
+ * Whether the record lets the user in at all, whatever the token: it is enabled, the facts of its provider admit it, and that
+ * provider is enabled.
+ */
+export const admitsUser = (user: Identity['user'], providers: Providers): boolean =>
+  isAdmissible(user) && (isLocal(user) || providers.has(user.issuer));
+
+/**
+ * Role, groups and e-mail come from the user record. The claims only identify the records of the token and the user. `now`: milliseconds
+ * since the epoch. Pure.
+ */
+export function judgeIdentity(
+  claims: TokenClaims,
+  identity: Identity | null,
+  providers: Providers,
+  now: number,
+): Principal | AuthRefusal {
+  if (claims.provider !== null) return judgeForeign(claims.provider, identity, providers);
   const { token, user } = identity ?? {};
   const valid =
     token !== undefined &&
+    token !== null &&
     user !== undefined &&
-    token.revoked_at === null &&
+    !hasEnded(token, now) &&
     token.user_id === claims.sub &&
     user.id === claims.sub &&
+    (token.kind === 'access') === (claims.resource !== null) &&
     // A retired key stays valid only for the tokens that it signed.
-    token.kid === claims.kid &&
+    (token.kid === claims.kid || token.kind === 'access') &&
     // Only a recorded API token may lack an expiry.
     (claims.exp !== null || token.kind === 'api') &&
-    user.enabled;
-  if (!valid) return { refused: 'invalid_token', detail: 'The token is revoked, or its user is disabled. Log in again.' };
-  return {
-    issuer: claims.iss,
-    sub: user.id,
-    email: user.email,
-    role: user.role,
-    groups: user.groups,
-    token_id: token.id,
-    token_kind: token.kind,
-  };
+    admitsUser(user, providers);
+  if (!valid) return refused('The token is revoked or expired, or its user is disabled. Log in again.');
+  return { ...principalOf(user), token_id: token.id, token_kind: token.kind, issued_at: null, limits: token.limits };
+}
+
+/** Judges a token of a provider, which has no record, by the provider and the user in the same state. */
+function judgeForeign(token: ProviderToken, identity: Identity | null, providers: Providers): Principal | AuthRefusal {
+  const provider = providers.get(token.issuer);
+  if (provider === undefined) return refused('The provider of the token is disabled. Ask an administrator.');
+  const problem = token.judge(provider);
+  if (problem !== null) return refused(problem);
+  const user = identity?.user;
+  // The account may have been linked to a different user meanwhile.
+  if (user === undefined || user.issuer !== token.issuer || user.subject !== token.subject)
+    return refused('The account of this token has changed. Get a new token and try again.');
+  if (!isAdmissible(user)) return refused('The user is disabled, or has no role here. Ask an administrator.');
+  if (user.valid_after !== null && token.iat * 1_000 <= user.valid_after)
+    return refused('The token was issued before your tokens were ended. Get a new token.');
+  return { ...principalOf(user), token_id: userKey(user.id), token_kind: 'provider', issued_at: token.iat, limits: null };
+}
+
+/** What the record says of the caller. */
+export const principalOf = (user: Identity['user']) => ({
+  issuer: user.issuer,
+  sub: user.id,
+  email: labelOf(user),
+  role: user.role,
+  groups: user.groups,
+  granted: grantedOf(user),
+});
+
+type Targets = Snapshot['targets'];
+
+/** The targets by the limits of tokens. The same limits get the same map for the same targets, which shows that nothing has changed. */
+const limitedTargets = perObject((_: Targets) => new WeakMap<object, Targets>());
+
+/** Returns the snapshot without the targets that the limits of the token leave out. */
+export function withinLimits(snapshot: Snapshot, limits: TokenLimits | null): Snapshot {
+  const endpoints = limits?.endpoints ?? null;
+  if (endpoints === null) return snapshot;
+  const known = limitedTargets(snapshot.targets);
+  let targets = known.get(endpoints);
+  if (targets === undefined) {
+    const ids = new Set(endpoints.map(({ id }) => id));
+    targets = new Map([...snapshot.targets].filter(([, { id }]) => ids.has(id)));
+    known.set(endpoints, targets);
+  }
+  return { ...snapshot, targets };
 }

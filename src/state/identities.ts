@@ -1,7 +1,11 @@
 /** A cache of identities by token. Entries can be removed by token or by user. */
+import { userKey } from '../auth/principal.ts';
 import type { Identity } from './admission.ts';
 
 export type Identities = ReturnType<typeof createIdentities>;
+
+/** The claim `jti` of the tokens to which the identity belongs. */
+export const keyOf = ({ token, user }: Identity): string => token?.id ?? userKey(user.id);
 
 /** Holds at most `capacity` identities, and evicts the oldest one for a new one. */
 export function createIdentities(capacity: number) {
@@ -20,12 +24,13 @@ export function createIdentities(capacity: number) {
   return {
     get: (tokenId: string): Identity | undefined => byToken.get(tokenId),
     remember(identity: Identity): void {
-      const { token, user } = identity;
-      forgetToken(token.id);
+      const { user } = identity;
+      const key = keyOf(identity);
+      forgetToken(key);
       const [oldest] = byToken.keys();
       if (byToken.size >= capacity && oldest !== undefined) forgetToken(oldest);
-      byToken.set(token.id, identity);
-      tokensOf.set(user.id, (tokensOf.get(user.id) ?? new Set<string>()).add(token.id));
+      byToken.set(key, identity);
+      tokensOf.set(user.id, (tokensOf.get(user.id) ?? new Set<string>()).add(key));
     },
     forgetToken,
     /** Removes the identities of all tokens of the user. The time depends only on the number of these tokens. */

@@ -7,6 +7,8 @@
  */
 
 import type { AuthRefusal, TokenClaims } from '../auth/principal.ts';
+import type { Providers } from '../auth/provider.ts';
+import type { GivenRight } from '../auth/rights.ts';
 import { AppError } from '../base/errors.ts';
 import { type Changes, changedBetween, type Position, readPosition, samePosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
@@ -14,8 +16,8 @@ import type { Policy } from '../engine/compile/policy.ts';
 import type { Engine } from '../engine/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
-import { type Admission, type Admit, type Identity, judgeIdentity, type Snapshot } from './admission.ts';
-import { createIdentities } from './identities.ts';
+import { type Admission, type Admit, type Identity, judgeIdentity, type Snapshot, withinLimits } from './admission.ts';
+import { createIdentities, keyOf } from './identities.ts';
 import { type Touched, touchedBy } from './touched.ts';
 
 export interface CurrentParts {
@@ -25,8 +27,12 @@ export interface CurrentParts {
   /** The enabled targets by name, in the order of their ids: all of them, or those in `ids`. */
   readonly targets: (db: Connection, ids: readonly string[] | null) => Promise<ReadonlyMap<string, RoutedTarget>>;
   readonly sessions: (db: Connection) => Promise<SessionRules>;
-  /** The identities of those tokens that have a record and a user. */
-  readonly identities: (db: Connection, tokenIds: readonly string[]) => Promise<readonly Identity[]>;
+  /** The rights of administration that administrators have given. */
+  readonly rights: (db: Connection) => Promise<readonly GivenRight[]>;
+  /** The enabled providers by issuer. */
+  readonly providers: (db: Connection) => Promise<Providers>;
+  /** The identities that exist, by the claim `jti`. */
+  readonly identities: (db: Connection, keys: readonly string[]) => Promise<readonly Identity[]>;
   /** Compiles, loads and self-tests a policy set. Rejects instead of returning an engine that may be wrong. */
   readonly build: (policies: readonly Policy[], revision: number) => Promise<Engine>;
   /** How long a request waits for state that is new enough, in milliseconds (`gateway/decisions.ts`). Then it is refused. */
@@ -35,6 +41,8 @@ export interface CurrentParts {
   readonly boundMs: number;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
+  /** Milliseconds since the epoch: the clock by which tokens expire. */
+  readonly clock: () => number;
 }
 
 /** The number of callers whose identities are cached. */
@@ -70,6 +78,8 @@ interface Read {
   readonly policies: readonly Policy[] | null;
   readonly targets: Snapshot['targets'];
   readonly sessions: SessionRules;
+  readonly rights: Snapshot['rights'];
+  readonly providers: Providers;
   readonly identities: readonly Identity[];
 }
 
@@ -114,10 +124,11 @@ export function createCurrent(parts: CurrentParts) {
     const touched = changed && touchedBy(changed);
     const found = tokenIds.length === 0 ? [] : await parts.identities(db, tokenIds);
     if (before === null || touched === null) {
-      const [targets, sessions] = [await parts.targets(db, null), await parts.sessions(db)];
-      return { position, touched: null, policies: await parts.policies(db), targets, sessions, identities: found };
+      const [targets, sessions, rights] = [await parts.targets(db, null), await parts.sessions(db), await parts.rights(db)];
+      const [providers, policies] = [await parts.providers(db), await parts.policies(db)];
+      return { position, touched: null, policies, targets, sessions, rights, providers, identities: found };
     }
-    const { targets, sessions } = before.snapshot;
+    const { targets, sessions, rights, providers } = before.snapshot;
     return {
       position,
       touched,
@@ -125,6 +136,8 @@ export function createCurrent(parts: CurrentParts) {
       targets:
         touched.targets.size === 0 ? targets : replaced(targets, touched.targets, await parts.targets(db, [...touched.targets])),
       sessions: touched.sessions ? await parts.sessions(db) : sessions,
+      rights: touched.rights ? await parts.rights(db) : rights,
+      providers: touched.providers ? await parts.providers(db) : providers,
       identities: found,
     };
   }
@@ -134,7 +147,7 @@ export function createCurrent(parts: CurrentParts) {
     const began = ++order;
     const before = state;
     const tokenIds = [...new Set(asked.map(({ claims }) => claims.jti))];
-    const { position, touched, policies, targets, sessions, ...found } = await database.snapshot((db) =>
+    const { position, touched, policies, targets, sessions, rights, providers, ...found } = await database.snapshot((db) =>
       read(db, before, tokenIds),
     );
     const engine =
@@ -147,10 +160,10 @@ export function createCurrent(parts: CurrentParts) {
     touched?.tokens.forEach(identities.forgetToken);
     found.identities.forEach(identities.remember);
     const hasMoved = before === null || !samePosition(before.position, position);
-    const snapshot = hasMoved ? { sequence: position.sequence, engine, targets, sessions } : before.snapshot;
+    const snapshot = hasMoved ? { sequence: position.sequence, engine, targets, sessions, rights, providers } : before.snapshot;
     state = { position, snapshot, began };
-    const byToken = new Map(found.identities.map((identity) => [identity.token.id, identity]));
-    for (const { claims, resolve } of asked) resolve(judged(snapshot, claims, byToken.get(claims.jti) ?? null));
+    const byToken = new Map(found.identities.map((identity) => [keyOf(identity), identity]));
+    for (const { claims, resolve } of asked) resolve(judged(snapshot, claims, byToken.get(claims.jti) ?? null, parts.clock()));
   }
 
   function loadOnce(): Promise<void> {
@@ -210,12 +223,14 @@ export function createCurrent(parts: CurrentParts) {
   /** Call this only when the state is known to be new enough. */
   function recall(claims: TokenClaims): Admission | AuthRefusal | null {
     const known = identities.get(claims.jti);
-    return known === undefined || state === null ? null : judged(state.snapshot, claims, known);
+    return known === undefined || state === null ? null : judged(state.snapshot, claims, known, parts.clock());
   }
 
   return {
     /** Returns state at least as new as this call. Throws AppError `unavailable` if the replica cannot get it in time. */
     fresh: (): Promise<Snapshot> => guarded(reach),
+    /** The loaded state, however old it is; null: none is loaded. No request may be allowed by it. */
+    lastKnown: (): Snapshot | null => state?.snapshot ?? null,
     /** The sequence of the loaded state, however old the state is; null: no state is loaded. */
     sequence: (): number | null => state?.position.sequence ?? null,
     /**
@@ -239,9 +254,9 @@ export function createCurrent(parts: CurrentParts) {
   };
 }
 
-function judged(snapshot: Snapshot, claims: TokenClaims, identity: Identity | null): Admission | AuthRefusal {
-  const principal = judgeIdentity(claims, identity);
-  return 'refused' in principal ? principal : { snapshot, principal };
+function judged(snapshot: Snapshot, claims: TokenClaims, identity: Identity | null, now: number): Admission | AuthRefusal {
+  const principal = judgeIdentity(claims, identity, snapshot.providers, now);
+  return 'refused' in principal ? principal : { snapshot: withinLimits(snapshot, principal.limits), principal };
 }
 
 /** Returns `all`, but with the targets in `ids` replaced by those of them that are in `now`. */

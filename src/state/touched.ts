@@ -4,6 +4,8 @@ import type { Changed, ObjectType } from '../db/changes.ts';
 export interface Touched {
   readonly policies: boolean;
   readonly sessions: boolean;
+  readonly rights: boolean;
+  readonly providers: boolean;
   /** Sets of ids. */
   readonly targets: ReadonlySet<string>;
   readonly users: ReadonlySet<string>;
@@ -12,18 +14,27 @@ export interface Touched {
 
 /**
  * The part of the state that a change affects, by the type of the changed object. The id of that object must identify everything
- * that is affected: a credential has the id of its target. Tokens that end with a change of their user have the id of the user.
+ * that is affected: a credential or connection has the id of its
+ * target. Tokens that end with a change of their user have the id of the user.
  */
 const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   policy: 'policies',
   target: 'targets',
   credential: 'targets',
+  connection: 'targets',
   session: 'sessions',
   user: 'users',
   token: 'tokens',
-  // The verifier loads keys itself, and drafts decide nothing.
+  right: 'rights',
+  // A change of a provider also has a change for each user whose role or groups it changes.
+  provider: 'providers',
+  // A grant is the record of its access tokens.
+  grant: 'tokens',
+  // The verifier loads keys itself, browser sessions are read on each request, drafts decide nothing, and a client ends by its grants.
   key: null,
   draft: null,
+  browser_session: null,
+  client: null,
 };
 
 const isKnown = (type: string): type is ObjectType => Object.hasOwn(PARTS, type);
@@ -36,6 +47,8 @@ export function touchedBy(changed: readonly Changed[]): Touched | null {
   const ids: Record<keyof Touched, Set<string>> = {
     policies: new Set(),
     sessions: new Set(),
+    rights: new Set(),
+    providers: new Set(),
     targets: new Set(),
     users: new Set(),
     tokens: new Set(),
@@ -45,5 +58,11 @@ export function touchedBy(changed: readonly Changed[]): Touched | null {
     const part = PARTS[object_type];
     if (part !== null) ids[part].add(object_id);
   }
-  return { ...ids, policies: ids.policies.size > 0, sessions: ids.sessions.size > 0 };
+  return {
+    ...ids,
+    policies: ids.policies.size > 0,
+    sessions: ids.sessions.size > 0,
+    rights: ids.rights.size > 0,
+    providers: ids.providers.size > 0,
+  };
 }

@@ -7,6 +7,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { Vault } from '../auth/vault.ts';
 import type { Connection } from '../db/database.ts';
 import { accessor, type HeldCredential } from './access.ts';
+import { connectionStore, type LiveConnection } from './connection-store.ts';
+import { accountAccessor, hasOwnAccounts } from './connections.ts';
 import { type CredentialInput, type CredentialSubject, fitsTransport, isSteeringVariable } from './credential-document.ts';
 import type { CredentialKey, RoutedTarget, Target } from './target.ts';
 import { type CredentialRow, type TargetStore, targetStore } from './target-store.ts';
@@ -109,7 +111,7 @@ export function credentialJson(vault: Vault, target: Target, row: CredentialRow)
   };
 }
 
-/** Returns enabled targets by name, with their credentials: those in `ids`, or all. `db` must be a snapshot. */
+/** Returns enabled targets by name, with their credentials and connections: those in `ids`, or all. `db` must be a snapshot. */
 export async function routedTargets(
   db: Connection,
   vault: Vault,
@@ -123,10 +125,24 @@ export async function routedTargets(
     else rows.set(row.target_id, [row]);
   }
   const targets = await store.enabled(ids);
-  return new Map(targets.map((target) => [target.name, routedTarget(vault, target, rows.get(target.id) ?? [])]));
+  const own = targets.filter(hasOwnAccounts).map(({ id }) => id);
+  const connections = new Map<string, LiveConnection[]>(own.map((id) => [id, []]));
+  for (const row of own.length === 0 ? [] : await connectionStore(db).live(own)) connections.get(row.target_id)?.push(row);
+  return new Map(
+    targets.map((target) => [
+      target.name,
+      routedTarget(vault, target, rows.get(target.id) ?? [], connections.get(target.id) ?? []),
+    ]),
+  );
 }
 
-function routedTarget(vault: Vault, target: Target, rows: readonly CredentialRow[]): RoutedTarget {
+function routedTarget(
+  vault: Vault,
+  target: Target,
+  rows: readonly CredentialRow[],
+  connections: readonly LiveConnection[],
+): RoutedTarget {
+  if (hasOwnAccounts(target)) return { ...target, accessOf: accountAccessor(target, connections) };
   const held = rows.filter((row) => counts(target, row)).map((row) => heldCredential(vault, target, row));
   return { ...target, accessOf: accessor(target, held) };
 }

@@ -15,6 +15,7 @@ import {
   ISOLATIONS,
   membersOf,
   OPTIONS,
+  type OwnAccounts,
   PROCESS,
   type StdioTarget,
   TARGET_NAME,
@@ -57,6 +58,10 @@ const TARGET_LIMITS = {
   userCredentials: 16,
   mask: 64,
   maskedName: 128,
+  issuer: 512,
+  clientId: 1024,
+  scopes: 64,
+  scope: 256,
   /** Milliseconds. */
   minTimeout: 1_000,
   maxTimeout: 86_400_000,
@@ -71,6 +76,22 @@ function urlProblem(value: string): string | null {
   if (authority.includes('@')) return 'must not contain a user or password: set a credential of the target instead';
   if (value.includes('#')) return 'must not have a fragment';
   return null;
+}
+
+/** A scope of RFC 6749. */
+const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]+$/;
+
+/** Whether the host is this machine itself. There, an authorization server may use plain HTTP. */
+export const isLoopback = ({ hostname }: URL): boolean =>
+  hostname === 'localhost' || hostname === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+
+/** Returns why the gateway does not use an authorization server; null: it does. The form of issuers is that of RFC 8414. */
+export function issuerProblem(value: string): string | null {
+  const problem = urlProblem(value);
+  if (problem !== null) return problem;
+  const url = new URL(value);
+  if (url.search !== '') return 'must not have a query';
+  return url.protocol === 'https:' || isLoopback(url) ? null : 'must begin with https://';
 }
 
 /** Requests of the protocol that targets send to clients. */
@@ -124,6 +145,38 @@ export const commonMembers = {
     .unique('name')
     .max(TARGET_LIMITS.userCredentials)
     .description('Headers or variables for which users may supply their own values.'),
+  own_accounts: model<OwnAccounts>('OwnAccounts', {
+    issuer: checked(text(TARGET_LIMITS.issuer), issuerProblem)
+      .allow(null)
+      .required()
+      .description('The issuer of the authorization server; null: the target names it in its protected resource metadata.'),
+    client_id: text(TARGET_LIMITS.clientId)
+      .allow(null)
+      .required()
+      .description(
+        'The client that is registered for the gateway at the authorization server, which needs `issuer`; null: the gateway registers itself.',
+      ),
+    scopes: Joi.array()
+      .items(Joi.string().max(TARGET_LIMITS.scope).pattern(SCOPE).messages({ 'string.pattern.base': 'must be one OAuth scope' }))
+      .unique()
+      .max(TARGET_LIMITS.scopes)
+      .required()
+      .description('The scopes to ask for; empty: those that the target names.'),
+    send_resource: Joi.boolean()
+      .required()
+      .description(
+        'Whether requests name the target as `resource` (RFC 8707). false is for servers that refuse it, such as Entra.',
+      ),
+  })
+    .custom((value: OwnAccounts, helpers) =>
+      value.client_id !== null && value.issuer === null
+        ? helpers.message({ custom: 'needs issuer if client_id is set: a registered client belongs to one authorization server' })
+        : value,
+    )
+    .allow(null)
+    .description(
+      "If set, each user calls the target with their own account there, connected at `/account/connections`, and the target uses no other credentials. null: the gateway's own credentials.",
+    ),
   capture_arguments: model<ArgumentCapture>('CaptureArguments', {
     mask: Joi.array().items(text(TARGET_LIMITS.maskedName)).unique().max(TARGET_LIMITS.mask).required(),
   })
@@ -249,6 +302,13 @@ export function changedDocument(before: Target, update: TargetUpdate): TargetDoc
 function documentOf(given: Members & Pick<TargetDocument, 'name' | 'description' | 'enabled' | 'transport'>): TargetDocument {
   const { name, description, enabled, transport, url, command } = given;
   const common = { name, description, enabled, ...membersOf(OPTIONS, given) };
+  if (common.own_accounts !== null) {
+    if (transport === 'stdio') throw invalidRequest([{ path: 'own_accounts', message: 'is not for the transport stdio' }]);
+    if (common.user_credentials.length > 0) {
+      const message = 'must be empty if own_accounts is set: such a target uses no other credentials';
+      throw invalidRequest([{ path: 'user_credentials', message }]);
+    }
+  }
   const unfit = common.user_credentials.findIndex(({ type }) => !fitsTransport(transport, type));
   if (unfit >= 0) {
     const message = `a target with the transport ${transport} takes only ${transport === 'stdio' ? 'env' : 'bearer and header'}`;

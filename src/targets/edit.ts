@@ -1,5 +1,6 @@
 /** Edits of targets and their credentials. Each edit is one administrative change. */
-import type { Administer, Caller } from '../auth/caller.ts';
+import type { Administer, Authority, Caller } from '../auth/caller.ts';
+import { operates } from '../auth/rights.ts';
 import type { Vault } from '../auth/vault.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
@@ -7,6 +8,8 @@ import type { AddressRule } from '../base/network-address.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import type { Change } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';
+import { connectionStore } from './connection-store.ts';
+import { accountsEnd, endAtTarget, hasOwnAccounts } from './connections.ts';
 import {
   type CredentialInput,
   type CredentialSubject,
@@ -39,6 +42,8 @@ export interface TargetEditParts {
 export const nothingToSupply = (): AppError =>
   new AppError('not_found', 'No target that you may use accepts a credential with this name from users.');
 
+export const noTarget = (): AppError => new AppError('not_found', 'No target has this id.');
+
 export const targetEtag = (target: Target): string => etagOf(targetJson(target));
 
 /**
@@ -52,7 +57,7 @@ export function createTargetEdits(parts: TargetEditParts) {
 
   const requireTarget = async (store: TargetStore, id: string): Promise<Target> => {
     const target = await store.find(id);
-    if (!target) throw new AppError('not_found', 'No target has this id.');
+    if (!target) throw noTarget();
     return target;
   };
   const requireFreeName = async (store: TargetStore, name: string): Promise<void> => {
@@ -107,8 +112,8 @@ export function createTargetEdits(parts: TargetEditParts) {
   const edit = async <T>(
     caller: Caller,
     right: Parameters<Administer>[1],
-    work: (store: TargetStore, trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>,
-  ): Promise<T> => (await administer(caller, right, (trx) => work(targetStore(trx), trx))).result;
+    work: (store: TargetStore, trx: Transaction, authority: Authority) => Promise<{ result: T; changes: readonly Change[] }>,
+  ): Promise<T> => (await administer(caller, right, (trx, authority) => work(targetStore(trx), trx, authority))).result;
 
   return {
     create: (caller: Caller, document: TargetDocument): Promise<Target> =>
@@ -123,10 +128,12 @@ export function createTargetEdits(parts: TargetEditParts) {
       }),
 
     update: (caller: Caller, id: string, update: TargetUpdate, ifMatch: string | undefined): Promise<Target> =>
-      edit(caller, 'admin', async (store) => {
+      edit(caller, ['targets:operate'], async (store, trx, { held }) => {
+        if (!operates(held, id)) throw noTarget();
         const before = await requireTarget(store, id);
         requireMatch(ifMatch, targetEtag(before));
         const after = updated(before, update, now());
+        if (!held.admin) refuseMore(before, after);
         if (after === before) return { result: before, changes: [] };
         if (after.name !== before.name) await requireFreeName(store, after.name);
         if (after.transport === 'stdio' && !(before.transport === 'stdio' && before.command === after.command)) {
@@ -136,8 +143,9 @@ export function createTargetEdits(parts: TargetEditParts) {
           requireReachable(after.url);
         }
         if (hasMoved(before, after)) await store.disableCredentials(id);
+        const ended = accountsEnd(before, after) ? await endAtTarget(connectionStore(trx), id, now()) : [];
         await store.update(after);
-        return { result: after, changes: [changeOf('update', before, after)] };
+        return { result: after, changes: [changeOf('update', before, after), ...ended] };
       }),
 
     delete: (caller: Caller, id: string, ifMatch: string | undefined): Promise<null> =>
@@ -147,14 +155,20 @@ export function createTargetEdits(parts: TargetEditParts) {
         if (await parts.isNamed(trx, id)) {
           throw new AppError('target_in_use', 'Policies name this target: change or delete them first.');
         }
+        const ended = await endAtTarget(connectionStore(trx), id, now());
+        await connectionStore(trx).deleteClients(id);
         await store.delete(id);
-        return { result: null, changes: [changeOf('delete', before, null)] };
+        return { result: null, changes: [changeOf('delete', before, null), ...ended] };
       }),
 
     /** `created` is false if the new value replaced an existing one. */
     setCredential: (caller: Caller, targetId: string, subject: CredentialSubject, credential: CredentialInput) =>
       edit(caller, 'admin', async (store) => {
         const target = await requireTarget(store, targetId);
+        if (hasOwnAccounts(target)) {
+          const message = 'is not for this target: each of its users has an own account there (own_accounts)';
+          throw invalidRequest([{ path: 'type', message }]);
+        }
         if (!fitsTransport(target.transport, credential.type)) {
           const wanted = target.transport === 'stdio' ? 'env' : 'bearer or header';
           throw invalidRequest([{ path: 'type', message: `must be ${wanted} for the transport ${target.transport}` }]);
@@ -201,6 +215,20 @@ function changeOf(verb: string, before: Target | null, after: Target | null): Ch
 
 function credentialChange(verb: string, targetId: string, before: CredentialJson | null, after: CredentialJson | null): Change {
   return { action: `credential.${verb}`, object_id: targetId, before, after };
+}
+
+/** Throws AppError `forbidden` if an update changes more than `targets:operate` covers. */
+function refuseMore(before: Target, after: Target): void {
+  const [was, is] = [targetJson(before), targetJson(after)].map((shown): Record<string, unknown> => ({ ...shown }));
+  const members = new Set([...Object.keys(was ?? {}), ...Object.keys(is ?? {})]);
+  const more = [...members].filter(
+    (name) => name !== 'enabled' && name !== 'updated_at' && JSON.stringify(was?.[name]) !== JSON.stringify(is?.[name]),
+  );
+  if (more.length === 0) return;
+  throw new AppError(
+    'forbidden',
+    `The right \`targets:operate\` covers only the member \`enabled\`. Leave out ${more.map((name) => `\`${name}\``).join(', ')}, or ask an administrator.`,
+  );
 }
 
 /** Returns `before` itself if nothing changes. Throws AppError `invalid_request` if a read-only member differs from its value. */

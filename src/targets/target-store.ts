@@ -69,9 +69,15 @@ export function targetStore(db: Connection) {
   };
   const thatOne = (row: CredentialRow) => ofSubject(row.target_id, row).where('key_name', row.key_name);
   return {
-    /** Returns targets in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
-    async page(limit: number | null, after: string | null): Promise<Target[]> {
-      const rows: Row[] = await db('targets').modify(onePage, limit, after);
+    /**
+     * Returns targets in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). `ids`: only
+     * these (null: all).
+     */
+    async page(limit: number | null, after: string | null, ids: ReadonlySet<string> | null = null): Promise<Target[]> {
+      const rows: Row[] = await db('targets').modify((query) => {
+        if (ids !== null) query.whereIn('id', [...ids]);
+        onePage(query, limit, after);
+      });
       return rows.map(toTarget);
     },
     find: (id: string): Promise<Target | null> => one({ id }),

@@ -31,6 +31,21 @@ export interface CredentialKey {
   readonly name: string;
 }
 
+/**
+ * Each user calls the target with their own OAuth account there. Such a target has no other credentials. null members are found
+ * through the target's protected resource metadata (RFC 9728).
+ */
+export interface OwnAccounts {
+  /** The authorization server; null: the one that the target names. */
+  readonly issuer: string | null;
+  /** The client that the authorization server's administrator registered for the gateway; null: the gateway registers itself. */
+  readonly client_id: string | null;
+  /** Empty: the scopes that the target names. */
+  readonly scopes: readonly string[];
+  /** Whether requests to the authorization server name the target (RFC 8707). Some servers refuse that. */
+  readonly send_resource: boolean;
+}
+
 /** The audit log records the arguments of calls, except the values of members with these names. */
 export interface ArgumentCapture {
   readonly mask: readonly string[];
@@ -46,6 +61,8 @@ interface TargetOptions {
   readonly extension_methods: readonly ExtensionMethod[];
   /** Keys for which users may supply their own values. */
   readonly user_credentials: readonly CredentialKey[];
+  /** null: the gateway calls the target with credentials of its own. Always null for stdio. */
+  readonly own_accounts: OwnAccounts | null;
   /** null: arguments are not recorded. */
   readonly capture_arguments: ArgumentCapture | null;
   /** How long the target may be silent during a request, in milliseconds; null: the value of the configuration. */
@@ -101,6 +118,7 @@ type Members<T> = { readonly [Name in keyof T]: Member<T[Name]> };
 type Fits = Member<unknown>['fits'];
 
 const isText: Fits = (value) => typeof value === 'string';
+const isBoolean: Fits = (value) => typeof value === 'boolean';
 const oneOf =
   (values: readonly unknown[]): Fits =>
   (value) =>
@@ -126,6 +144,11 @@ export const OPTIONS: Members<TargetOptions> = {
   may_ask: { absent: ASKABLE, fits: listOf(oneOf(ASKABLE)) },
   extension_methods: { absent: [], fits: listOf(record({ method: isText, resource_type: isText, param: isText })) },
   user_credentials: { absent: [], fits: listOf(record({ type: oneOf(CREDENTIAL_TYPES), name: isText })) },
+  own_accounts: {
+    absent: null,
+    isNewer: true,
+    fits: orNull(record({ issuer: orNull(isText), client_id: orNull(isText), scopes: listOf(isText), send_resource: isBoolean })),
+  },
   capture_arguments: { absent: null, isNewer: true, fits: orNull(record({ mask: listOf(isText) })) },
   timeout_ms: { absent: null, isNewer: true, fits: orNull(Number.isSafeInteger) },
 };
@@ -171,8 +194,16 @@ export interface Credentials {
   readonly identity: string;
 }
 
+/** The account of a user at a target with own accounts. Its tokens are not part of the state: `accounts/tokens.ts` reads them. */
+export interface OwnAccount {
+  /** null: the user has not connected an account. */
+  readonly connectionId: string | null;
+}
+
 /** How the gateway calls a target for one principal. */
 export interface Access {
+  /** Set if the target has own accounts: `credentials` are then empty, and the token is added when a request is sent. */
+  readonly account?: OwnAccount;
   /** `unusable`: the target has moved since a credential was set, or a value cannot be opened. */
   readonly credentials: Credentials | 'unusable';
   /** For a stdio target: callers with the same scope share a process; null: the session has its own process. */

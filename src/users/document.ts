@@ -6,11 +6,19 @@ import type { User } from './user-store.ts';
 export type UserDocument = ReturnType<typeof userDocument>;
 
 /** The members are in the order of the API. */
-export const userDocument = ({ id, email, role, groups, enabled, created_at, updated_at }: User) => ({
-  ...{ id, email, role, groups, enabled },
-  created_at: new Date(created_at).toISOString(),
-  updated_at: new Date(updated_at).toISOString(),
-});
+export const userDocument = (user: User) => {
+  const { id, issuer, subject, email, role, groups, facts, valid_after, enabled, created_at, updated_at } = user;
+  return {
+    ...{ id, email, role, groups, enabled, issuer, subject },
+    // A local account has only what administrators gave.
+    given_role: facts === null ? role : facts.given_role,
+    given_groups: facts === null ? groups : facts.given_groups,
+    refusal: facts?.refusal ?? null,
+    valid_after: valid_after === null ? null : new Date(valid_after).toISOString(),
+    created_at: new Date(created_at).toISOString(),
+    updated_at: new Date(updated_at).toISOString(),
+  };
+};
 
 /** Limits in characters. `name` is for roles and groups. */
 export const USER_LIMITS = { email: 254, passwordMin: 8, password: 256, name: 256 } as const;
@@ -82,11 +90,13 @@ export const newUser = model<NewUser>('NewUser', {
 }).required();
 
 /** Members that an update may not change. It may repeat their values, so that a client can send back what it has read. */
-export const READ_ONLY = ['id', 'email', 'created_at', 'updated_at'] as const;
+export const READ_ONLY = ['id', 'email', 'issuer', 'subject', 'refusal', 'valid_after', 'created_at', 'updated_at'] as const;
 
 export interface UserUpdate extends Partial<Record<(typeof READ_ONLY)[number], unknown>> {
   readonly role?: string;
   readonly groups?: readonly string[];
+  readonly given_role?: string | null;
+  readonly given_groups?: readonly string[];
   readonly enabled?: boolean;
 }
 
@@ -95,10 +105,20 @@ const asRead = (shown: Joi.Schema): Joi.Schema => readOnly(Joi.any().meta({ as: 
 
 export const userUpdate = model<UserUpdate>('UserUpdate', {
   id: asRead(uuid()),
-  email: asRead(email()),
-  role: role(),
-  groups: groups(),
+  email: asRead(email().allow(null)),
+  issuer: asRead(Joi.string()),
+  subject: asRead(Joi.string()),
+  role: role().description('For a user of a provider, this sets `given_role`.'),
+  groups: groups().description(
+    'All groups. Only those of a local account can be changed; for a user of a provider, change `given_groups`.',
+  ),
+  given_role: role()
+    .allow(null)
+    .description('The role that an administrator gives to a user of a provider; null: the provider decides.'),
+  given_groups: groups().description('The groups that administrators give, in addition to those of the provider.'),
   enabled: Joi.boolean(),
+  refusal: asRead(Joi.string().allow(null)),
+  valid_after: asRead(asTimestamp(Joi.string()).allow(null)),
   created_at: asRead(asTimestamp(Joi.string())),
   updated_at: asRead(asTimestamp(Joi.string())),
 }).required();

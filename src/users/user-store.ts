@@ -4,13 +4,51 @@ import { UUID } from '../base/validate.ts';
 import { type Connection, isDuplicate, type Transaction } from '../db/database.ts';
 import { onePage } from '../db/page.ts';
 
-export interface User {
-  /** UUIDv7, so that ids sort in the order of registration; also the claim `sub`. */
-  readonly id: string;
-  /** The e-mail as given, but trimmed. E-mails are unique without regard to case. */
-  readonly email: string;
-  readonly role: string;
+/** The issuer of local accounts. Every other issuer is that of a provider. */
+export const LOCAL_ISSUER = 'portcullis';
+
+/** What a provider says of a user, before any rule is applied. */
+export interface ProviderClaims {
+  readonly email: string | null;
+  readonly roles: readonly string[];
   readonly groups: readonly string[];
+}
+
+/**
+ * Why the newest facts of a provider do not admit the user. `no_role`: no rule matches, and there is no default role.
+ * `email_domain`: the e-mail is missing or in a domain that is not allowed.
+ */
+export type FactsRefusal = 'no_role' | 'email_domain';
+
+/** Where role and groups of a user of a provider come from. The members of `User` are computed from this. */
+export interface ProviderFacts {
+  readonly claims: ProviderClaims;
+  /** The `iat` of the token that the claims come from, in seconds. Only a newer token changes them. */
+  readonly claims_iat: number;
+  /** The role that an administrator gave; null: the provider decides. */
+  readonly given_role: string | null;
+  readonly given_groups: readonly string[];
+  /** Groups that a rule gives. */
+  readonly rule_groups: readonly string[];
+  readonly role_from: 'administrator' | 'rule' | 'claim' | 'default' | 'none';
+  readonly refusal: FactsRefusal | null;
+}
+
+export interface User {
+  /** UUIDv7, so that ids sort in the order of registration. Policies, the audit log and sessions name the user by it. */
+  readonly id: string;
+  /** Issuer and subject identify the user (law 7). A local account has its id as subject. */
+  readonly issuer: string;
+  readonly subject: string;
+  /** The e-mail as given, but trimmed; null only for a user of a provider. Unique among local accounts, without regard to case. */
+  readonly email: string | null;
+  readonly role: string;
+  /** All groups: those of the provider and those that administrators gave. */
+  readonly groups: readonly string[];
+  /** null: a local account. */
+  readonly facts: ProviderFacts | null;
+  /** A token of a provider that was issued at or before this time is refused. Milliseconds since the epoch; null: no limit. */
+  readonly valid_after: number | null;
   /** If false, all tokens of the user are invalid. */
   readonly enabled: boolean;
   /** Milliseconds since the epoch. */
@@ -19,27 +57,94 @@ export interface User {
 }
 
 export const ADMIN = 'admin';
+/** The role that reads everything and changes nothing. */
+export const AUDITOR = 'auditor';
 
-interface UserRow extends Omit<User, 'groups' | 'enabled'> {
+interface UserRow extends Omit<User, 'email' | 'subject' | 'groups' | 'facts' | 'enabled'> {
+  readonly subject: string | null;
+  /** Empty: there is none. */
+  readonly email: string;
   readonly groups: string;
+  /** JSON of `ProviderFacts` without `claims_iat`; null for a local account. */
+  readonly facts: string | null;
+  readonly claims_iat: number | null;
   readonly enabled: boolean | number;
 }
 
-const COLUMNS = ['id', 'email', 'role', 'groups', 'enabled', 'created_at', 'updated_at'] as const;
+const COLUMNS = [
+  ...['id', 'issuer', 'subject', 'email', 'role', 'groups', 'facts', 'claims_iat', 'valid_after', 'enabled'],
+  ...['created_at', 'updated_at'],
+] as const;
 
 const toUser = (row: UserRow): User => ({
   id: row.id,
-  email: row.email,
+  issuer: row.issuer,
+  // Replicas of an older version insert local accounts without a subject.
+  subject: row.subject ?? row.id,
+  email: row.email === '' ? null : row.email,
   role: row.role,
   groups: JSON.parse(row.groups),
+  facts: row.facts === null ? null : toFacts(JSON.parse(row.facts), row.claims_iat ?? 0),
+  valid_after: row.valid_after,
   // SQLite may store any value. Only a true one enables a user.
   enabled: row.enabled === true || row.enabled === 1,
   created_at: row.created_at,
   updated_at: row.updated_at,
 });
 
+/** The members are in a fixed order, so that records can be compared as texts. */
+function toFacts(stored: Omit<ProviderFacts, 'claims_iat'>, claims_iat: number): ProviderFacts {
+  const { claims, given_role, given_groups, rule_groups, role_from, refusal } = stored;
+  return { claims, claims_iat, given_role, given_groups, rule_groups, role_from, refusal };
+}
+
+/** The columns that a change of the user writes. */
+const changeable = ({ issuer, subject, email, role, groups, facts, valid_after, enabled, updated_at }: User) => {
+  const { claims_iat = null, ...stored } = facts ?? {};
+  return {
+    ...{ issuer, subject, role, claims_iat, valid_after, enabled, updated_at },
+    email: email ?? '',
+    email_key: emailKey(email ?? ''),
+    groups: JSON.stringify(groups),
+    facts: facts === null ? null : JSON.stringify(stored),
+  };
+};
+
 /** Returns the form in which e-mails are compared. */
 export const emailKey = (email: string): string => email.trim().toLowerCase();
+
+export const isLocal = ({ issuer }: Pick<User, 'issuer'>): boolean => issuer === LOCAL_ISSUER;
+
+/** Returns a new local account. */
+export const localUser = (
+  { id, email, role, groups }: Pick<User, 'id' | 'role' | 'groups'> & { readonly email: string },
+  now: number,
+): User => ({
+  ...{ id, issuer: LOCAL_ISSUER, subject: id, email, role, groups },
+  ...{ facts: null, valid_after: null, enabled: true, created_at: now, updated_at: now },
+});
+
+/**
+ * Returns how logs and changes name the user: the e-mail, or else the subject. The latter contains a space, so it is never equal to
+ * an e-mail.
+ */
+export const labelOf = ({ email, subject }: Pick<User, 'email' | 'subject'>): string => email ?? `subject ${subject}`;
+
+/** The role and the groups that may carry rights of administration. A raw claim of a provider gives no right. */
+export interface Granted {
+  /** null: only a claim gives the role. */
+  readonly role: string | null;
+  readonly groups: readonly string[];
+}
+
+export function grantedOf({ role, groups, facts }: Pick<User, 'role' | 'groups' | 'facts'>): Granted {
+  if (facts === null) return { role, groups };
+  const isGranted = facts.role_from !== 'claim' && facts.role_from !== 'none';
+  return { role: isGranted ? role : null, groups: [...new Set([...facts.given_groups, ...facts.rule_groups])] };
+}
+
+/** Whether the record alone lets the user in. The user's provider must also be enabled. */
+export const isAdmissible = ({ enabled, facts }: Pick<User, 'enabled' | 'facts'>): boolean => enabled && !facts?.refusal;
 
 export function userStore(db: Connection) {
   const one = async (where: Partial<UserRow & { email_key: string }>, lock = false): Promise<User | null> => {
@@ -49,15 +154,11 @@ export function userStore(db: Connection) {
   };
 
   return {
-    /** Throws AppError `email_taken`. */
-    async insert(user: User, passwordHash: string): Promise<void> {
+    /** `passwordHash` null: the user has no password. Throws AppError `email_taken`. */
+    async insert(user: User, passwordHash: string | null): Promise<void> {
+      const { id, created_at } = user;
       try {
-        await db('users').insert({
-          ...user,
-          groups: JSON.stringify(user.groups),
-          email_key: emailKey(user.email),
-          password_hash: passwordHash,
-        });
+        await db('users').insert({ id, created_at, ...changeable(user), password_hash: passwordHash ?? '' });
       } catch (error) {
         if (isDuplicate(error)) throw new AppError('email_taken', 'A user with this e-mail exists.');
         throw error;
@@ -77,14 +178,42 @@ export function userStore(db: Connection) {
     /** Like `find`, and locks the record until the transaction ends. */
     lock: (id: string): Promise<User | null> => one({ id }, true),
 
-    findByEmail: (email: string): Promise<User | null> => one({ email_key: emailKey(email) }),
+    /** Finds local accounts only: an e-mail that a provider gives identifies nobody. */
+    findByEmail: (email: string): Promise<User | null> => one({ issuer: LOCAL_ISSUER, email_key: emailKey(email) }),
 
-    /** Makes one query whether or not the user exists, so that the time does not reveal it. */
+    findBySubject: (issuer: string, subject: string): Promise<User | null> => one({ issuer, subject }),
+
+    /** Like `findBySubject`, and locks the record until the transaction ends. */
+    lockBySubject: (issuer: string, subject: string): Promise<User | null> => one({ issuer, subject }, true),
+
+    /** Returns at most two users of any issuer with this e-mail. */
+    async withEmail(email: string): Promise<User[]> {
+      const rows: UserRow[] = await db('users')
+        .where({ email_key: emailKey(email) })
+        .limit(2)
+        .select(...COLUMNS);
+      return rows.map(toUser);
+    },
+
+    /** Returns the users of an issuer in the order of their ids, at most `limit`, with ids after `after`, and locks their records. */
+    async lockOfIssuer(issuer: string, limit: number, after: string | null): Promise<User[]> {
+      const rows: UserRow[] = await db('users')
+        .where({ issuer })
+        .forUpdate()
+        .select(...COLUMNS)
+        .modify(onePage, limit, after);
+      return rows.map(toUser);
+    },
+
+    /**
+     * Finds local accounts only. Makes one query whether or not the user exists, so that the time does not reveal it.
+     * `passwordHash` null: the account has no password.
+     */
     async credentials(by: { readonly id: string } | { readonly email: string }) {
       const row = await db('users')
-        .where('id' in by ? { id: by.id } : { email_key: emailKey(by.email) })
+        .where({ issuer: LOCAL_ISSUER, ...('id' in by ? { id: by.id } : { email_key: emailKey(by.email) }) })
         .first<(UserRow & { password_hash: string }) | undefined>(...COLUMNS, 'password_hash');
-      return row ? { user: toUser(row), passwordHash: row.password_hash } : null;
+      return row ? { user: toUser(row), passwordHash: row.password_hash === '' ? null : row.password_hash } : null;
     },
 
     /** Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
@@ -95,19 +224,42 @@ export function userStore(db: Connection) {
       return rows.map(toUser);
     },
 
-    /** Writes role, groups, enabled and updated_at. */
-    async update({ id, role, groups, enabled, updated_at }: User): Promise<void> {
-      await db('users')
+    /** Writes everything except the id, the password and the time of creation. Throws AppError `identity_taken`. */
+    async update(user: User): Promise<void> {
+      try {
+        await db('users').where({ id: user.id }).update(changeable(user));
+      } catch (error) {
+        if (isDuplicate(error)) throw new AppError('identity_taken', 'A different user has this issuer and subject.');
+        throw error;
+      }
+    },
+
+    /**
+     * Remembers that a newer token of a provider repeated the facts, so that no older token can change them. False: the facts are no longer
+     * those of `knownIat`.
+     */
+    async confirmFacts(id: string, knownIat: number, iat: number): Promise<boolean> {
+      const changed = await db('users')
         .where({ id })
-        .update({ role, groups: JSON.stringify(groups), enabled, updated_at });
+        .andWhere((query) => {
+          query.where('claims_iat', knownIat);
+          // A record without the time is read as one of time 0.
+          if (knownIat === 0) query.orWhereNull('claims_iat');
+        })
+        .update({ claims_iat: iat });
+      return changed === 1;
     },
 
     async setPasswordHash(id: string, passwordHash: string, now: number): Promise<void> {
       await db('users').where({ id }).update({ password_hash: passwordHash, updated_at: now });
     },
 
+    /** Counts local accounts only, because a provider can withdraw the role from its users at any time. */
     async countEnabledAdministrators(): Promise<number> {
-      const row = await db('users').where({ role: ADMIN, enabled: true }).count<{ n: number | string }[]>({ n: '*' }).first();
+      const row = await db('users')
+        .where({ issuer: LOCAL_ISSUER, role: ADMIN, enabled: true })
+        .count<{ n: number | string }[]>({ n: '*' })
+        .first();
       return Number(row?.n ?? 0);
     },
 
@@ -132,6 +284,17 @@ export async function claimFirstAdministrator(trx: Transaction, userId: string):
   }
 }
 
-/** `user`: an id or e-mail. */
-export const findUser = (db: Connection, user: string): Promise<User | null> =>
-  UUID.test(user) ? userStore(db).find(user) : userStore(db).findByEmail(user);
+/**
+ * `user`: an id or e-mail. A local account takes precedence over users of providers with the same e-mail. Throws AppError
+ * `invalid_request` if several users of providers have it.
+ */
+export async function findUser(db: Connection, user: string): Promise<User | null> {
+  const store = userStore(db);
+  if (UUID.test(user)) return store.find(user);
+  const local = await store.findByEmail(user);
+  if (local !== null || emailKey(user) === '') return local;
+  const [found = null, other] = await store.withEmail(user);
+  if (other !== undefined)
+    throw new AppError('invalid_request', `Several users have the e-mail ${user}. Give the id of the user instead.`);
+  return found;
+}

@@ -113,12 +113,18 @@ test.serial('clients that disconnect during admission hold no slots', async (t) 
       email: 'a@x.test',
       role: 'user',
       groups: [],
+      granted: { role: 'user', groups: [] },
       token_id: 't',
       token_kind: 'api',
+      issued_at: null,
+      limits: null,
     } as const;
     return {
       principal,
-      snapshot: { sequence: 1, engine, targets: new Map([['t', routed('t', upstream.url)]]), sessions: NO_RULES },
+      snapshot: {
+        ...{ sequence: 1, engine, sessions: NO_RULES, rights: [], providers: new Map() },
+        targets: new Map([['t', routed('t', upstream.url)]]),
+      },
     };
   };
   const plain = byMethod({});

@@ -23,7 +23,10 @@ eachEngine(
       body: { email: '  Ann@Example.com ', password: PASSWORD },
     });
     t.is(status, 201);
-    t.deepEqual(Object.keys(body), ['id', 'email', 'role', 'groups', 'enabled', 'created_at', 'updated_at']);
+    t.deepEqual(Object.keys(body), [
+      ...['id', 'email', 'role', 'groups', 'enabled', 'issuer', 'subject', 'given_role', 'given_groups', 'refusal'],
+      ...['valid_after', 'created_at', 'updated_at'],
+    ]);
     t.is(body['email'], 'Ann@Example.com');
     t.is(body.role, 'admin');
     t.deepEqual(body['groups'], []);
@@ -245,7 +248,7 @@ eachEngine(
     t.is(made.status, 201);
     t.deepEqual(Object.keys(made.body), ['api_token', 'token']);
     const shown = made.body['api_token'] as { id: string };
-    t.deepEqual(Object.keys(shown), ['id', 'name', 'created_at']);
+    t.deepEqual(Object.keys(shown), ['id', 'name', 'created_at', 'expires_at', 'limits']);
     const listed = await rest.call('GET', '/api/auth/tokens', { token: made.body.token });
     t.deepEqual(listed.body as unknown, [shown]);
 

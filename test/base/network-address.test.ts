@@ -1,6 +1,6 @@
 /** Which addresses the gateway does not connect to. */
 import test from 'ava';
-import { createAddressRule, isNetwork } from '../../src/base/network-address.ts';
+import { createAddressRule, createPublicAddressRule, isInside, isNetwork } from '../../src/base/network-address.ts';
 
 const denies = (address: string, ...allowed: string[]): boolean => createAddressRule(allowed)(address) !== null;
 
@@ -71,4 +71,25 @@ test('an operator can allow single addresses and networks', (t) => {
     '10.0.0.0/08',
   ])
     t.false(isNetwork(text), text);
+});
+
+test('addresses that a stranger names must be public', (t) => {
+  const rule = createPublicAddressRule(['10.1.0.0/16']);
+  const inside = [
+    '127.0.0.1',
+    '10.2.0.1',
+    '172.16.0.1',
+    '192.168.1.1',
+    '100.64.0.1',
+    '0.0.0.0',
+    '[::1]',
+    'fd00::1',
+    '::ffff:10.2.0.1',
+  ];
+  for (const address of [...inside, '64:ff9b::a02:1', '2002:a02:1::', '169.254.169.254']) {
+    t.not(rule(address), null, address);
+    t.true(isInside(address), address);
+  }
+  for (const address of ['1.1.1.1', '2606:4700::1111', '172.32.0.1', 'example.com']) t.is(rule(address), null, address);
+  t.is(rule('10.1.2.3'), null, 'an operator has allowed it');
 });

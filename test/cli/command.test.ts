@@ -11,7 +11,7 @@ import { program } from '../support/process.ts';
 import { folder, portcullis } from './cli.ts';
 
 /** The commands whose help no other test prints. */
-const HELPED = ['user', 'user reset-password', 'setup-code', 'audit verify'];
+const HELPED = ['login', 'user', 'user reset-password', 'setup-code', 'audit verify'];
 const VERSIONED = ['', 'user reset-password', 'policies plan'];
 const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');
 const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8')) as { version: string };

@@ -68,3 +68,19 @@ test('an export lets others read between its items, and ends its source when its
   }
   t.deepEqual(events, ['item 0', 'page', 'item 1', 'page', 'item 2', 'ended']);
 });
+
+test('between two items that are in memory, the event loop takes a turn', async (t) => {
+  async function* source(): AsyncGenerator<number> {
+    yield* [1, 2, 3];
+  }
+  const inTurn = createTurns();
+  const events: string[] = [];
+  const read = async (name: string): Promise<void> => {
+    for await (const item of eachInTurn(inTurn, name, source())) {
+      events.push(`${name}${item}`);
+      setImmediate(() => events.push('request'));
+    }
+  };
+  await Promise.all([read('a'), read('b')]);
+  t.deepEqual(events.slice(0, 6), ['a1', 'request', 'b1', 'request', 'a2', 'request']);
+});

@@ -37,6 +37,9 @@ function replica(database: Database): Replica {
       return routedTargets(db, vault, ids);
     },
     sessions: (db) => sessionRules(db, Date.now()),
+    rights: async () => [],
+    clock: () => Date.now(),
+    providers: async () => new Map(),
     identities: readIdentities,
     build: (policies, revision) => createEngine({ module, policies, revision }),
     gateTimeoutMs: 60_000,

@@ -43,8 +43,8 @@ export function claimsOf(token: string): TokenClaims {
     .split('.')
     .slice(0, 2)
     .map((part) => JSON.parse(Buffer.from(part, 'base64url').toString()));
-  const { iss, sub, email, role, groups, jti, exp = null } = payload;
-  return { iss, sub, email, role, groups, jti, kid: header.kid, exp };
+  const { iss, sub, jti, exp = null } = payload;
+  return { iss, sub, jti, kid: header.kid, exp, provider: null, resource: null };
 }
 
 const ROLES = ['user', 'operator', 'auditor'];

@@ -46,6 +46,7 @@ export const KINDS = [
   'token revoked',
   'user disabled',
   'last right gone',
+  'administration taken',
 ] as const;
 export type Kind = (typeof KINDS)[number];
 
@@ -57,19 +58,18 @@ const PASSWORD = 'a long passphrase of the enemy';
 /** A restored right must apply everywhere within this time. Otherwise the run proves nothing. */
 const RESTORE_MS = 60_000;
 
-/** Sends one POST over a new connection. */
-function send(url: string, headers: http.OutgoingHttpHeaders, body: object): Promise<{ status: number; text: string }> {
-  const text = JSON.stringify(body);
+/** Sends one request over a new connection: a POST, or a GET if there is no body. */
+function send(url: string, headers: http.OutgoingHttpHeaders, body: object | null): Promise<{ status: number; text: string }> {
+  const text = body === null ? '' : JSON.stringify(body);
   return new Promise((resolve, reject) => {
     const req = http.request(
       url,
       {
-        method: 'POST',
+        method: body === null ? 'GET' : 'POST',
         agent: false,
         headers: {
-          'content-type': 'application/json',
           accept: 'application/json, text/event-stream',
-          'content-length': Buffer.byteLength(text),
+          ...(body === null ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }),
           ...headers,
         },
       },
@@ -121,6 +121,13 @@ async function ask(
   } catch {
     return 'error';
   }
+}
+
+/** Reads the targets over REST, which needs a right of administration. */
+async function administerOnce(url: string, token: string): Promise<Answer> {
+  const answer = await send(`${url}/api/targets`, { authorization: `Bearer ${token}` }, null).catch(() => null);
+  if (answer?.status === 200) return 'allowed';
+  return answer?.status === 403 ? 'denied' : 'error';
 }
 
 interface Enemy {
@@ -255,6 +262,19 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
       case 'user disabled':
         await policy(replica(0), only(who));
         return { revoke: (at) => put(at, who, { enabled: false }), restore: (at) => put(at, who, { enabled: true }) };
+      case 'administration taken': {
+        // The lane needs a session, although it does not use it.
+        await policy(replica(0), only(who));
+        const wanted = { subject_type: 'user', subject_value: who.id, right: 'targets:operate' };
+        const give = (at: string) => asAdmin<{ id: string }>(at, 'POST', '/api/rights', wanted);
+        let { id } = await give(replica(0));
+        return {
+          revoke: (at) => asAdmin(at, 'DELETE', `/api/rights/${id}`),
+          async restore(at) {
+            id = (await give(at)).id;
+          },
+        };
+      }
       case 'last right gone': {
         let id = await policy(replica(0), only(who));
         return {
@@ -290,19 +310,17 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
     const { revoke, restore } = await right(kind, who);
     const session = await sessionAt(replica(0), who);
     const tool = kind.replaceAll(' ', '-');
+    const once = (url: string, inSession: string | null, ticket: string): Promise<Answer> =>
+      kind === 'administration taken'
+        ? administerOnce(url, who.token)
+        : callOnce(mcp(url, inSession === null), who.token, inSession, tool, ticket);
     for (let round = 0; round < rounds; round++) {
       const inSession = round % 2 === 0 ? session : null;
       await Promise.all(
         urls.map(async (url, n) => {
           const deadline = performance.now() + RESTORE_MS;
           for (let tried = 0; ; tried++) {
-            const answer = await callOnce(
-              mcp(url, inSession === null),
-              who.token,
-              inSession,
-              tool,
-              `${kind} ${round} ${n} before ${tried}`,
-            );
+            const answer = await once(url, inSession, `${kind} ${round} ${n} before ${tried}`);
             if (answer === 'allowed') return;
             if (answer === 'denied' && tried === 0) lateAllows++;
             if (performance.now() > deadline) throw new Error(`${kind}: never allowed again at ${url}, but ${answer}`);
@@ -312,9 +330,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
       );
       await revoke(replica(first + round));
       const tickets = urls.map((_, n) => `${kind} ${round} ${n}${AFTER}`);
-      const answers = await Promise.all(
-        urls.map((url, n) => callOnce(mcp(url, inSession === null), who.token, inSession, tool, tickets[n] ?? '')),
-      );
+      const answers = await Promise.all(urls.map((url, n) => once(url, inSession, tickets[n] ?? '')));
       revocations[kind]++;
       for (const [n, answer] of answers.entries()) {
         calls++;

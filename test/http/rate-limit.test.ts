@@ -2,7 +2,7 @@ import test from 'ava';
 import { createRateLimits } from '../../src/http/rate-limit.ts';
 
 test('MCP_RATE_LIMIT counts each pair of principal and address', (t) => {
-  const limits = createRateLimits({ login: 60, mcp: 2, changes: 30 });
+  const limits = createRateLimits({ login: 60, mcp: 2, changes: 30, oauth: 600, registration: 20 });
   const ask = (principal: string, address: string) => limits.mcp(principal, address)?.code ?? 'passed';
   t.is(ask('ann', '192.0.2.1'), 'passed');
   t.is(ask('ann', '192.0.2.1'), 'passed');

@@ -144,7 +144,7 @@ test.serial('a forged, foreign, early or late token is refused as such, and leav
       t.deepEqual([answer.status, answer.body.code], [401, 'invalid_token'], `${method}: ${what}`);
       t.is(
         answer.headers.get('www-authenticate'),
-        `Bearer resource_metadata="${metadata}", error="invalid_token"`,
+        `Bearer resource_metadata="${metadata}", scope="mcp", error="invalid_token"`,
         `${method}: ${what}`,
       );
     }

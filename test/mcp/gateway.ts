@@ -68,6 +68,7 @@ export function routed(name: string, url: string, changes: Partial<RoutedTarget 
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    own_accounts: null,
     timeout_ms: null,
     created_at: 0,
     updated_at: 0,
@@ -143,6 +144,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
   // Long enough for targets that start on a busy machine.
   const allLimits = { ...DEFAULT_LIMITS, joinMs: 10_000, lateMs: 10_000, ...limits };
   const handler = createMcpHandler({
+    withAccounts: (upstream) => upstream,
     verify: async (authorization) => {
       const user = /^bearer ([a-z]+)$/i.exec(authorization ?? '')?.[1];
       if (authorization === undefined) return { refused: 'unauthenticated', detail: 'no token' };
@@ -155,7 +157,10 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
       if (gateway.revoked.has(sub)) return { refused: 'invalid_token', detail: 'revoked' };
       return {
         principal: principalOf(sub),
-        snapshot: { sequence: 1, engine, targets: new Map(gateway.targets), sessions: noRules },
+        snapshot: {
+          ...{ sequence: 1, engine, sessions: noRules, rights: [], providers: new Map() },
+          targets: new Map(gateway.targets),
+        },
       };
     },
     audit: {
@@ -210,7 +215,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
 }
 
 function claimsOf(sub: string): TokenClaims {
-  return { iss: ISSUER, sub, email: `${sub}@x.test`, role: 'user', groups: [], jti: `token-of-${sub}`, kid: 'k', exp: null };
+  return { iss: ISSUER, sub, jti: `token-of-${sub}`, kid: 'k', exp: null, provider: null, resource: null };
 }
 
 function principalOf(sub: string): Principal {
@@ -220,7 +225,10 @@ function principalOf(sub: string): Principal {
     email: `${sub}@x.test`,
     role: 'user',
     groups: [],
+    granted: { role: 'user', groups: [] },
     token_id: `token-of-${sub}`,
     token_kind: 'api',
+    issued_at: null,
+    limits: null,
   };
 }

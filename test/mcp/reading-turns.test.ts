@@ -8,7 +8,7 @@ import { createAddressRule } from '../../src/base/network-address.ts';
 import { read } from '../../src/mcp/upstream/bridge/messages.ts';
 import { createAgents, sourceOf } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';
-import { chargeEvents, PART_BYTES, pipeInTurns, turnOf } from '../../src/mcp/upstream/reading-turns.ts';
+import { chargeEvents, PART_BYTES, pipeInTurns, takeInTurns, turnOf } from '../../src/mcp/upstream/reading-turns.ts';
 import { startProcess } from '../../src/mcp/upstream/stdio/process.ts';
 import type { ProcessFault } from '../../src/mcp/upstream/upstream.ts';
 
@@ -59,6 +59,18 @@ test.serial('the event loop serves others between the parts of a source above it
   t.true(served >= parts / 2, `${served} times for ${parts} parts`);
 });
 
+test.serial('a chunk that takes long to read is read in turns, although its source is within its limit', async (t) => {
+  let parts = 0;
+  const slow = (): void => {
+    parts++;
+    for (const until = performance.now() + 3; performance.now() < until; );
+  };
+  const taking = takeInTurns('slow lines', Buffer.alloc(10), 1, slow);
+  t.true(parts < 10, `${parts} parts at once`);
+  await taking;
+  t.is(parts, 10);
+});
+
 test.serial('bytes of a source above its limit are taken in parts and in order', async (t) => {
   const taken: string[] = [];
   let isFree = false;
@@ -75,7 +87,7 @@ test.serial('bytes of a source above its limit are taken in parts and in order',
   t.false(parts.push(Buffer.from('defgh')));
   t.false(parts.push(Buffer.from('i')));
   await parts.pending;
-  t.deepEqual(taken, ['abc', 'de', 'fg', 'h', 'i']);
+  t.deepEqual(taken, ['ab', 'c', 'de', 'fg', 'h', 'i']);
   t.true(isFree);
   t.is(parts.pending, null);
 });

@@ -148,7 +148,7 @@ test('no part of a secret shows, wherever chunks of a line without end are split
     for (const secret of ['topsecret-1', `${'K'.repeat(5_000)}`]) {
       for (const split of [1, 5, secret.length - 1]) {
         const logged: string[] = [];
-        const stderr = createStderr(hideSecrets(secrets), (line) => logged.push(line));
+        const stderr = createStderr(hideSecrets(secrets), (line) => logged.push(line()));
         const text = `${'.'.repeat(pad)}${secret}${'.'.repeat(6_000)}`;
         stderr.push(Buffer.from(text.slice(0, pad + split)));
         stderr.push(Buffer.from(text.slice(pad + split)));

@@ -188,7 +188,7 @@ test.serial("another user's client finds no task by any id", async (t) => {
 
 const place = (sub: string, changes: Partial<TaskScope> = {}): TaskScope => ({
   seal: createSeal([Buffer.alloc(32, 7)]),
-  owner: { issuer: 'https://gateway.test', sub },
+  owner: { sub },
   targetName: 't',
   fingerprint: 'the place',
   now: 1_000,
@@ -200,7 +200,6 @@ test.serial('a sealed task id opens for thirty days, for its principal and the u
   t.deepEqual(openTask(place('alice', { now: 1_000 + TASK_LIFETIME_MS }), task.handle), task);
   for (const other of [
     place('bob'),
-    place('alice', { owner: { issuer: 'https://other.test', sub: 'alice' } }),
     place('alice', { targetName: 'u' }),
     place('alice', { fingerprint: 'another place' }),
     place('alice', { now: 1_001 + TASK_LIFETIME_MS }),
@@ -224,7 +223,7 @@ eachEngine(test.serial, LEADS, async (t, at) => {
 /** `open`: a store, as of a process that has just started. */
 async function leads(t: ExecutionContext, open: () => TaskStore): Promise<void> {
   const store = open();
-  const key = (id: string) => taskKey({ issuer: 'i', sub: 's' }, 'p', id);
+  const key = (id: string) => taskKey({ sub: 's' }, 'p', id);
   await store.remember(key('a'), 'first', 1_000);
   await store.remember(key('b'), 'x'.repeat(6_000), 2_000);
   await store.remember(key('a'), 'second', 3_000);

@@ -11,6 +11,7 @@ import { readPolicy } from '../../src/policies/schema.ts';
 import { readFiles, type TargetName } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createApplyTested, readTests, testSet } from '../../src/policies/sets/test-set.ts';
+import { ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
@@ -92,7 +93,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
-    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
   const module = await loadPolicyModule();
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };

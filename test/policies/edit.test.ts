@@ -8,20 +8,32 @@ import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
+import { ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
 import { policyBody } from './policies.ts';
 
 const caller: Caller = {
   requestId: 'request',
-  principal: { issuer: 'i', sub: 'admin', email: 'a@example.com', role: 'admin', groups: [], token_id: 't', token_kind: 'login' },
+  principal: {
+    issuer: 'i',
+    sub: 'admin',
+    email: 'a@example.com',
+    role: 'admin',
+    groups: [],
+    granted: { role: 'admin', groups: [] },
+    token_id: 't',
+    token_kind: 'login',
+    issued_at: null,
+    limits: null,
+  },
 };
 
 async function start(t: ExecutionContext, at: TestDatabase, over: Partial<PolicyEditParts> = {}) {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
-    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'request' }, work);
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'request' }, (trx) => work(trx, ALL_RIGHTS));
   let time = 1_000;
   const tried: (readonly Policy[])[] = [];
   const edits = createPolicyEdits({
@@ -180,7 +192,7 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
         };
         plan = work.run({ name: 'ask', input: { name: 'policies' }, by: 'admin', host: { policies } });
         await asks;
-        const { result } = await change(trx);
+        const { result } = await change(trx, ALL_RIGHTS);
         return { result, position: { sequence: 0, nonce: '', revision: 0 } };
       }),
     tryPolicies: (_policies, by) => work.run({ name: 'bytes', input: {}, by, host: {} }),
@@ -189,7 +201,7 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
   const { result } = await edit(caller, {
     glance: async () => ({ revision: moves++ }),
     read: async () => null,
-    plan: async () => ({ result: 'done', candidate: [], apply: null }),
+    plan: async () => ({ result: 'done', candidate: [], touches: [], apply: null }),
   });
   t.is(result, 'done');
   t.is(await plan, 0);

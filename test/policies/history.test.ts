@@ -13,6 +13,7 @@ import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { readFiles } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
+import { ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
 import { world } from '../support/world.ts';
@@ -22,13 +23,24 @@ import { file, policySets } from './sets.ts';
 const actor: Actor = { id: 'admin', email: 'a@example.com', request_id: 'request' };
 const caller: Caller = {
   requestId: 'request',
-  principal: { issuer: 'i', sub: 'admin', email: 'a@example.com', role: 'admin', groups: [], token_id: 't', token_kind: 'login' },
+  principal: {
+    issuer: 'i',
+    sub: 'admin',
+    email: 'a@example.com',
+    role: 'admin',
+    groups: [],
+    granted: { role: 'admin', groups: [] },
+    token_id: 't',
+    token_kind: 'login',
+    issued_at: null,
+    limits: null,
+  },
 };
 
 async function start(t: ExecutionContext, at: TestDatabase) {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
-  const administer: Administer = (_caller, _right, work) => changes.change(actor, work);
+  const administer: Administer = (_caller, _right, work) => changes.change(actor, (trx) => work(trx, ALL_RIGHTS));
   const parts = {
     ...{ database, administer, newId: uuidv7, now: Date.now },
     checkPattern: () => null,

@@ -155,3 +155,22 @@ eachEngine(test.serial, 'an impossible row stops the load', async (t, at) => {
     await t.throwsAsync(policyStore(knex).all(), { message: /contains an invalid row/ }, JSON.stringify(damage));
   }
 });
+
+eachEngine(
+  test.serial,
+  'a page of owners has exactly their policies, also if a name is the beginning of another',
+  async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    const store = policyStore(knex);
+    const owners = ['a', 'ab', 'a-b', 'a.b', 'a_b', 'axb'];
+    const policies = [null, ...owners].map((owner, n) => policy(`p${n}`, { managed_as: owner && `${owner}/x` }));
+    await store.change(policies.map((after) => ({ before: null, after })));
+    const page = async (of: string[], limit: number | null = null): Promise<(string | null)[]> =>
+      (await store.page(limit, null, new Set(of))).map(({ managed_as }) => managed_as);
+    for (const owner of owners) t.deepEqual(await page([owner]), [`${owner}/x`]);
+    t.deepEqual(await page(['a', 'axb', 'none']), ['a/x', 'axb/x']);
+    t.deepEqual(await page(['a', 'axb'], 1), ['a/x']);
+    t.deepEqual(await page([]), []);
+    t.is((await store.page(null, null)).length, 7);
+  },
+);

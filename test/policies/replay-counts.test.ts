@@ -22,6 +22,7 @@ import type { ApplyTested } from '../../src/policies/sets/test-set.ts';
 import { decision, quietWriter } from '../audit/records.ts';
 import { matcher, world } from '../engine/arbitraries.ts';
 import { decide, decideTarget } from '../engine/oracle.ts';
+import { ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
@@ -261,7 +262,8 @@ test.serial('a replay ends when its client disconnects', async (t) => {
 eachEngine(test.serial, 'a draft that is deleted or replaced during its activation is not applied', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
-  const administer: Administer = (_, __, work) => changes.change({ id: 'a', email: 'a@b', request_id: 'r' }, work);
+  const administer: Administer = (_, __, work) =>
+    changes.change({ id: 'a', email: 'a@b', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const content = { owner: 'default', prune: false, adopt: false, files: {}, tests: {} };
   const draft = {
     ...content,
@@ -277,7 +279,7 @@ eachEngine(test.serial, 'a draft that is deleted or replaced during its activati
     await meanwhile();
     const { position } = await administer(caller, 'admin', async (trx) => ({
       result: null,
-      changes: (await alongside?.(trx)) ?? [],
+      changes: (await alongside?.(trx, ALL_RIGHTS)) ?? [],
     }));
     applied++;
     return { result: { plan: { changes: [], unchanged: 0, left: [], unmanaged: 0, candidate: [] }, targets: [] }, position };

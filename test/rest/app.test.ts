@@ -1,5 +1,4 @@
 import test from 'ava';
-import { homePage } from '../../src/rest/home.ts';
 import { PASSWORD, sendRaw as raw, startRestOnSqlite as start } from '../support/rest.ts';
 
 test.serial('every answer has a request id and the security headers, and every refusal is a problem document', async (t) => {
@@ -238,6 +237,8 @@ test.serial('well-known documents are the same for every target name', async (t)
       resource: `https://gateway.example.com${path}`,
       authorization_servers: ['https://gateway.example.com'],
       bearer_methods_supported: ['header'],
+      scopes_supported: ['mcp'],
+      resource_name: 'Portcullis',
     });
   }
   for (const path of ['/mcp/', '/mcp/Upper', '/mcp/a/b', '/mcp/-x', `/mcp/${'a'.repeat(64)}`, '/api'])
@@ -249,7 +250,7 @@ test.serial('the address of the gateway is a page for browsers and JSON for prog
   const page = await rest.call('GET', '/', { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } });
   t.is(page.status, 200);
   t.is(page.headers['content-type'], 'text/html; charset=utf-8');
-  t.is(page.headers['content-security-policy'], "default-src 'none'; frame-ancestors 'none'");
+  t.regex(String(page.headers['content-security-policy']), /^default-src 'none';.* frame-ancestors 'none'/);
   t.regex(page.text, /<html lang="en">/);
   t.regex(page.text, /https:&#47;|https:\/\/gateway\.example\.com\/mcp/);
   t.notRegex(page.text, /<script|<style|style=|onload/);
@@ -258,7 +259,6 @@ test.serial('the address of the gateway is a page for browsers and JSON for prog
   t.is(program.body['mcp'], 'https://gateway.example.com/mcp');
   t.is((await rest.call('GET', '/', { headers: { host: 'evil.example' } })).status, 403);
   t.is((await rest.call('POST', '/')).headers.allow, 'GET, HEAD');
-  t.true(homePage('https://x/"><script>').includes('https://x/&#34;&#62;&#60;script&#62;/mcp'));
 });
 
 test.serial('only this host and administrators may read metrics', async (t) => {

@@ -87,7 +87,8 @@ test.serial('answers and refusals of the administration match the contract', asy
   t.is((await call('PUT', `/api/users/${user.id}`, admin.token, { role: 'auditor', groups: ['a'] })).status, 200);
   t.is((await call('GET', '/api/logs', user.token)).status, 200);
   t.is((await call('GET', '/api/changes', user.token)).status, 200);
-  t.is((await call('GET', '/api/policies', user.token)).status, 403);
+  t.is((await call('GET', '/api/policies', user.token)).status, 200);
+  t.is((await call('POST', '/api/policies', user.token, {})).status, 403);
   t.is((await call('POST', '/api/auth/tokens', user.token, { name: 'mine' })).status, 201);
   t.is((await call('POST', '/api/auth/tokens', user.token, { nam: 'mine' })).status, 400);
   t.is((await call('POST', '/api/keys/rotate', admin.token)).status, 201);

@@ -3,13 +3,13 @@ import { tokenStore } from '../../src/auth/token-store.ts';
 import type { Identity } from '../../src/state/admission.ts';
 import { createIdentities } from '../../src/state/identities.ts';
 import { readIdentities } from '../../src/state/identity-store.ts';
-import { userStore } from '../../src/users/user-store.ts';
+import { localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 
 const of = (token: string, user: string, role = 'user'): Identity => ({
-  token: { id: token, user_id: user, kind: 'api', kid: 'k', revoked_at: null },
-  user: { id: user, email: 'u@x', role, groups: [], enabled: true },
+  token: { id: token, user_id: user, kind: 'api', kid: 'k', expires_at: null, limits: null, revoked_at: null },
+  user: localUser({ id: user, email: 'u@x', role, groups: [] }, 1),
 });
 
 test('forgetting a token or a user forgets only their identities', (t) => {
@@ -70,8 +70,7 @@ test('the oldest identity makes room for a new one, and its user can still be fo
 
 eachEngine(test.serial, 'a damaged row enables no user', async (t, at) => {
   const { knex } = await openTestDatabase(t, at);
-  const times = { created_at: 1, updated_at: 1 };
-  await userStore(knex).insert({ ...times, id: 'u', email: 'u@x', role: 'user', groups: [], enabled: true }, 'hash');
+  await userStore(knex).insert(localUser({ id: 'u', email: 'u@x', role: 'user', groups: [] }, 1), 'hash');
   const token = {
     id: 't',
     user_id: 'u',
@@ -80,6 +79,7 @@ eachEngine(test.serial, 'a damaged row enables no user', async (t, at) => {
     kid: 'k',
     created_at: 1,
     expires_at: null,
+    limits: null,
     revoked_at: null,
   } as const;
   await tokenStore(knex).insert(token);

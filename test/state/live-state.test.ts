@@ -7,21 +7,23 @@ import type { Engine } from '../../src/engine/decision.ts';
 import type { Identity } from '../../src/state/admission.ts';
 import { createCurrent } from '../../src/state/live-state.ts';
 import type { RoutedTarget } from '../../src/targets/target.ts';
+import { localUser } from '../../src/users/user-store.ts';
 
 const claims: TokenClaims = {
   iss: 'portcullis',
   sub: 'u',
-  email: 'u@x',
-  role: 'user',
-  groups: [],
   jti: 't',
   kid: 'k',
   exp: null,
+  provider: null,
+  resource: null,
 };
-const identity = (role: string): Identity => ({
-  token: { id: 't', user_id: 'u', kind: 'api', kid: 'k', revoked_at: null },
-  user: { id: 'u', email: 'u@x', role, groups: [], enabled: true },
+const identity = (role: string): OfToken => ({
+  token: { id: 't', user_id: 'u', kind: 'api', kid: 'k', expires_at: null, limits: null, revoked_at: null },
+  user: localUser({ id: 'u', email: 'u@x', role, groups: [] }, 1),
 });
+
+type OfToken = Identity & { readonly token: NonNullable<Identity['token']> };
 
 /** A database of which only the position, the identity and the time that things take matter. */
 function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
@@ -100,6 +102,12 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
     sessions: async () => {
       w.read.push('sessions');
       return { ended: new Set<string>(), epochOf: () => 0 };
+    },
+    rights: async () => [],
+    clock: () => Date.now(),
+    providers: async () => {
+      w.read.push('providers');
+      return new Map();
     },
     identities: async (_, ids) => {
       w.read.push(`tokens ${ids.join()}`);
@@ -273,7 +281,7 @@ test('an identity that was read while the database changed is not used', async (
 
 test('claims without a matching live record are refused', async (t) => {
   const { w, current } = world();
-  const refused = async (change: (i: Identity) => Identity, over: Partial<TokenClaims> = {}) => {
+  const refused = async (change: (i: OfToken) => OfToken, over: Partial<TokenClaims> = {}) => {
     w.identity = change(identity('user'));
     w.move(false);
     const result = await current.admit({ ...claims, ...over });
@@ -317,8 +325,8 @@ async function readFor(w: ReturnType<typeof world>['w'], request: () => Promise<
 }
 
 const other = (token: string, user: string): Identity => ({
-  token: { id: token, user_id: user, kind: 'api', kid: 'k', revoked_at: null },
-  user: { id: user, email: `${user}@x`, role: 'user', groups: [], enabled: true },
+  token: { id: token, user_id: user, kind: 'api', kid: 'k', expires_at: null, limits: null, revoked_at: null },
+  user: localUser({ id: user, email: `${user}@x`, role: 'user', groups: [] }, 1),
 });
 const claimsOf = (jti: string, sub: string): TokenClaims => ({ ...claims, jti, sub });
 
@@ -343,6 +351,7 @@ test('a change of a user or token makes a replica forget only that identity', as
   t.deepEqual(await readFor(w, everybody), [
     'all targets',
     'sessions',
+    'providers',
     'policies',
     'tokens t',
     'tokens v1',
@@ -389,7 +398,7 @@ test('a change of a target makes a replica read only that target again, and olde
 
 test('a replica reads everything again and forgets all identities if the feed is incomplete', async (t) => {
   const { w, current } = world();
-  const everything = ['all targets', 'sessions', 'policies', 'tokens t'];
+  const everything = ['all targets', 'sessions', 'providers', 'policies', 'tokens t'];
   const afterwards = () => readFor(w, async () => current.admit(claims));
   t.deepEqual(await afterwards(), everything);
   const user = { object_type: 'user', object_id: 'somebody else' };

@@ -6,6 +6,7 @@ import type { Engine } from '../../src/engine/decision.ts';
 import type { Identity } from '../../src/state/admission.ts';
 import { createCurrent } from '../../src/state/live-state.ts';
 import type { RoutedTarget } from '../../src/targets/target.ts';
+import { localUser } from '../../src/users/user-store.ts';
 import { randomFrom } from '../engine/increments.ts';
 
 /** Everything that a replica can read at one moment. */
@@ -28,12 +29,11 @@ const TOKENS = USERS.flatMap((_, user) => [`t${user}x`, `t${user}y`]);
 const claimsOf = (token: string): TokenClaims => ({
   iss: 'portcullis',
   sub: userOf(token),
-  email: 'u@x',
-  role: 'user',
-  groups: [],
   jti: token,
   kid: 'k',
   exp: null,
+  provider: null,
+  resource: null,
 });
 
 /** The correct answer at one moment. */
@@ -209,6 +209,7 @@ async function schedule(seed: number, boundMs: number): Promise<{ answers: numbe
       await wait();
       return { at: snapshotOf(db).sessions } as never;
     },
+    providers: async () => new Map(),
     async identities(db, tokens) {
       await wait();
       fail();
@@ -218,8 +219,19 @@ async function schedule(seed: number, boundMs: number): Promise<{ answers: numbe
         const [user, revoked] = [at.users.get(userOf(id)), at.tokens.get(id)];
         if (user === undefined || revoked === undefined) continue;
         found.push({
-          token: { id, user_id: userOf(id), kind: 'api', kid: 'k', revoked_at: revoked ? 1 : null },
-          user: { id: userOf(id), email: 'u@x', role: `r${user.at}`, groups: [], enabled: user.enabled },
+          token: {
+            id,
+            user_id: userOf(id),
+            kind: 'api',
+            kid: 'k',
+            expires_at: null,
+            limits: null,
+            revoked_at: revoked ? 1 : null,
+          },
+          user: {
+            ...localUser({ id: userOf(id), email: 'u@x', role: `r${user.at}`, groups: [] }, 1),
+            enabled: user.enabled,
+          },
         });
       }
       await wait();
@@ -231,6 +243,8 @@ async function schedule(seed: number, boundMs: number): Promise<{ answers: numbe
       return { policies: policies[0] } as unknown as Engine;
     },
     gateTimeoutMs: 30_000,
+    rights: async () => [],
+    clock: () => Date.now(),
     boundMs,
     now: () => performance.now(),
   });

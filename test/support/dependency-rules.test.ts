@@ -15,6 +15,8 @@ const BROKEN: readonly (readonly [string, Readonly<Record<string, string>>, RegE
   ['the engine outside its room', { 'src/state/live-state.ts': `import opa from '@open-policy-agent/opa-wasm';` }, /engine\.ts/],
   ['the environment', { 'src/main.ts': 'const port = process.env.PORT;' }, /environment/],
   ['the environment by another name', { 'src/main.ts': `import { argv, env } from 'node:process';` }, /environment/],
+  ['a page outside of the frame', { 'src/rest/home.ts': `res.type('html').end(text);` }, /sends HTML/],
+  ['a text that express makes a page of', { 'src/rest/home.ts': `res.send(text);` }, /sends HTML/],
   ['tests from src', { 'src/main.ts': `import { gateway } from '../test/support/gateway.ts';` }, /nothing outside/],
   ['a file in a pure module', { 'src/mcp/filter/filter.ts': `import { readFileSync } from 'node:fs';` }, /is pure/],
   ['a promise of files', { 'src/mcp/filter/filter.ts': `import { readFile } from 'node:fs/promises';` }, /is pure/],

@@ -35,10 +35,13 @@ const ORDER: readonly string[] = [
   'src/protocol', // MCP as the specification says it, without I/O
   'src/users',
   'src/auth', // tokens, keys, the vault
+  'src/providers', // companies' OpenID providers, their tokens and users
   'src/targets',
   'src/sessions',
   'src/state', // the live snapshot and the admission to it
   'src/http', // what REST and MCP share of HTTP
+  'src/browser', // browser sessions, markup, and the pages for people
+  'src/oauth', // the authorization server for OAuth clients
   'src/replicas',
   'src/audit/chain', // hash chains, checkpoints, verification
   'src/audit', // the log itself
@@ -52,6 +55,7 @@ const ORDER: readonly string[] = [
   'src/mcp/upstream',
   'src/mcp/upstream/stdio',
   'src/mcp/upstream/bridge',
+  'src/connections', // users' own accounts at targets: authorization servers, tokens
   'src/mcp/limits',
   'src/mcp/sessions',
   'src/mcp/filter', // what a caller sees of a result, without I/O
@@ -63,6 +67,9 @@ const ORDER: readonly string[] = [
   'src/rest/openapi',
   'src/rest/users',
   'src/rest/accounts',
+  'src/rest/providers',
+  'src/rest/rights',
+  'src/rest/grants',
   'src/rest/policies',
   'src/rest/policy-sets',
   'src/rest/policy-questions',
@@ -70,6 +77,7 @@ const ORDER: readonly string[] = [
   'src/rest/audit',
   'src/rest/targets',
   'src/rest/sessions',
+  'src/rest/connections',
   'src/rest/gateway',
   'src/rest',
   'src/cli',
@@ -149,6 +157,10 @@ function impureChains(sources: Sources, file: string): string[] {
   return found;
 }
 
+/** `res.send` makes a page of a text. Only pages that come from `page.ts` have the headers that protect them, and escape what they show. */
+const SENDS_HTML = /(?<!orMediaType: ')text\/html|\.type\(\s*['"]html['"]\s*\)|\bres\.send\(/;
+const PAGE = 'src/browser/page.ts';
+
 /** Returns one line for each violation. */
 export function violations(sources: Sources): string[] {
   const found: string[] = [];
@@ -163,6 +175,7 @@ export function violations(sources: Sources): string[] {
       else if (target !== undefined && rankOf(target) > rankOf(file))
         found.push(`${file} imports ${target}: ${dirname(target)} stands after ${dirname(file)} in the order of folders`);
     }
+    if (file !== PAGE && SENDS_HTML.test(text)) found.push(`${file} sends HTML: only ${PAGE} does`);
     if (file !== CONFIG && READS_ENVIRONMENT.test(text)) found.push(`${file} reads the environment: only ${CONFIG} does`);
   }
   for (const file of PURE) {

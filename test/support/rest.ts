@@ -2,15 +2,18 @@
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
+import { createBrowserSessionList } from '../../src/auth/browser-sessions.ts';
 import { createAdminister } from '../../src/auth/caller.ts';
 import { createDraftToken } from '../../src/auth/issue.ts';
 import { createKeyRing, type KeyRing, makeKeys } from '../../src/auth/keys.ts';
 import { createLogin } from '../../src/auth/login.ts';
 import { createPasswords } from '../../src/auth/passwords.ts';
 import { createRegistration, setupCode } from '../../src/auth/registration.ts';
+import { rightStore } from '../../src/auth/right-store.ts';
 import { createVault, type Vault } from '../../src/auth/vault.ts';
 import { AUDIENCE, ISSUER, type TokenRules } from '../../src/auth/verify.ts';
 import { createLog } from '../../src/base/log.ts';
+import { createPages } from '../../src/browser/pages.ts';
 import { type Config, readConfig } from '../../src/config/config.ts';
 import { type Changes, createChanges, makeCounter } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
@@ -107,33 +110,40 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
   });
   const changes = await createChanges(database, now);
   const keys = await createKeyRing(database.knex, vault);
-  const rules: TokenRules = { issuer: ISSUER, audience: AUDIENCE, now };
+  const rules: TokenRules = { issuer: ISSUER, audience: AUDIENCE, publicUrl: config.publicUrl, now };
   const { admit } = createCurrent({
     database,
     changes,
     policies: async () => [],
     targets: async () => new Map(),
     sessions: async () => ({ ended: new Set<string>(), epochOf: () => 0 }),
+    rights: (db) => rightStore(db).all(),
+    clock: now,
+    providers: async () => new Map(),
     identities: readIdentities,
     build: async (_policies, revision) => denyAll(revision),
     gateTimeoutMs: 5_000,
     boundMs: 0,
     now: () => performance.now(),
   });
-  const administer = createAdminister({ changes });
+  const administer = createAdminister({ changes, now });
   const passwords = createPasswords();
   const draftToken = createDraftToken(keys, rules);
   const auth = {
     database,
     registration: createRegistration({ database, passwords, vault, config, now }),
     login: createLogin({ database, passwords, draftToken, administer, config, now }),
+    sessionList: createBrowserSessionList({ database, administer, now }),
     limits: createRateLimits(config.rateLimits),
     trustProxy: config.trustProxy,
+    now,
   };
   const state = { ready: true };
   const app = createApp({
     bodies: createBodies(DEFAULT_LIMITS),
     unread: createUnreadLimits(DEFAULT_LIMITS),
+    pages: createPages(config.publicUrl, []),
+    protocols: [],
     config,
     log,
     metrics: createMetrics(),
@@ -143,8 +153,8 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     open: [{ path: '/auth', router: openAuthRoutes(auth) }],
     protected: [
       { path: '/auth', router: ownAuthRoutes(auth) },
-      { path: '/users', router: userRoutes({ database, administer, passwords, now }), roles: ['admin'] },
-      { path: '/keys', router: keyRoutes(keys, administer, now), roles: ['admin'] },
+      { path: '/users', router: userRoutes({ database, administer, passwords, now }) },
+      { path: '/keys', router: keyRoutes(keys, administer, now) },
     ],
   });
   const server = createServer(app);
@@ -189,10 +199,10 @@ export async function startRestOnSqlite(t: ExecutionContext, environment: Record
   return startRest(t, url, environment);
 }
 
-/** Writes the text to the socket unchanged. Resolves with everything that came back. */
+/** Writes the text to the socket unchanged. Resolves with everything that came back before the gateway closed the connection. */
 export function sendRaw(port: number, text: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const socket = connect(port, '127.0.0.1', () => socket.end(text));
+    const socket = connect(port, '127.0.0.1', () => socket.write(text));
     let answer = '';
     socket.on('data', (chunk) => {
       answer += chunk;

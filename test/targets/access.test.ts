@@ -13,6 +13,7 @@ const base = {
   extension_methods: [],
   user_credentials: [],
   capture_arguments: null,
+  own_accounts: null,
   timeout_ms: null,
   created_at: 0,
   updated_at: 0,

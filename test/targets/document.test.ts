@@ -28,6 +28,7 @@ test('a target has defaults', (t) => {
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    own_accounts: null,
     timeout_ms: null,
   });
   t.deepEqual(readTarget({ name: 'local', transport: 'stdio', command: '/bin/server' }), {
@@ -45,6 +46,7 @@ test('a target has defaults', (t) => {
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    own_accounts: null,
     timeout_ms: null,
   });
   t.deepEqual(readTargetUpdate({ enabled: false }), { enabled: false });
@@ -247,6 +249,7 @@ test('an update keeps omitted members, and changes the transport only together w
       extension_methods: [],
       user_credentials: [],
       capture_arguments: null,
+      own_accounts: null,
       timeout_ms: null,
     },
   });

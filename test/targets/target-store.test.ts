@@ -39,6 +39,7 @@ const base = (id: string) =>
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    own_accounts: null,
     timeout_ms: null,
     created_at: 1,
     updated_at: 2,

@@ -39,11 +39,13 @@ export type JsonReading =
   | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan; readonly values: number }
   | { readonly ok: false; readonly reason: string; readonly repeated: string | null };
 
-class JsonFault extends Error {
+/** Not an `Error`: collecting a stack for each broken line of a target would take longer than reading it. */
+class JsonFault {
+  readonly reason: string;
   readonly repeated: string | null;
 
   constructor(reason: string, repeated: string | null) {
-    super(reason);
+    this.reason = reason;
     this.repeated = repeated;
   }
 }
@@ -89,7 +91,7 @@ export function readJsonText(text: string, rules: Partial<JsonRules> = {}): Json
     const span = scan.whole();
     return { ok: true, text, value: JSON.parse(text) as JsonValue, span, values: scan.values };
   } catch (fault) {
-    if (fault instanceof JsonFault) return { ok: false, reason: fault.message, repeated: fault.repeated };
+    if (fault instanceof JsonFault) return { ok: false, reason: fault.reason, repeated: fault.repeated };
     throw fault;
   }
 }

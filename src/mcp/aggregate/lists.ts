@@ -10,7 +10,7 @@ import type { Caller } from '../context/context.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { handleRequest } from '../requests/handle-request.ts';
 import { fingerprintOf, type Session } from '../sessions/sessions.ts';
-import { TASKS_REVISION } from '../sessions/tasks.ts';
+import { SEAL_ISSUER, TASKS_REVISION } from '../sessions/tasks.ts';
 import { readList } from './names.ts';
 import type { Plan } from './route.ts';
 import { askAmong, forEach, type LivePosted, noting, recordEmptyAggregate, usableTargets } from './usable.ts';
@@ -116,7 +116,7 @@ async function readPage(target: RoutedTarget, method: string, member: string, te
 }
 
 const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>
-  JSON.stringify([admission.principal.issuer, admission.principal.sub, session.id, method]);
+  JSON.stringify([SEAL_ISSUER, admission.principal.sub, session.id, method]);
 
 /** null: start at the first page. */
 function readCursors(

@@ -107,6 +107,8 @@ export interface AwaitedRequest {
   /** undefined on a resumed stream: the gateway knows only the sealed origin of the request. */
   readonly params: JsonObject | undefined;
   readonly operation: Operation;
+  /** Absent on a resumed stream. */
+  readonly client?: ClientMode;
   /** The caller's task that the request names. */
   readonly task?: Task | null;
   readonly decisionId: string;

@@ -17,6 +17,7 @@ import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import { decideListed, type Verdict } from './authorize.ts';
 import type { Caller, RequestContext, UpstreamContext } from './context.ts';
+import { accountAnswer, accountText } from './own-account.ts';
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
@@ -133,14 +134,19 @@ const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string | FaultText>> 
   too_large: (_, { answerBytes }) =>
     `sent an answer that is too large: at most ${answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`,
   busy: 'cannot be used now: the gateway has reached a limit on what it keeps open for targets. Try again later',
+  account: 'needs an account of the user',
   suspended: ({ until }) =>
     until === undefined
       ? 'does not answer at the moment: the gateway keeps trying'
       : `failed before; the gateway does not ask it again before ${new Date(until).toISOString()}`,
 };
 
-export function upstreamFault(context: RequestContext, fault: UpstreamFault): Answer {
+export function upstreamFault(context: RequestContext, fault: UpstreamFault): Answer | Promise<Answer> {
   const { awaited } = context;
+  if (fault.account !== undefined) {
+    awaited.end('upstream_error');
+    return accountAnswer(context, fault.account);
+  }
   awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
   const text = noteFault(context, fault, awaited.method);
   const answer = rpcError(awaited.id, CODES.internal, text);
@@ -151,6 +157,7 @@ export function upstreamFault(context: RequestContext, fault: UpstreamFault): An
 
 /** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
 export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFault, method: string | undefined): string {
+  if (fault.account !== undefined) return accountText(target.name, fault.account.need);
   const said = FAULT_TEXTS[fault.fault];
   const text = typeof said === 'string' ? said : said(fault, deps.limits, target, method === 'initialize');
   if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {

@@ -84,7 +84,8 @@ export async function openAt(
   else {
     if (isAmong && opened.fault === 'timeout') overdue();
     else health.failed(asked, opened.fault);
-    if (opened.fault !== 'suspended') health.note(sessionTarget.target, opened.fault, 'no session could be opened', opened.cause);
+    if (opened.fault !== 'suspended' && opened.fault !== 'account')
+      health.note(sessionTarget.target, opened.fault, 'no session could be opened', opened.cause);
   }
   attempt.ended(!isFault(opened));
   return opened;

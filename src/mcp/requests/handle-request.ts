@@ -10,6 +10,7 @@ import { forwardAnswer } from '../answers/upstream-messages.ts';
 import { authorize, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClientRequest, contextOf, type RequestContext } from '../context/context.ts';
 import { denied, forwardFailure } from '../context/failure.ts';
+import { mayReply, whenConnected } from '../context/own-account.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { openTask, type Task, toolOf } from '../sessions/tasks.ts';
 import { listeningStream } from './listening.ts';
@@ -17,14 +18,19 @@ import { prepare } from './prepare.ts';
 import { forwardStateful, openedSession, type Reached } from './session-requests.ts';
 import { discovered, forwardStateless } from './stateless-requests.ts';
 
-export async function handleRequest(caller: Caller, request: ClientRequest): Promise<Answer> {
-  const { deps } = caller;
+export async function handleRequest(arrived: Caller, request: ClientRequest): Promise<Answer> {
+  const { deps } = arrived;
   const { client, message } = request;
   const { id, method, params } = message;
-  const resolved = resolve(caller, request);
-  if ('code' in resolved) return refuse(id, resolved);
-  const leave = deps.calls.take(caller.claims);
+  const leave = deps.calls.take(arrived.claims);
   if (leave === null) return tooManyCalls(id);
+  // Retries that reply to the gateway's own question are rare: others must not wait for a promise.
+  const caller = mayReply(request) ? await whenConnected(arrived, request) : arrived;
+  const resolved = resolve(caller, request);
+  if ('code' in resolved) {
+    leave();
+    return refuse(id, resolved);
+  }
 
   // Decide, and record: nothing may follow from a decision that is not durable (law 5).
   const { operation } = resolved;
@@ -41,7 +47,7 @@ export async function handleRequest(caller: Caller, request: ClientRequest): Pro
   }
 
   // Rebuild the message from its checked members (law 9).
-  const awaited = { id, method, params, operation, task: resolved.task, decisionId: verdict.decisionId, end };
+  const awaited = { id, method, params, operation, task: resolved.task, client, decisionId: verdict.decisionId, end };
   const context = contextOf(caller, verdict.target, client.mode, awaited);
   const prepared = await prepare(context, request);
   if ('kind' in prepared) {

@@ -12,6 +12,7 @@ import { rebuildCall } from '../../protocol/rebuild.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { ClientMode, ClientRequest, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
+import { targetReplies } from '../context/own-account.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { sessionAt } from '../context/upstream-opening.ts';
 import { AGGREGATE, fingerprintOf, isSessionAt, openState, type Session, stateBinding } from '../sessions/sessions.ts';
@@ -43,7 +44,7 @@ export async function prepare(context: RequestContext, { client, message, locate
   if (operation.kind === 'extension') return refuse(id, methodNotFound(client.mode));
   const refused = isTaskMethod(method) ? await refuseTask(context, session) : null;
   if (refused !== null) return refused;
-  const suspended = session === null ? null : refuseList(context, session);
+  const suspended = session === null ? null : await refuseList(context, session);
   if (suspended !== null) return suspended;
   const state = readState(context, message, client);
   if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
@@ -51,6 +52,8 @@ export async function prepare(context: RequestContext, { client, message, locate
   const listened = operation.kind === 'listen' ? await listenFor(context, operation.filter, scope) : null;
   if (listened !== null && 'kind' in listened) return listened;
   const replaced = replacedParams(message, client, target, scope);
+  const replies = targetReplies(target, params);
+  if (replies !== null) replaced.inputResponses = replies;
   if (task) replaced.taskId = task.upstreamId;
   if (state.requestState !== undefined) replaced.requestState = state.requestState;
   if (listened !== null) replaced.notifications = listened.listening;
@@ -74,7 +77,7 @@ async function refuseTask(context: RequestContext, session: Session | null): Pro
 }
 
 /** A list of a target that the circuit breaker holds back. If no upstream session is open, opening it checks the same. */
-function refuseList(context: RequestContext, session: Session): Answer | null {
+function refuseList(context: RequestContext, session: Session): Answer | Promise<Answer> | null {
   const { target, access, caller, awaited } = context;
   if (session.fingerprint !== AGGREGATE || !awaited.method.endsWith('/list')) return null;
   if (context.deps.links.open(sessionAt(session, target, caller.admission)) === null) return null;

@@ -18,12 +18,18 @@ export async function forwardStateless(
 ): Promise<Reached | Answer> {
   const { target, access, caller, awaited } = context;
   const { id, method } = awaited;
-  const refused = method === 'server/discover' ? null : await refuseMode(context);
+  // Without an account, the mode of the target cannot be found out.
+  const isUnconnected = access.account?.connectionId === null;
+  const refused = method === 'server/discover' || isUnconnected ? null : await refuseMode(context);
   if (refused !== null) return refused;
   const stateless = { version, method, name, params };
   // In 2026-07-28 a client that closes the connection cancels its request.
   const answer = await context.deps.upstream.send({ method: 'POST', target, access, stateless, signal: caller.gone, body });
-  if (isFault(answer)) return upstreamFault(context, answer);
+  if (isFault(answer)) {
+    // A session can be opened without an account, and works with every target once there is one.
+    const isOpen = method === 'server/discover' && answer.account !== undefined && answer.account.need !== 'unavailable';
+    return isOpen ? fallBack(id, SESSION_REVISIONS) : upstreamFault(context, answer);
+  }
   if (method === 'server/discover' && answer.status !== 200 && isWrongMode(answer.status)) {
     // The refusal may name versions. If it names none, the target does not know 2026-07-28.
     const supported = servedVersions(await ownError(answer, id)) ?? SESSION_REVISIONS;

@@ -10,7 +10,7 @@ import type { SessionRevision } from '../../protocol/mode.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
 import { type Access, addressOf, type Target } from '../../targets/target.ts';
 import type { Seal } from './seal.ts';
-import { type Owner, ofTarget } from './tasks.ts';
+import { type Owner, ofTarget, SEAL_ISSUER } from './tasks.ts';
 
 /**
  * A session of one principal with one target, or with all of them at the aggregate endpoint. It does not authenticate: the
@@ -54,7 +54,7 @@ const STATE_LIFETIME_MS = 10 * 60 * 1000;
 const MAX_SEALED_LENGTH = 4096;
 
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
-  JSON.stringify([owner.issuer, owner.sub, targetName, session.id]);
+  JSON.stringify([SEAL_ISSUER, owner.sub, targetName, session.id]);
 
 /** The target fingerprint: a digest of id and address. A target that has moved must not get what the old server issued. */
 export const fingerprintOf = perObject((target: Target): string =>
@@ -122,16 +122,16 @@ interface Opened extends Owner {
   readonly content: SessionContent;
 }
 
-function openedBefore(seal: Seal, { issuer, sub }: Owner, targetName: string, text: string): SessionContent | null {
+function openedBefore(seal: Seal, { sub }: Owner, targetName: string, text: string): SessionContent | null {
   const known = opened.get(seal) ?? new Map<string, Opened>();
   opened.set(seal, known);
   const before = known.get(text);
   if (before !== undefined) {
-    return before.issuer === issuer && before.sub === sub && before.targetName === targetName ? before.content : null;
+    return before.sub === sub && before.targetName === targetName ? before.content : null;
   }
-  const content = seal.open('session', ofTarget({ issuer, sub }, targetName), text) as SessionContent | null;
+  const content = seal.open('session', ofTarget({ sub }, targetName), text) as SessionContent | null;
   if (content === null) return null;
-  keep(known, text, { issuer, sub, targetName, content }, OPENED_KEPT);
+  keep(known, text, { sub, targetName, content }, OPENED_KEPT);
   return content;
 }
 

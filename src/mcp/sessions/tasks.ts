@@ -39,9 +39,12 @@ interface TaskContent {
   readonly a: number;
 }
 
-export type Owner = Pick<Principal, 'issuer' | 'sub'>;
+export type Owner = Pick<Principal, 'sub'>;
 
-export const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([owner.issuer, owner.sub, targetName]);
+/** Part of every seal and key of an owner, because the handles of earlier versions contain it. */
+export const SEAL_ISSUER = 'portcullis';
+
+export const ofTarget = (owner: Owner, targetName: string): string => JSON.stringify([SEAL_ISSUER, owner.sub, targetName]);
 
 /** What a task is bound to: its principal, and the target at its present address. */
 export interface TaskScope {
@@ -71,9 +74,9 @@ export function toolOf({ tool }: Task): Operation & { readonly kind: 'object' } 
 }
 
 /** The key under which a task is stored, to find the client's id by the target's id. Different principals get different keys. */
-export function taskKey({ issuer, sub }: Owner, fingerprint: string, upstreamId: string): string {
+export function taskKey({ sub }: Owner, fingerprint: string, upstreamId: string): string {
   return createHash('sha256')
-    .update(JSON.stringify([issuer, sub, fingerprint, upstreamId]))
+    .update(JSON.stringify([SEAL_ISSUER, sub, fingerprint, upstreamId]))
     .digest('base64url');
 }
 

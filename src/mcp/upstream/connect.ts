@@ -2,29 +2,11 @@
  * Opens connections to targets within time limits, and never to the addresses where clouds serve the credentials of a machine.
  */
 import { subscribe } from 'node:diagnostics_channel';
-import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import type { Socket } from 'node:net';
 import { Agent, buildConnector, type DiagnosticsChannel, type Dispatcher } from 'undici';
+import { DeniedAddress, guardedLookup } from '../../base/guarded-lookup.ts';
 import type { AddressRule } from '../../base/network-address.ts';
 import { readInTurns } from './reading-turns.ts';
-
-/** A refused address. The message names the address, the reason, and the setting that allows it. */
-export class DeniedAddress extends Error {}
-
-type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
-
-/** A DNS lookup that drops refused addresses. The check happens in the lookup that the connection itself uses. */
-function guardedLookup(problemOf: AddressRule) {
-  return (hostname: string, options: LookupOptions, done: LookupCallback): void =>
-    lookup(hostname, { ...options, all: true }, (error, addresses) => {
-      if (error) return done(error, []);
-      const allowed = addresses.filter(({ address }) => problemOf(address) === null);
-      const [first] = allowed;
-      if (first === undefined) return done(new DeniedAddress(`${hostname}: ${problemOf(addresses[0]?.address ?? '')}`), []);
-      if (options.all) done(null, allowed);
-      else done(null, first.address, first.family);
-    });
-}
 
 /** The sources that pay for reading answers, see `reading-turns.ts`: by request, and by the connection that carries it. */
 const sourceOfRequest = new WeakMap<DiagnosticsChannel.Request, string>();

@@ -5,13 +5,14 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, onAbort } from '../../base/cancellation.ts';
+import { DeniedAddress } from '../../base/guarded-lookup.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { perObject } from '../../base/kept.ts';
 import { laneSteps } from '../../base/lane.ts';
 import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
-import { createAgents, DeniedAddress, sourceOf } from './connect.ts';
+import { createAgents, sourceOf } from './connect.ts';
 import { createEventQueue, type EventQueue } from './events.ts';
 import { PART_BYTES, takeInTurns } from './reading-turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
@@ -132,6 +133,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     const sessionId = one(headers['mcp-session-id']) ?? null;
     const retryAfter = one(headers['retry-after']) ?? null;
     const location = one(headers.location) ?? null;
+    const challenge = status === 401 || status === 403 ? (one(headers['www-authenticate']) ?? null) : null;
     const { discard, read } = this;
     // The members are listed one by one because every call comes here: spreading an object is slow to make and to read.
     if (type !== 'text/event-stream') {
@@ -141,6 +143,7 @@ class Exchange implements Dispatcher.DispatchHandler {
         held: false,
         retryAfter,
         location,
+        challenge,
         discard,
         type: type === 'application/json' ? 'json' : 'other',
         read,
@@ -155,7 +158,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     // The reader learns how the stream ends. A stream without a reader is not an error.
     const queue = createEventQueue(this.source, { moved: () => this.count(), closed: this.abort });
     this.stream = { reader, queue };
-    this.settle({ status, sessionId, held: false, retryAfter, discard, type: 'stream', events: queue.events });
+    this.settle({ status, sessionId, held: false, retryAfter, challenge, discard, type: 'stream', events: queue.events });
   }
 
   /** Reserves room for this many bytes of the body. False: there is no room, and the request has failed. */

@@ -11,6 +11,10 @@ import { lane, laneOnce } from '../../base/lane.ts';
 const LIMITS = { perKey: { perSecond: 250, burst: 50 }, all: { perSecond: 500, burst: 100 } };
 /** The bytes of a connection that are read in one turn. */
 export const PART_BYTES = 4 * 1024;
+/** The most bytes of a connection that are read before their source is charged. */
+const UNCHARGED_BYTES = 16 * 1024;
+/** A source within its limit is read for this long at once. The rest of a chunk waits for its turn. */
+const AT_ONCE_MS = 4;
 /** An estimate of what delivering one event takes. */
 const EVENT_MS = 0.015;
 
@@ -46,7 +50,10 @@ export function turnOf(source: string): Promise<void> | null {
   return used.wait(source) > 0 ? lane.run(source, () => true, false) : null;
 }
 
-/** Hands the bytes of a source to `take`: all at once (null), or in parts, each in its turn, if the source is above its limit. */
+/**
+ * Hands the bytes of a source to `take` in parts: all at once (null), or each in its turn if the source is above its limit or
+ * reading the first parts has taken long.
+ */
 export function takeInTurns(
   source: string,
   bytes: Buffer,
@@ -59,7 +66,11 @@ export function takeInTurns(
     chargeSince(began, source, part.length);
   };
   if (used.wait(source) > 0) return takeParts(source, bytes, partBytes, timed);
-  timed(bytes);
+  const until = performance.now() + AT_ONCE_MS;
+  for (let from = 0; from < bytes.length; from += partBytes) {
+    if (from > 0 && performance.now() >= until) return takeParts(source, bytes.subarray(from), partBytes, timed);
+    timed(bytes.subarray(from, from + partBytes));
+  }
   return null;
 }
 
@@ -124,7 +135,8 @@ export function readInTurns<S extends Socket>(socket: S, sourceOf: (socket: S) =
       setImmediate(() => void laneOnce(source, beginTurn));
     }
     if (state === 'waits') return null;
-    const chunk = read(state === 'turn' && socket.readableLength > PART_BYTES ? PART_BYTES : undefined);
+    const most = state === 'turn' ? PART_BYTES : UNCHARGED_BYTES;
+    const chunk = read(socket.readableLength > most ? most : undefined);
     state = 'free';
     if (chunk !== null) {
       given = { source, at: performance.now(), bytes: chunk.length };

@@ -338,7 +338,11 @@ function refusalOf({ statusCode, headers, body }: Dispatcher.ResponseData): Upst
   // The body is read and discarded, so that the connection can be reused. A larger body is not worth reading.
   void body.dump({ limit: 64 * 1024 }).catch(() => undefined);
   const retryAfter = headers['retry-after'];
-  return statusAnswer(statusCode, typeof retryAfter === 'string' ? retryAfter : null);
+  const challenge = headers['www-authenticate'];
+  return {
+    ...statusAnswer(statusCode, typeof retryAfter === 'string' ? retryAfter : null),
+    challenge: typeof challenge === 'string' ? challenge : null,
+  };
 }
 
 /** Answers a request of the target that no client can see. Without an answer the target would wait for ever. */

@@ -52,6 +52,8 @@ interface AnswerHead {
   readonly held: boolean;
   readonly retryAfter: string | null;
   readonly location?: string | null;
+  /** The header `WWW-Authenticate` of a refusal. It concerns only the gateway. */
+  readonly challenge?: string | null;
   /** Abandons what is left of the answer, and gives back the room of a body that was read. Call it for every answer in the end. */
   discard(): void;
 }
@@ -74,8 +76,16 @@ export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 /** Why a target gave no answer. `unreachable`: there is no connection or no process, whatever the caller asked for. */
 export const FAULTS = [
   ...(['credential', 'transport', 'timeout', 'aborted', 'unreachable', 'denied_address', 'crashed'] as const),
-  ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended'] as const),
+  ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'account'] as const),
 ] as const;
+
+/** What a user must do before their own account at the target can be used. */
+export interface AccountNeed {
+  /** `scope`: the account lacks rights that the target asks for. `unavailable`: nothing; its authorization server cannot be asked. */
+  readonly need: 'connect' | 'reconnect' | 'scope' | 'unavailable';
+  /** Where the user does it. */
+  readonly url: string;
+}
 
 /** The target gave no answer. */
 export interface UpstreamFault {
@@ -84,6 +94,8 @@ export interface UpstreamFault {
   readonly cause?: unknown;
   /** For `suspended`: when the target may be asked again. It is left out if a request to it is already in flight and is late. */
   readonly until?: number;
+  /** For `account`. */
+  readonly account?: AccountNeed;
   /** For a `timeout` while a session was being opened: how long the target had. */
   readonly withinMs?: number;
 }

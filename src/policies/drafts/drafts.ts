@@ -1,9 +1,10 @@
 /** Saves, shadows and activates drafts. Each action is an administrative change, but only activation changes decisions. */
-import type { Administer, Caller } from '../../auth/caller.ts';
+import type { Administer, Authority, Caller } from '../../auth/caller.ts';
 import { AppError } from '../../base/errors.ts';
 import { requireMatch } from '../../base/etag.ts';
 import type { Change, Position } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
+import { requireOwner } from '../owners.ts';
 import { type Draft, type DraftContent, draftHash } from '../sets/draft.ts';
 import type { PolicyPlan } from '../sets/plan.ts';
 import type { ApplyRequest, Planned, PolicySets } from '../sets/sets.ts';
@@ -43,6 +44,18 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
     return draft;
   }
 
+  /** Like `requireDraft`, in the transaction of a caller who changes the draft. */
+  async function requireOwnDraft(
+    trx: Transaction,
+    { held }: Authority,
+    name: string,
+    ifMatch: string | undefined,
+  ): Promise<Draft> {
+    const draft = await draftStore(trx).find(name);
+    if (draft !== null) requireOwner(held, 'policies:manage', draft.owner);
+    return requireDraft(trx, name, ifMatch);
+  }
+
   async function removeDraft(trx: Transaction, draft: Draft, action: 'draft.delete' | 'draft.activate'): Promise<Change> {
     await draftStore(trx).delete(draft.name);
     return { action, object_id: draft.name, before: summaryOf(draft), after: null };
@@ -67,9 +80,10 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       const at = now();
       const { principal } = caller;
       const hash = draftHash(content);
-      const { result } = await administer(caller, 'admin', async (trx) => {
+      const { result } = await administer(caller, ['policies:manage'], async (trx, { held }) => {
         const store = draftStore(trx);
         const before = await store.find(name);
+        for (const { owner } of [content, ...(before === null ? [] : [before])]) requireOwner(held, 'policies:manage', owner);
         if (before !== null) requireMatch(ifMatch, draftEtag(before));
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No draft has the name ${name}.`);
         if (before === null && (await store.count()) >= DRAFT_LIMITS.drafts) {
@@ -92,9 +106,9 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
     },
 
     async remove(caller: Caller, name: string, ifMatch: string | undefined): Promise<void> {
-      await administer(caller, 'admin', async (trx) => ({
+      await administer(caller, ['policies:manage'], async (trx, authority) => ({
         result: null,
-        changes: [await removeDraft(trx, await requireDraft(trx, name, ifMatch), 'draft.delete')],
+        changes: [await removeDraft(trx, await requireOwnDraft(trx, authority, name, ifMatch), 'draft.delete')],
       }));
     },
 
@@ -107,16 +121,16 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       const draft = await requireDraft(database.knex, name, ifMatch);
       const tests = new Map(Object.entries(draft.tests));
       const reason = caller.reason ?? `draft ${name}`;
-      return applyTested({ ...caller, reason }, applyRequestOf(draft, expectedRevision), tests, async (trx) => [
+      return applyTested({ ...caller, reason }, applyRequestOf(draft, expectedRevision), tests, async (trx, authority) => [
         // Remove exactly the draft that was reviewed and tested, not one that was saved in the meantime.
-        await removeDraft(trx, await requireDraft(trx, name, draftEtag(draft)), 'draft.activate'),
+        await removeDraft(trx, await requireOwnDraft(trx, authority, name, draftEtag(draft)), 'draft.activate'),
       ]);
     },
 
     /** Returns false if the draft already has a shadow, which continues. Also throws `limit_reached`. */
     async beginShadow(caller: Caller, name: string): Promise<boolean> {
-      const { result } = await administer(caller, 'admin', async (trx) => {
-        await requireDraft(trx, name, undefined);
+      const { result } = await administer(caller, ['policies:manage'], async (trx, authority) => {
+        await requireOwnDraft(trx, authority, name, undefined);
         const shadows = shadowStore(trx);
         const names = await shadows.names();
         if (names.includes(name)) return { result: false, changes: [] };
@@ -133,8 +147,8 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
     },
 
     async endShadow(caller: Caller, name: string): Promise<void> {
-      await administer(caller, 'admin', async (trx) => {
-        await requireDraft(trx, name, undefined);
+      await administer(caller, ['policies:manage'], async (trx, authority) => {
+        await requireOwnDraft(trx, authority, name, undefined);
         if (!(await shadowStore(trx).end(name))) throw new AppError('not_found', `The draft ${name} has no shadow.`);
         return { result: null, changes: [shadowChange(name, false)] };
       });

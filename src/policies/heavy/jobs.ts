@@ -1,5 +1,6 @@
 /** The jobs of the policy thread. It reads the bodies of requests and writes the answers, because both can be large. */
 import { v7 as uuidv7 } from 'uuid';
+import type { Owners } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
 import { inSlices, telling } from '../../base/slices.ts';
 import { validate } from '../../base/validate.ts';
@@ -13,6 +14,7 @@ import type { User } from '../../users/user-store.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
 import { fileNames, fileOf } from '../files/file.ts';
 import { formatPolicyFile } from '../files/yaml.ts';
+import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
 import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../sets/bodies.ts';
 import { filesOf, type Moment } from '../sets/candidate-set.ts';
@@ -74,8 +76,9 @@ async function build(policies: readonly Policy[]) {
 }
 
 /** Returns the set that a question is about. */
-async function momentOf(desk: Desk, source: SetSource): Promise<Moment> {
+async function momentOf(desk: Desk, source: SetSource, owners: Owners): Promise<Moment> {
   const body = await filesOf(source, async (draft) => (await desk.ask<DraftContent>('draft', draft)).value);
+  if (body !== null) requirePlannable(owners, requestOf(body));
   const parsed = body === null ? null : await readFiles(new Map(Object.entries(body.files)));
   const state = await stateOf(desk);
   if (body === null || parsed === null) return { ...state, stored: state.policies, changes: [] };
@@ -100,9 +103,16 @@ async function shownPlan(desk: Desk, { policies, targets }: SetState, { changes,
   return { verdict, warnings: nobodyHas(changes, holders), changes: withFlips(changesJson(changes, targets), flipsOf) };
 }
 
+/** `owners`: those whose policies the caller may plan. */
+interface Planning {
+  readonly body: Uint8Array | null;
+  readonly owners: Owners;
+}
+
 export const jobs = {
-  async plan({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
+  async plan({ body, owners }: Planning, desk: Desk): Promise<HeavyAnswer> {
     const request = requestOf(validate(planBody, bodyOf(body)));
+    requirePlannable(owners, request);
     const files = await readFiles(request.files);
     const state = await stateOf(desk);
     const plan = await planOn(state, { ...request, files }, await made());
@@ -115,8 +125,9 @@ export const jobs = {
     });
   },
 
-  async rollbackPlan({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
+  async rollbackPlan({ body, owners }: Planning, desk: Desk): Promise<HeavyAnswer> {
     const request = rollbackOf(validate(rollbackPlanBody, bodyOf(body)));
+    requireAmong(owners, request.owner);
     const state = await stateOf(desk);
     const { position } = state;
     const plan = await planRollback(state, await policiesAt(desk, request.revision), request, await made());
@@ -157,7 +168,7 @@ export const jobs = {
 
   async simulate({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
     const { requests, ...source } = validate(simulateBody, bodyOf(body));
-    const { position, stored, policies, targets } = await momentOf(desk, source);
+    const { position, stored, policies, targets } = await momentOf(desk, source, null);
     const find = async (user: string) => (await desk.ask<User | null>('user', user)).value;
     const asked = await readRequests(requests, targets, (i) => `requests.${i}.`, find);
     const questions = asked.map(({ question }) => question);
@@ -179,10 +190,10 @@ export const jobs = {
     return answerOf(position, { revision: position.revision, changed, results });
   },
 
-  async test({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
+  async test({ body, owners }: Planning, desk: Desk): Promise<HeavyAnswer> {
     const { tests, ...source } = validate(testBody, bodyOf(body));
     const cases = await readTests(new Map(Object.entries(tests)));
-    const tested = await momentOf(desk, source);
+    const tested = await momentOf(desk, source, owners);
     const { position } = tested;
     return answerOf(position, { revision: position.revision, ...(await testSet(await policyModule(), cases, tested)) });
   },

@@ -6,7 +6,7 @@ import { RESOURCE_TYPES, type ResourceType, type StoredPolicy } from '../../engi
 import type { NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { Question } from '../../engine/explain.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
-import type { User } from '../../users/user-store.ts';
+import { isAdmissible, type User } from '../../users/user-store.ts';
 import { URI_MAX } from '../files/test-file.ts';
 import { policyRef } from '../files/test-run.ts';
 import type { Answered } from '../questions.ts';
@@ -116,8 +116,8 @@ const principalOf = ({ role, sub = '', groups = [] }: Extract<PrincipalInput, { 
 
 function principalOfUser(user: User | null | undefined): Asked['principal'] | null {
   if (!user) return null;
-  const { id, role, groups, email, enabled } = user;
-  return { sub: id, role, groups, email, enabled };
+  const { id, role, groups, email } = user;
+  return { sub: id, role, groups, email, enabled: isAdmissible(user) };
 }
 
 export const objectJson = (object: NamedObject | null) => ({

@@ -1,5 +1,5 @@
 /** Changes of the whole policy set: applies of files, and rollbacks to an earlier revision. Each is one administrative change. */
-import type { Caller } from '../../auth/caller.ts';
+import type { Authority, Caller } from '../../auth/caller.ts';
 import { inSlices } from '../../base/slices.ts';
 import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
@@ -37,7 +37,7 @@ export interface Planned<P> {
 }
 
 /** May run several times. Rejects if the policies must not be applied. */
-export type Alongside = (trx: Transaction) => Promise<readonly Change[]>;
+export type Alongside = (trx: Transaction, authority: Authority) => Promise<readonly Change[]>;
 
 /**
  * All throw AppError `invalid_request` with the positions of errors in files, and `precondition_failed` if the set is not at the
@@ -83,7 +83,10 @@ export function createPolicySets(parts: PolicySetParts) {
           const planned = carryingOut({ plan, targets: state.targets }, plan);
           return {
             ...planned,
-            apply: async (store, trx) => [...(await alongside(trx)), ...((await planned.apply?.(store, trx)) ?? [])],
+            apply: async (store, trx, authority) => [
+              ...(await alongside(trx, authority)),
+              ...((await planned.apply?.(store, trx, authority)) ?? []),
+            ],
           };
         },
       });
@@ -118,6 +121,7 @@ function carryingOut<T>(
     result,
     // Skip the check if the change only deletes: a set that cannot be compiled must be repairable by deletions.
     candidate: changes.some(({ after }) => after !== null) ? candidate : null,
+    touches: changes,
     apply:
       changes.length === 0
         ? null

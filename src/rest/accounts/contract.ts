@@ -1,11 +1,13 @@
 /** Accounts, API tokens, and the keys that sign tokens. */
-import { TOKEN_NAME_MAX } from '../../auth/token-store.ts';
-import { model, text, uuid } from '../../base/validate.ts';
+import { RIGHTS } from '../../auth/rights.ts';
+import { model, uuid } from '../../base/validate.ts';
 import { email, newEmail, newPassword, password } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { getWithToken, header, many, nothing, type Operations, one } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { User } from '../users/contract.ts';
+import { ApiToken, newApiToken } from './api-tokens.ts';
+import type { BrowserSessionDocument } from './routes.ts';
 
 interface Account {
   readonly email: string;
@@ -21,16 +23,41 @@ export const passwordChange = model<{ current_password: string; new_password: st
   current_password: password().required(),
   new_password: newPassword().required(),
 }).required();
-export const newApiToken = model<{ name: string }>('NewApiToken', { name: text(TOKEN_NAME_MAX).required() }).required();
 export const tokenQuery = {
-  user_id: uuid().description('Lists the tokens of this user instead. Only administrators may do this.'),
+  user_id: uuid().description('Lists the tokens of this user instead. This needs the right `read`.'),
+};
+
+export const browserSessionQuery = {
+  user_id: uuid().description(
+    'The sessions of this user instead. To list them needs the right `read`, to end them the role `admin`.',
+  ),
 };
 
 const Login = s.model('Login', { user: User, token: s.described('A JWT that is valid for 12 hours.', s.string) });
-const ApiToken = s.model('ApiToken', { id: s.uuid, name: s.string, created_at: s.time });
 const CreatedApiToken = s.model('CreatedApiToken', {
   api_token: ApiToken,
-  token: s.described('A JWT that does not expire. It is shown only once.', s.string),
+  token: s.described('A JWT. It is shown only once.', s.string),
+});
+const OwnRights = s.model('OwnRights', {
+  admin: s.described('Whether the caller may do everything.', s.boolean),
+  rights: s.listOf(
+    s.model('OwnRight', {
+      right: s.oneOf(RIGHTS),
+      owner: s.described('null: every owner, and policies without one; or the right has no owner.', s.orNull(s.string)),
+    }),
+  ),
+  endpoints: s.described(
+    'The names of the targets to which the token is limited; only `*`: policies alone decide. A target of the list still needs a policy.',
+    s.listOf(s.string),
+  ),
+});
+const BrowserSession = s.model<BrowserSessionDocument>('BrowserSession', {
+  id: s.uuid,
+  method: s.described('`password`, or the name of the provider.', s.string),
+  agent: s.described('What the browser says it is.', s.string),
+  address: s.described('The IP address of the sign-in.', s.string),
+  signed_in_at: s.time,
+  seen_at: s.described('The time of the last request, to within a minute.', s.time),
 });
 const Key = s.model('Key', { kid: s.string, created_at: s.time });
 
@@ -61,9 +88,10 @@ export const ACCOUNT_OPERATIONS: Operations = {
     gives: { 204: nothing() },
   },
   'GET /api/auth/me': getWithToken('getMe', 'Get the user record of the caller.', one(User)),
+  'GET /api/auth/rights': getWithToken('getOwnRights', 'Get what the token of this request may administer.', one(OwnRights)),
   'PUT /api/auth/password': {
     id: 'changePassword',
-    summary: 'Change the password. Revokes the other login tokens of the user.',
+    summary: 'Change the password. Ends the other logins and the browser sessions of the user.',
     access: 'login token',
     takes: passwordChange,
     gives: { 204: nothing() },
@@ -75,6 +103,7 @@ export const ACCOUNT_OPERATIONS: Operations = {
   'POST /api/auth/tokens': {
     id: 'createApiToken',
     summary: 'Create an API token.',
+    // An attacker with a leaked API token must not be able to make tokens that outlive its revocation, or to lock the owner out.
     access: 'login token',
     takes: newApiToken,
     gives: { 201: one(CreatedApiToken) },
@@ -86,8 +115,28 @@ export const ACCOUNT_OPERATIONS: Operations = {
     access: 'login token',
     gives: { 204: nothing() },
   },
+  'GET /api/auth/browser-sessions': getWithToken(
+    'listBrowserSessions',
+    "List the caller's open browser sessions, the last used first.",
+    many(BrowserSession),
+    { access: 'unlimited token', query: queryOf(browserSessionQuery) },
+  ),
+  'DELETE /api/auth/browser-sessions': {
+    id: 'endBrowserSessions',
+    summary: "End all of the caller's browser sessions.",
+    access: 'login token',
+    gives: { 204: nothing() },
+    query: queryOf(browserSessionQuery),
+  },
+  'DELETE /api/auth/browser-sessions/{id}': {
+    id: 'endBrowserSession',
+    summary: 'End a browser session. An administrator may end the session of any user.',
+    access: 'login token',
+    gives: { 204: nothing() },
+  },
   'POST /api/keys/rotate': {
     id: 'rotateSigningKey',
+    access: 'admin',
     summary: 'Make a new signing key. Earlier keys still verify the tokens that they signed.',
     gives: { 201: one(Key) },
   },

@@ -1,34 +1,42 @@
 /** `/api/auth` and `/api/keys`: account, logins and tokens of the caller, and the rotation of signing keys. */
-import { type Request, type RequestHandler, type Response, Router } from 'express';
+import { type Request, type Response, Router } from 'express';
 import Joi from 'joi';
+import type { BrowserSessionList } from '../../auth/browser-sessions.ts';
+import type { BrowserSession } from '../../auth/browser-store.ts';
 import type { Administer } from '../../auth/caller.ts';
 import type { KeyRing } from '../../auth/keys.ts';
 import type { Login } from '../../auth/login.ts';
 import type { Registration } from '../../auth/registration.ts';
-import { type TokenRecord, tokenStore } from '../../auth/token-store.ts';
+import { type AdministrativeNeed, meets, needText, RIGHTS, type Right } from '../../auth/rights.ts';
+import { tokenStore } from '../../auth/token-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { pathId, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
 import { addressOf } from '../../http/client-address.ts';
-import { admissionOf } from '../../http/context.ts';
+import { admissionOf, heldOf } from '../../http/context.ts';
 import type { RateLimits } from '../../http/rate-limit.ts';
 import { userDocument } from '../../users/document.ts';
-import { ADMIN, emailKey, userStore } from '../../users/user-store.ts';
-import { account, newAccount, newApiToken, passwordChange, tokenQuery } from './contract.ts';
+import { emailKey, userStore } from '../../users/user-store.ts';
+import { apiTokenJson, endpointNames, readApiToken } from './api-tokens.ts';
+import { account, browserSessionQuery, newAccount, passwordChange } from './contract.ts';
 
 export interface AuthParts {
   readonly database: Database;
   readonly registration: Registration;
   readonly login: Login;
+  readonly sessionList: BrowserSessionList;
   readonly limits: RateLimits;
   readonly trustProxy: boolean;
+  readonly now: () => number;
 }
 
-const apiTokenDocument = ({ id, name, created_at }: TokenRecord) => ({
-  id,
-  name,
-  created_at: new Date(created_at).toISOString(),
+export type BrowserSessionDocument = ReturnType<typeof browserSessionDocument>;
+
+const browserSessionDocument = ({ id, method, agent, address, signed_in_at, seen_at }: BrowserSession) => ({
+  ...{ id, method, agent, address },
+  signed_in_at: new Date(signed_in_at).toISOString(),
+  seen_at: new Date(seen_at).toISOString(),
 });
 
 /** Registration and login, for callers without a token. */
@@ -52,8 +60,8 @@ export function openAuthRoutes({ registration, login, limits, trustProxy }: Auth
   return router;
 }
 
-/** Routes for callers with any valid token. A route that makes or revokes tokens needs a login token. */
-export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts): Router {
+/** Routes for what belongs to the caller. */
+export function ownAuthRoutes({ database, login, sessionList, limits, trustProxy, now }: AuthParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/me', async (_req, res) => {
@@ -62,13 +70,25 @@ export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts
     res.json(userDocument(user));
   });
 
-  router.post('/logout', needLogin, async (req, res) => {
+  router.get('/rights', (_req, res) => {
+    const { limits } = admissionOf(res).principal;
+    const { admin, rights } = heldOf(res);
+    const one = (right: Right, owner: string | null) => ({ right, owner });
+    const list = RIGHTS.flatMap((right) => {
+      const owners = rights.get(right);
+      if (owners === undefined) return [];
+      return owners === null ? [one(right, null)] : [...owners].sort().map((owner) => one(right, owner));
+    });
+    res.json({ admin, rights: list, endpoints: limits === null ? ['*'] : endpointNames(limits) });
+  });
+
+  router.post('/logout', async (req, res) => {
     refuseMembers(req);
     await login.logout(callerOf(res));
     res.status(204).end();
   });
 
-  router.put('/password', needLogin, async (req, res) => {
+  router.put('/password', async (req, res) => {
     const { current_password, new_password } = validate(passwordChange, req.body);
     const caller = callerOf(res);
     limitPasswords(limits, trustProxy, req, caller.principal.email);
@@ -77,27 +97,41 @@ export function ownAuthRoutes({ database, login, limits, trustProxy }: AuthParts
   });
 
   router.get('/tokens', async (req, res) => {
-    const records = await tokenStore(database.knex).listOf(ownerAskedFor(req, res));
-    res.json(records.map(apiTokenDocument));
+    const records = await tokenStore(database.knex).listOf(userAskedFor(req, res, ['read']));
+    res.json(records.map(apiTokenJson));
   });
 
-  router.post('/tokens', needLogin, async (req, res) => {
-    const { name } = validate(newApiToken, req.body);
+  router.post('/tokens', async (req, res) => {
+    const wanted = readApiToken(req.body, admissionOf(res), heldOf(res), now());
     const refusal = limits.own(admissionOf(res).principal.sub);
     if (refusal) throw refusal;
-    const { record, token } = await login.createApiToken(callerOf(res), name);
-    res.status(201).json({ api_token: apiTokenDocument(record), token });
+    const { record, token } = await login.createApiToken(callerOf(res), wanted);
+    res.status(201).json({ api_token: apiTokenJson(record), token });
   });
 
-  router.delete('/tokens/:id', needLogin, async (req, res) => {
+  router.delete('/tokens/:id', async (req, res) => {
     await login.revokeApiToken(callerOf(res), pathId(req.params.id));
+    res.status(204).end();
+  });
+
+  router.get('/browser-sessions', async (req, res) => {
+    const open = await sessionList.listOf(userAskedFor(req, res, ['read']));
+    res.json(open.map(browserSessionDocument));
+  });
+
+  router.delete('/browser-sessions', async (req, res) => {
+    await sessionList.endAllOf(callerOf(res), userAskedFor(req, res, 'admin'), null);
+    res.status(204).end();
+  });
+
+  router.delete('/browser-sessions/:id', async (req, res) => {
+    await sessionList.end(callerOf(res), pathId(req.params.id));
     res.status(204).end();
   });
 
   return router;
 }
 
-/** Only administrators reach these routes. */
 export function keyRoutes(keys: KeyRing, administer: Administer, now: () => number): Router {
   const router = Router({ caseSensitive: true, strict: true });
   router.post('/rotate', async (req, res) => {
@@ -121,26 +155,18 @@ function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, a
   if (refusal) throw refusal;
 }
 
-/** An attacker with a leaked API token must not be able to make tokens that outlive its revocation, or to lock the owner out. */
-const needLogin: RequestHandler = (_req, res, next) => {
-  if (admissionOf(res).principal.token_kind !== 'login') {
-    throw new AppError('forbidden', 'An API token may not do this: use a login token.');
-  }
-  next();
-};
-
 function refuseMembers(req: Request): void {
   validate(Joi.object({}), req.body);
 }
 
-/** Returns the user whose tokens are listed: `user_id` if an administrator names one, else the caller. */
-function ownerAskedFor(req: Request, res: Response): string {
-  const { principal } = admissionOf(res);
+/** Returns the user whom the request is about: `user_id`, which needs these rights unless it is the caller, or else the caller. */
+export function userAskedFor(req: Request, res: Response, need: AdministrativeNeed): string {
+  const { sub } = admissionOf(res).principal;
   const unknown = Object.keys(req.query).filter((name) => name !== 'user_id');
   if (unknown.length > 0) throw invalidRequest(unknown.map((path) => ({ path, message: 'unknown query parameter' })));
-  const { user_id } = validate(Joi.object<{ user_id?: string }>(tokenQuery), { ...req.query });
-  if (user_id !== undefined && user_id !== principal.sub && principal.role !== ADMIN) {
-    throw new AppError('forbidden', 'Only administrators may list the tokens of other users.');
+  const { user_id } = validate(Joi.object<{ user_id?: string }>(browserSessionQuery), { ...req.query });
+  if (user_id !== undefined && user_id !== sub && !meets(heldOf(res), need)) {
+    throw new AppError('forbidden', `To name a different user needs ${needText(need)}. Ask an administrator.`);
   }
-  return user_id ?? principal.sub;
+  return user_id ?? sub;
 }

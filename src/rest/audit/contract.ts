@@ -5,7 +5,7 @@ import { model, text } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { getAsAuditor, many, type Operations, one, paged, parameter } from '../openapi/operation.ts';
+import { get, many, type Operations, one, paged, parameter } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
 const logFilters = queryOf(filterMembers);
@@ -53,18 +53,18 @@ const Checkpoint = s.model('Checkpoint', {
 const Erased = s.model('Erased', { erased: s.described('The number of changed rows.', s.integer) });
 
 export const LOG_OPERATIONS: Operations = {
-  'GET /api/logs': getAsAuditor(
+  'GET /api/logs': get(
     'listDecisions',
     'List decisions, newest first. A page may be short or empty and still have a next page.',
     many(LogEntry, 'Link'),
     { query: [...paged, ...logFilters] },
   ),
-  'GET /api/logs/checkpoint': getAsAuditor(
+  'GET /api/logs/checkpoint': get(
     'getCheckpoint',
     'Get a signed checkpoint: the current heads of the audit chains.',
     one(Checkpoint),
   ),
-  'GET /api/logs/export': getAsAuditor(
+  'GET /api/logs/export': get(
     'exportLog',
     'Export the log as a stream. NDJSON without a filter has every record, for `portcullis audit verify`. Otherwise the stream has decisions, newest first.',
     { schema: { type: 'string' }, headers: [], mediaType: 'application/x-ndjson', orMediaType: 'text/csv' },
@@ -77,9 +77,10 @@ export const LOG_OPERATIONS: Operations = {
   ),
   'POST /api/logs/erase': {
     id: 'erasePersonalData',
+    access: 'admin',
     summary: "Erase e-mail, groups and arguments from a user's rows.",
     takes: erasing,
     gives: { 200: one(Erased) },
   },
-  'GET /api/logs/{id}': getAsAuditor('getDecision', 'Get a decision.', one(LogEntry)),
+  'GET /api/logs/{id}': get('getDecision', 'Get a decision.', one(LogEntry)),
 };

@@ -1,11 +1,11 @@
-/** `/api/logs`. Only administrators and auditors reach these routes. */
+/** `/api/logs`. */
 import { pipeline } from 'node:stream/promises';
 import { type Request, type Response, Router } from 'express';
 import { type AuditStore, auditStore } from '../../audit/audit-store.ts';
 import { chainStore } from '../../audit/chain/chain-store.ts';
 import type { Heads } from '../../audit/chain/heads.ts';
-import { type AuditLine, auditLines, lineText } from '../../audit/chain/lines.ts';
-import type { AuditEntry, AuditPage } from '../../audit/entries.ts';
+import { auditLines, lineText } from '../../audit/chain/lines.ts';
+import type { AuditPage } from '../../audit/entries.ts';
 import type { Erasure } from '../../audit/erasure.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/filter.ts';
 import { type ExportedEntry, logCsv, logJson, ndjsonOf } from '../../audit/log-json.ts';
@@ -43,9 +43,9 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const read = pageInParts(auditStore(database.knex), inTurn, ownerOf(res));
-    const { entries, next } = await read(filterOf(req), page.limit ?? PAGE.defaultLimit, page.cursor);
+    const { json, next } = await read(filterOf(req), page.limit ?? PAGE.defaultLimit, page.cursor);
     if (next !== null) linkNext(req, res, page, next);
-    res.json(entries.map(logJson));
+    res.type('json').send(json);
   });
 
   router.get('/checkpoint', async (_req, res) => {
@@ -61,12 +61,11 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
     const whole = format === 'ndjson' && Object.keys(filter).length === 0;
     const at = now();
     const name = `audit-${new Date(at).toISOString().replaceAll(':', '')}.${format}`;
-    const entries = (): AsyncGenerator<ExportedEntry> => eachInTurn(inTurn, ownerOf(res), allEntries(database.knex, filter));
-    const all = async (): Promise<AsyncGenerator<AuditLine>> =>
-      eachInTurn(inTurn, ownerOf(res), auditLines(database.knex, at, await heads.checkpoint()));
-    const lines = async (): Promise<AsyncGenerator<string>> =>
-      whole ? ndjsonOf(await all(), lineText) : ndjsonOf(entries(), JSON.stringify);
-    const texts = format === 'csv' ? logCsv(entries()) : await lines();
+    const entries = (): AsyncGenerator<ExportedEntry> => allEntries(database.knex, filter);
+    const all = async (): Promise<AsyncGenerator<string>> =>
+      ndjsonOf(auditLines(database.knex, at, await heads.checkpoint()), lineText);
+    const some = (): AsyncGenerator<string> => (format === 'csv' ? logCsv(entries()) : ndjsonOf(entries(), JSON.stringify));
+    const texts = eachInTurn(inTurn, ownerOf(res), whole ? await all() : some());
     res.setHeader('Content-Type', FORMATS[format]);
     res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
     await pipeline(texts, res).catch((error: unknown) => {
@@ -90,23 +89,33 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
   return router;
 }
 
+/** A page as the JSON of the array of its entries. */
+interface JsonPage extends Pick<AuditPage, 'next'> {
+  readonly json: Buffer;
+}
+
 const ownerOf = (res: Response): string => admissionOf(res).principal.sub;
 
 /**
- * Returns a function that reads a page of the log in parts. A part that is not full has reached the limit of rows that it may search. A
- * page that has something ends there. A page that has nothing continues, because few clients ask for a next page after an empty one.
+ * Returns a function that reads a page of the log in parts. It writes the JSON part by part, too: for a whole page in one go, all calls would
+ * wait 10 ms. A part that is not full has reached the limit of rows that it may search. A page that has something ends there. A page
+ * that has nothing continues, because few clients ask for a next page after an empty one.
  */
-function pageInParts(store: AuditStore, inTurn: InTurn, owner: string): AuditStore['page'] {
-  return async (filter, limit, cursor) => {
-    const entries: AuditEntry[] = [];
+function pageInParts(store: AuditStore, inTurn: InTurn, owner: string) {
+  return async (filter: LogFilter, limit: number, cursor: string | null): Promise<JsonPage> => {
+    const parts: Buffer[] = [];
     const began = performance.now();
-    for (let next = cursor; ; ) {
-      const wanted = Math.min(READ_ROWS, limit - entries.length);
+    for (let [count, next] = [0, cursor]; ; ) {
+      const wanted = Math.min(READ_ROWS, limit - count);
       const part = await inTurn(owner, () => store.page(filter, wanted, next));
-      entries.push(...part.entries);
+      const elements = JSON.stringify(part.entries.map(logJson)).slice(1, -1);
+      if (elements !== '') parts.push(Buffer.from(`${count === 0 ? '[' : ','}${elements}`));
+      count += part.entries.length;
       next = part.next;
-      const isOver = entries.length > 0 || performance.now() - began > SEARCH_MS;
-      if (next === null || entries.length === limit || (part.entries.length < wanted && isOver)) return { entries, next };
+      const isOver = count > 0 || performance.now() - began > SEARCH_MS;
+      if (next === null || count === limit || (part.entries.length < wanted && isOver)) {
+        return { json: Buffer.concat([...parts, Buffer.from(count === 0 ? '[]' : ']')]), next };
+      }
     }
   };
 }

@@ -1,4 +1,4 @@
-/** `/api/changes`: who changed what. Only administrators and auditors reach these routes. */
+/** `/api/changes`: who changed what. */
 import { Router } from 'express';
 import type { ChangeRow, Changes } from '../../db/changes.ts';
 import { readPage, sendPage } from '../../http/page.ts';

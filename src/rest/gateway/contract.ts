@@ -1,5 +1,6 @@
 /** The replicas, the audit log of administrative changes, and what the gateway says of itself. */
-import { get, getAsAuditor, getOpen, many, type Operations, one, paged } from '../openapi/operation.ts';
+import type { serverMetadata } from '../../oauth/metadata.ts';
+import { get, getOpen, many, type Operations, one, paged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
 /** These changes have no content to show. */
@@ -13,7 +14,22 @@ const Change = s.model('Change', {
   request_id: s.string,
   reason: s.described('The reason in the words of the actor; null: the actor gave none.', s.orNull(s.string)),
   action: s.string,
-  object_type: s.oneOf(['policy', 'user', 'token', 'target', 'credential', 'key', 'session', 'draft']),
+  object_type: s.oneOf([
+    'policy',
+    'user',
+    'provider',
+    'token',
+    'target',
+    'credential',
+    'key',
+    'session',
+    'draft',
+    'browser_session',
+    'right',
+    'connection',
+    'grant',
+    'client',
+  ]),
   object_id: s.string,
   before: s.described(`The object before the change, without secrets; null for a creation, ${UNSHOWN}.`, {
     type: ['object', 'null'],
@@ -24,7 +40,7 @@ const Change = s.model('Change', {
 });
 
 export const CHANGE_OPERATIONS: Operations = {
-  'GET /api/changes': getAsAuditor('listChanges', 'List administrative changes, newest first.', many(Change, 'Link'), {
+  'GET /api/changes': get('listChanges', 'List administrative changes, newest first.', many(Change, 'Link'), {
     query: paged,
   }),
 };
@@ -47,7 +63,7 @@ const Status = s.model('Status', {
 });
 
 export const STATUS_OPERATIONS: Operations = {
-  'GET /api/status': getAsAuditor('getStatus', 'List the live replicas and the state that each has read.', one(Status)),
+  'GET /api/status': get('getStatus', 'List the live replicas and the state that each has read.', one(Status)),
 };
 
 const Live = s.model('Live', { live: s.boolean });
@@ -56,10 +72,33 @@ const KeySet = s.model('KeySet', { keys: s.listOf({ type: 'object' }) });
 const ResourceMetadata = s.model('ResourceMetadata', {
   resource: s.string,
   authorization_servers: s.listOf(s.string),
+  scopes_supported: s.listOf(s.string),
+  resource_name: s.string,
   bearer_methods_supported: s.listOf(s.string),
 });
 const Home = s.model('Home', { about: s.string, mcp: s.string, openapi: s.string });
 const OpenApi = s.named('OpenApi', { type: 'object' });
+
+const ServerMetadata = s.model<ReturnType<typeof serverMetadata>>(
+  'AuthorizationServerMetadata',
+  {
+    ...{ issuer: s.string, authorization_endpoint: s.string, token_endpoint: s.string, registration_endpoint: s.string },
+    ...{ revocation_endpoint: s.string, device_authorization_endpoint: s.string, jwks_uri: s.string },
+    scopes_supported: s.listOf(s.string),
+    response_types_supported: s.listOf(s.string),
+    response_modes_supported: s.listOf(s.string),
+    grant_types_supported: s.listOf(s.string),
+    token_endpoint_auth_methods_supported: s.listOf(s.string),
+    revocation_endpoint_auth_methods_supported: s.listOf(s.string),
+    code_challenge_methods_supported: s.listOf(s.string),
+    authorization_response_iss_parameter_supported: s.boolean,
+    client_id_metadata_document_supported: s.boolean,
+    subject_types_supported: s.listOf(s.string),
+    id_token_signing_alg_values_supported: s.listOf(s.string),
+    claims_supported: s.listOf(s.string),
+  },
+  ['registration_endpoint'],
+);
 
 export const GATEWAY_OPERATIONS: Operations = {
   'GET /': getOpen('getHome', 'Get an overview of the gateway, as a page for browsers or as JSON.', {
@@ -84,6 +123,16 @@ export const GATEWAY_OPERATIONS: Operations = {
     },
   ),
   'GET /.well-known/jwks.json': getOpen('getKeySet', 'Get the public keys that verify tokens.', one(KeySet)),
+  'GET /.well-known/oauth-authorization-server': getOpen(
+    'getAuthorizationServer',
+    'Get the metadata of the authorization server (RFC 8414).',
+    one(ServerMetadata),
+  ),
+  'GET /.well-known/openid-configuration': getOpen(
+    'getOpenIdConfiguration',
+    'Get the same metadata, where clients of OpenID Connect look for it.',
+    one(ServerMetadata),
+  ),
   'GET /.well-known/oauth-protected-resource': getOpen(
     'getResourceMetadata',
     'Get the protected resource metadata (RFC 9728), which says how to authenticate.',

@@ -1,4 +1,4 @@
-/** `/api/status`: whether every replica has loaded the newest state. Only administrators and auditors reach it. */
+/** `/api/status`: whether every replica has loaded the newest state. */
 import { Router } from 'express';
 import type { Changes } from '../../db/changes.ts';
 import type { Presence } from '../../replicas/presence.ts';

@@ -1,15 +1,14 @@
 /** The building blocks of operations. */
 import type Joi from 'joi';
+import type { Need } from '../../auth/rights.ts';
 import { listOf, type Schema } from './schema.ts';
-
-type Access = 'open' | 'any token' | 'login token' | 'admin' | 'admin or auditor';
 
 export interface Operation {
   /** The `operationId`. Generated clients use it as a name, so it never changes. */
   readonly id: string;
   readonly summary: string;
-  /** Absent: `admin`. */
-  readonly access?: Access;
+  /** What the caller needs. `authorize` reads it for every request. */
+  readonly access: Need;
   /** The body of a request. */
   readonly takes?: Joi.Schema;
   /** The successful answers, by status. */
@@ -71,18 +70,18 @@ export const wholeOrPaged = paging('Items per page. Absent: the whole list.');
 export const paged = paging('Items per page. Absent: 100.');
 
 const getBy =
-  (access: Access) =>
+  (access: Need) =>
   (id: string, summary: string, given: Given, more: Partial<Operation> = {}): Operation => ({
     ...{ id, summary, access, gives: { 200: given } },
     ...more,
   });
-export const get = getBy('admin');
-export const getAsAuditor = getBy('admin or auditor');
+/** A GET for callers with the right `read`. */
+export const get = getBy(['read']);
 export const getWithToken = getBy('any token');
 export const getOpen = getBy('open');
 /** A GET that answers 304 if the resource has the ETag in If-None-Match. */
-export const tagged = (id: string, summary: string, given: Given): Operation => ({
-  ...get(id, summary, given),
+export const tagged = (id: string, summary: string, given: Given, more: Partial<Operation> = {}): Operation => ({
+  ...get(id, summary, given, more),
   gives: { 200: given, 304: nothing('ETag') },
   headers: [header('If-None-Match', 'The ETag of the version that the client has. The answer is 304 if it is still current.')],
 });

@@ -1,4 +1,4 @@
-/** `/api/policies` for OPA and for reviewers of Rego. Only administrators reach it. Mount it before single policies. */
+/** `/api/policies` for OPA and for reviewers of Rego. Mount it before single policies. */
 import { readFile } from 'node:fs/promises';
 import { type Response, Router } from 'express';
 import type { KeyRing } from '../../auth/keys.ts';

@@ -96,16 +96,21 @@ const PolicyRego = s.model('PolicyRego', {
 });
 
 export const POLICY_OPERATIONS: Operations = {
-  'GET /api/policies': get('listPolicies', 'List all policies.', many(Policy, REVISION, 'Link'), { query: wholeOrPaged }),
+  'GET /api/policies': get('listPolicies', 'List all policies that the caller may read.', many(Policy, REVISION, 'Link'), {
+    access: ['policies:plan'],
+    query: wholeOrPaged,
+  }),
   'POST /api/policies': {
     id: 'createPolicy',
+    access: ['policies:manage'],
     summary: 'Create a policy.',
     takes: newPolicy,
     gives: { 201: one(Policy, REVISION, 'ETag', 'Location') },
   },
-  'GET /api/policies/{id}': tagged('getPolicy', 'Get a policy.', one(Policy, REVISION, 'ETag')),
+  'GET /api/policies/{id}': tagged('getPolicy', 'Get a policy.', one(Policy, REVISION, 'ETag'), { access: ['policies:plan'] }),
   'PUT /api/policies/{id}': {
     id: 'updatePolicy',
+    access: ['policies:manage'],
     summary: 'Update a policy. Omitted members keep their values; `subjects` replaces all subjects.',
     takes: changedPolicy,
     gives: { 200: one(Policy, REVISION, 'ETag') },
@@ -113,12 +118,14 @@ export const POLICY_OPERATIONS: Operations = {
   },
   'DELETE /api/policies/{id}': {
     id: 'deletePolicy',
+    access: ['policies:manage'],
     summary: 'Delete a policy.',
     gives: { 204: nothing(REVISION) },
     conditional: true,
   },
   'POST /api/policies/{id}/subjects': {
     id: 'addPolicySubject',
+    access: ['policies:manage'],
     summary: 'Add a subject to a policy. 200: the policy already has it.',
     takes: newSubject,
     gives: { 200: one(PolicySubject, REVISION), 201: one(PolicySubject, REVISION) },
@@ -127,6 +134,7 @@ export const POLICY_OPERATIONS: Operations = {
   },
   'DELETE /api/policies/{id}/subjects/{subjectId}': {
     id: 'removePolicySubject',
+    access: ['policies:manage'],
     summary: 'Remove a subject from a policy.',
     gives: { 204: nothing(REVISION) },
     conditional: true,
@@ -147,6 +155,7 @@ export const POLICY_OPERATIONS: Operations = {
     'Get the policies as an OPA bundle: both Rego files, the compiled document, and a manifest with the revision.',
     { schema: { type: 'string', format: 'binary' }, headers: [REVISION, 'ETag'], mediaType: 'application/gzip' },
     {
+      access: ['bundles:read'],
       query: [
         atRevision,
         parameter('query', 'signed', { type: 'boolean' }, 'Whether the bundle has a signature, made with the signing key.'),
@@ -159,6 +168,7 @@ export const POLICY_OPERATIONS: Operations = {
     'Get the Rego files, and the compiled document that they evaluate.',
     one(PolicyRego, REVISION),
     {
+      access: ['bundles:read'],
       query: [atRevision],
       refuses: [404],
     },

@@ -1,12 +1,14 @@
-/** `/api/policies`. Only administrators reach it. */
+/** `/api/policies`: single policies. */
 import { type Response, Router } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { pathId } from '../../base/validate.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
+import { heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import { type PolicyEdits, policyEtag } from '../../policies/edit.ts';
+import { ownerOf, plannableOwners, requireOwner } from '../../policies/owners.ts';
 import { policyStore } from '../../policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject, subjectJson } from '../../policies/schema.ts';
 
@@ -25,7 +27,8 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
-    const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor));
+    const owners = plannableOwners(heldOf(res));
+    const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners));
     await sendPage(req, res, page, policies, ({ id }) => id, policyJson);
   });
 
@@ -39,6 +42,7 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
     const id = pathId(req.params.id);
     const policy = await read(res, (db) => policyStore(db).find(id));
     if (!policy) throw new AppError('not_found', 'No policy has this id.');
+    requireOwner(heldOf(res), 'policies:plan', ownerOf(policy));
     res.setHeader('ETag', policyEtag(policy)).json(policyJson(policy));
   });
 

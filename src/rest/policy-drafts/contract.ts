@@ -49,10 +49,15 @@ const PolicyShadow = s.model('PolicyShadow', {
 });
 
 export const DRAFT_OPERATIONS: Operations = {
-  'GET /api/policies/drafts': get('listDrafts', 'List the drafts.', many(PolicyDraftSummary)),
-  'GET /api/policies/drafts/{name}': get('getDraft', 'Get a draft with its files.', one(PolicyDraft, 'ETag')),
+  'GET /api/policies/drafts': get('listDrafts', 'List the drafts that the caller may read.', many(PolicyDraftSummary), {
+    access: ['policies:plan'],
+  }),
+  'GET /api/policies/drafts/{name}': get('getDraft', 'Get a draft with its files.', one(PolicyDraft, 'ETag'), {
+    access: ['policies:plan'],
+  }),
   'PUT /api/policies/drafts/{name}': {
     id: 'saveDraft',
+    access: ['policies:manage'],
     summary: 'Save a draft. A draft that could not be applied is refused.',
     takes: draftBody,
     gives: { 200: one(PolicyDraft, 'ETag'), 201: one(PolicyDraft, 'ETag', 'Location') },
@@ -62,12 +67,14 @@ export const DRAFT_OPERATIONS: Operations = {
   },
   'DELETE /api/policies/drafts/{name}': {
     id: 'deleteDraft',
+    access: ['policies:manage'],
     summary: 'Delete a draft and its shadow.',
     gives: { 204: nothing() },
     conditional: true,
   },
   'POST /api/policies/drafts/{name}/activate': {
     id: 'activateDraft',
+    access: ['policies:manage'],
     summary: 'Apply a draft if its tests pass, and delete it.',
     takes: activateBody,
     gives: { 200: one(PolicyPlan, REVISION) },
@@ -77,6 +84,7 @@ export const DRAFT_OPERATIONS: Operations = {
   },
   'PUT /api/policies/drafts/{name}/shadow': {
     id: 'startShadow',
+    access: { all: ['policies:manage', 'read'] },
     summary: 'Start to evaluate the draft beside the live policies, without effect.',
     gives: { 200: one(PolicyShadow), 201: one(PolicyShadow) },
     refuses: [409],
@@ -86,5 +94,10 @@ export const DRAFT_OPERATIONS: Operations = {
     'Get the decisions since the start of the shadow that the draft would change.',
     one(PolicyShadow),
   ),
-  'DELETE /api/policies/drafts/{name}/shadow': { id: 'stopShadow', summary: 'Stop the shadow.', gives: { 204: nothing() } },
+  'DELETE /api/policies/drafts/{name}/shadow': {
+    id: 'stopShadow',
+    access: ['policies:manage'],
+    summary: 'Stop the shadow.',
+    gives: { 204: nothing() },
+  },
 };

@@ -1,4 +1,4 @@
-/** `/api/policies/drafts`. Only administrators reach it. Mount it before single policies. */
+/** `/api/policies/drafts`. Mount it before single policies. */
 import { Router } from 'express';
 import type { Caller } from '../../auth/caller.ts';
 import { AppError } from '../../base/errors.ts';
@@ -6,10 +6,11 @@ import { validate } from '../../base/validate.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
-import { admissionOf } from '../../http/context.ts';
+import { admissionOf, heldOf } from '../../http/context.ts';
 import { draftStore, type Shadow, shadowStore } from '../../policies/drafts/draft-store.ts';
 import { type Drafts, draftEtag } from '../../policies/drafts/drafts.ts';
 import { DEFAULT_OWNER } from '../../policies/files/file.ts';
+import { isReadable, plannableOwners, requireOwner } from '../../policies/owners.ts';
 import { reportOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
@@ -33,12 +34,14 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
       all: await draftStore(db).all(),
       shadowed: new Set(await shadowStore(db).names()),
     }));
-    res.json(all.map((draft) => summaryJson(draft, shadowed.has(draft.name))));
+    const owners = plannableOwners(heldOf(res));
+    res.json(all.filter(({ owner }) => isReadable(owners, owner)).map((draft) => summaryJson(draft, shadowed.has(draft.name))));
   });
 
   router.put('/drafts/:name', async (req, res) => {
     const name = nameOf(req.params.name);
     const { files, tests = {}, owner = DEFAULT_OWNER, prune = false, adopt = false } = validate(draftBody, req.body);
+    requireOwner(heldOf(res), 'policies:manage', adopt ? null : owner);
     const { draft, created } = await drafts.save(callerOf(res), name, { files, tests, owner, prune, adopt }, req.get('If-Match'));
     const shadow = (await shadowStore(database.knex).find(name)) !== null;
     if (created) res.status(201).location(`${req.baseUrl}/drafts/${name}`);
@@ -47,6 +50,7 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
 
   router.get('/drafts/:name', async (req, res) => {
     const { draft, shadow } = await find(req.params.name);
+    requireOwner(heldOf(res), 'policies:plan', draft.owner);
     res.setHeader('ETag', draftEtag(draft)).json(draftJson(draft, shadow !== null));
   });
 
@@ -58,6 +62,8 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
   router.post('/drafts/:name/activate', async (req, res) => {
     const { expected_revision, reason } = validate(activateBody, req.body);
     const caller = callerOf(res);
+    // The transaction checks it again, with every changed policy. Tests of a different owner's draft do not even run.
+    requireOwner(heldOf(res), 'policies:manage', (await find(req.params.name)).draft.owner);
     const { result, position } = await drafts.activate(
       reason === undefined ? caller : ({ ...caller, reason } satisfies Caller),
       nameOf(req.params.name),

@@ -1,4 +1,4 @@
-/** `/api/policies/access`: who can use what. Only administrators reach it. */
+/** `/api/policies/access`: who can use what. */
 import { pipeline } from 'node:stream/promises';
 import { type Request, Router } from 'express';
 import Joi from 'joi';
@@ -21,7 +21,7 @@ import {
   namedHolders,
 } from '../../policies/access.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
-import { findUser, type User, userStore } from '../../users/user-store.ts';
+import { findUser, isAdmissible, type User, userStore } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
 import { accessMembers } from './reports-contract.ts';
 
@@ -147,8 +147,8 @@ async function findHolders(db: Connection, who: string): Promise<Holder[]> {
   return enabledHolders([user]);
 }
 
-/** Leave out disabled users: they can use nothing. */
-const enabledHolders = (users: readonly User[]): Holder[] => users.filter(({ enabled }) => enabled).map(holderOfUser);
+/** Leave out disabled users, and those whom their provider does not admit: they can use nothing. */
+const enabledHolders = (users: readonly User[]): Holder[] => users.filter(isAdmissible).map(holderOfUser);
 
 function objectsOf(
   { target, object }: AccessQuery,

@@ -92,12 +92,14 @@ const PolicyTestReport = s.model<TestReport & { revision: number }>('PolicyTestR
 export const POLICY_QUESTION_OPERATIONS: Operations = {
   'POST /api/policies/explain': {
     id: 'explainDecision',
+    access: ['read'],
     summary: 'Explain a decision: the policy that decides, and the policies before it that do not match.',
     takes: requestBody,
     gives: { 200: one(PolicyExplanation, REVISION) },
   },
   'POST /api/policies/simulate': {
     id: 'simulatePolicies',
+    access: ['read'],
     summary: 'Decide requests by the current policies, and by the policies that applying files would make. Nothing is stored.',
     takes: simulateBody,
     gives: { 200: inLines(one(PolicySimulation, REVISION)) },
@@ -106,6 +108,7 @@ export const POLICY_QUESTION_OPERATIONS: Operations = {
   },
   'POST /api/policies/test': {
     id: 'testPolicies',
+    access: ['policies:plan'],
     summary: 'Run tests on the current policies, or on the policies that applying files would make. Nothing is stored.',
     takes: testBody,
     gives: { 200: inLines(one(PolicyTestReport, REVISION)) },

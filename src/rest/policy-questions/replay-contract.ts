@@ -93,6 +93,7 @@ const PolicyReplayReport = s.model<ReplayReport & { revision: number; from: stri
 export const POLICY_REPLAY_OPERATIONS: Operations = {
   'POST /api/policies/replay': {
     id: 'replayDecisions',
+    access: ['read'],
     summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
     takes: replayBody,
     gives: { 200: { ...one(PolicyReplayReport, REVISION), orMediaType: 'application/x-ndjson' } },

@@ -1,4 +1,4 @@
-/** `/api/policies/replay`: evaluates recorded decisions with a different policy set. Only administrators reach it. */
+/** `/api/policies/replay`: evaluates recorded decisions with a different policy set. */
 import { Router } from 'express';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { validate } from '../../base/validate.ts';

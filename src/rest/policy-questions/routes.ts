@@ -79,7 +79,7 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
   });
 
   for (const name of ['simulate', 'test'] as const) {
-    router.post(`/${name}`, (req, res) => answerWork(req, res, (asked) => heavy.answer(name, bytesOf(req), asked)));
+    router.post(`/${name}`, (req, res) => answerWork(req, res, (asked) => heavy.answer(name, bytesOf(req, res), asked)));
   }
 
   router.get('/lint', (req, res) => {

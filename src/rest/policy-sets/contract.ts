@@ -161,6 +161,7 @@ export const POLICY_SET_OPERATIONS: Operations = {
   }),
   'POST /api/policies/plan': {
     id: 'planPolicies',
+    access: ['policies:plan'],
     summary: 'Plan an apply: which policies and decisions these files would change. Files that could not be applied are refused.',
     takes: planBody,
     gives: { 200: inLines(one(PolicyPlanWithFlips, REVISION)) },
@@ -169,6 +170,7 @@ export const POLICY_SET_OPERATIONS: Operations = {
   },
   'POST /api/policies/apply': {
     id: 'applyPolicies',
+    access: ['policies:manage'],
     summary: 'Apply these files in one change if their tests pass.',
     takes: applyBody,
     gives: { 200: one(PolicyPlan, REVISION) },
@@ -177,6 +179,7 @@ export const POLICY_SET_OPERATIONS: Operations = {
   },
   'POST /api/policies/rollback': {
     id: 'rollBackPolicies',
+    access: ['policies:manage'],
     summary: 'Restore the policy set of an earlier revision, as a new revision.',
     takes: rollbackBody,
     gives: { 200: one(RolledBack, REVISION) },
@@ -185,6 +188,7 @@ export const POLICY_SET_OPERATIONS: Operations = {
   },
   'POST /api/policies/rollback/plan': {
     id: 'planRollback',
+    access: ['policies:plan'],
     summary: 'Plan a rollback: which policies and decisions it would change.',
     takes: rollbackPlanBody,
     gives: { 200: inLines(one(RollbackPlan, REVISION)) },

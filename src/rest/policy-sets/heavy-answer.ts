@@ -1,16 +1,19 @@
 /** Sends the answers of heavy work, and ends the work if the client disconnects. Clients that accept NDJSON get the progress. */
 import type { Request, Response } from 'express';
+import type { Owners } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
-import { admissionOf } from '../../http/context.ts';
+import { admissionOf, heldOf } from '../../http/context.ts';
 import type { AskedBy } from '../../policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
+import { plannableOwners } from '../../policies/owners.ts';
 import { showRevision } from '../policies/routes.ts';
 
 const NDJSON = 'application/x-ndjson';
 
-/** Returns the raw body, for the thread to read. */
-export const bytesOf = (req: Request): { readonly body: Uint8Array | null } => ({
+/** Returns the raw body and the owners whose policies the caller may plan, for the thread to read and check. */
+export const bytesOf = (req: Request, res: Response): { readonly body: Uint8Array | null; readonly owners: Owners } => ({
   body: req.body instanceof Uint8Array ? req.body : null,
+  owners: plannableOwners(heldOf(res)),
 });
 
 /** The signal is aborted when the client disconnects before it has its answer. */

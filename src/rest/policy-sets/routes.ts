@@ -1,4 +1,4 @@
-/** `/api/policies` for the whole set: files, history, rollback. Only administrators reach it. Mount it before single policies. */
+/** `/api/policies` for the whole set: files, history, rollback. Mount it before single policies. */
 import { type Request, type Response, Router } from 'express';
 import type { Caller } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
@@ -6,10 +6,12 @@ import { readQuery, validate } from '../../base/validate.ts';
 import { listRevisions, type RevisionRow, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
+import { heldOf } from '../../http/context.ts';
 import { readPage, sendList, sendPage } from '../../http/page.ts';
 import { DEFAULT_OWNER, OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { policiesAt } from '../../policies/history.ts';
+import { requireOwner } from '../../policies/owners.ts';
 import { policyJson, timestamp } from '../../policies/schema.ts';
 import { requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
 import { changesBetween, type PolicyChange } from '../../policies/sets/plan.ts';
@@ -81,13 +83,17 @@ export function createPolicySetRoutes(deps: {
     return answerWork(req, res, (asked) => heavy.answer('export', { owner }, asked));
   });
 
-  router.post('/plan', (req, res) => answerWork(req, res, (asked) => heavy.answer('plan', bytesOf(req), asked)));
+  router.post('/plan', (req, res) => answerWork(req, res, (asked) => heavy.answer('plan', bytesOf(req, res), asked)));
 
-  router.post('/rollback/plan', (req, res) => answerWork(req, res, (asked) => heavy.answer('rollbackPlan', bytesOf(req), asked)));
+  router.post('/rollback/plan', (req, res) =>
+    answerWork(req, res, (asked) => heavy.answer('rollbackPlan', bytesOf(req, res), asked)),
+  );
 
   router.post('/apply', async (req, res) => {
-    const { reason, files, tests, ...rest } = await heavy.applyBody(bytesOf(req).body, callerOf(res).principal.sub);
+    const { reason, files, tests, ...rest } = await heavy.applyBody(bytesOf(req, res).body, callerOf(res).principal.sub);
     const [caller, request] = [callerFor(res, reason), { ...requestOf({ ...rest, files: {} }), files }];
+    // The transaction checks every changed policy. The owner counts even if nothing changes.
+    requireOwner(heldOf(res), 'policies:manage', request.adopt ? null : request.owner);
     const { result, position } = tests.size === 0 ? await sets.apply(caller, request) : await applyTested(caller, request, tests);
     showRevision(res, position);
     await sendChanges(res, planCounts(result.plan, position), result.plan.changes, result.targets);
@@ -95,6 +101,7 @@ export function createPolicySetRoutes(deps: {
 
   router.post('/rollback', async (req, res) => {
     const { reason, ...body } = validate(rollbackBody, req.body);
+    requireOwner(heldOf(res), 'policies:manage', body.owner ?? null);
     const { result, position } = await sets.rollback(callerFor(res, reason), rollbackOf(body));
     showRevision(res, position);
     await sendChanges(res, { revision: position.revision }, result.plan.changes, result.targets);

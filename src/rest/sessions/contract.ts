@@ -46,11 +46,13 @@ const Recycled = s.model('Recycled', { recycled: s.described('How many sessions 
 
 export const SESSION_OPERATIONS: Operations = {
   'GET /api/sessions': get('listSessions', 'List the open sessions.', many(Session, 'Link'), {
+    access: ['read', 'targets:operate'],
     query: [...paged, ...queryOf(sessionQuery)],
   }),
-  'DELETE /api/sessions/{id}': { id: 'endSession', summary: 'End a session.', gives: { 204: nothing() } },
+  'DELETE /api/sessions/{id}': { id: 'endSession', access: 'admin', summary: 'End a session.', gives: { 204: nothing() } },
   'POST /api/sessions/recycle': {
     id: 'recycleSessions',
+    access: ['targets:operate'],
     summary: 'Reconnect sessions to their targets: the sessions of a user, of a target, or of both; with `all`, every session.',
     takes: recycling,
     gives: { 200: one(Recycled) },
@@ -61,6 +63,7 @@ export const SESSION_OPERATIONS: Operations = {
 export const USER_SESSION_OPERATIONS: Operations = {
   'POST /api/users/{id}/recycle': {
     id: 'recycleSessionsOfUser',
+    access: ['targets:operate'],
     summary: "Reconnect the user's sessions to their targets.",
     gives: { 200: one(Recycled) },
   },

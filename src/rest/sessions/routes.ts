@@ -1,13 +1,15 @@
-/** `/api/sessions`, and the recycling of a user's sessions. Only administrators reach these routes. */
+/** `/api/sessions`, and the recycling of a user's sessions. */
 import { Router } from 'express';
 import Joi from 'joi';
 import type { Administer, Caller } from '../../auth/caller.ts';
+import { type Held, has, operates } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
 import { pathId, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
+import { heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import { SESSION_LIFETIME_MS } from '../../sessions/rules.ts';
 import { type SessionFilter, type SessionRow, sessionStore } from '../../sessions/session-store.ts';
@@ -38,6 +40,8 @@ export function createSessionRoutes({ database, administer, now, onEnded }: Sess
       ...(user_id === undefined ? {} : { user_id }),
       ...(target_id === undefined ? {} : { target_id }),
     });
+    const held = heldOf(res);
+    if (!has(held, 'read')) requireOperated(held, filter.target_id);
     const sessions = await sessionStore(database.knex).page(
       now() - SESSION_LIFETIME_MS,
       filter,
@@ -78,10 +82,17 @@ export function createUserRecycleRoute(parts: RecycleParts): Router {
   return router;
 }
 
+/** Throws AppError `forbidden` if the token may operate only some targets, and the request is not about one of them. */
+function requireOperated(held: Held, targetId = ''): void {
+  if (held.targets === null || operates(held, targetId)) return;
+  throw new AppError('forbidden', 'The limits of this token name targets: send a `target_id` that is one of them.');
+}
+
 /** Recycles sessions: they continue with fresh upstream sessions. Returns how many sessions are affected. */
 async function recycle({ administer, now }: RecycleParts, caller: Caller, filter: SessionFilter): Promise<{ recycled: number }> {
   const { user_id = '', target_id = '' } = filter;
-  const { result } = await administer(caller, 'admin', async (trx: Transaction) => {
+  const { result } = await administer(caller, ['targets:operate'], async (trx: Transaction, { held }) => {
+    requireOperated(held, target_id);
     if (user_id !== '' && (await userStore(trx).find(user_id)) === null) throw new AppError('not_found', 'No user has this id.');
     if (target_id !== '' && (await targetStore(trx).find(target_id)) === null)
       throw new AppError('not_found', 'No target has this id.');

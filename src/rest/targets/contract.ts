@@ -5,7 +5,18 @@ import type { CredentialJson } from '../../targets/credentials.ts';
 import { changedTarget, commonMembers, httpMembers, newTarget, stdioMembers } from '../../targets/document.ts';
 import { CREDENTIAL_TYPES } from '../../targets/target.ts';
 import { schemaOf, schemasOf } from '../openapi/from-joi.ts';
-import { get, getWithToken, many, nothing, type Operations, one, parameter, tagged, wholeOrPaged } from '../openapi/operation.ts';
+import {
+  get,
+  getWithToken,
+  many,
+  nothing,
+  type Operation,
+  type Operations,
+  one,
+  parameter,
+  tagged,
+  wholeOrPaged,
+} from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import type { OwnCredentialJson } from './routes.ts';
 
@@ -34,9 +45,13 @@ const TargetHealth = s.model<TargetReport & { replica: string }>('TargetHealth',
 });
 
 export const TARGET_OPERATIONS: Operations = {
-  'GET /api/targets': get('listTargets', 'List all targets.', many(Target, 'Link'), { query: wholeOrPaged }),
+  'GET /api/targets': get('listTargets', 'List all targets.', many(Target, 'Link'), {
+    access: ['read', 'targets:operate'],
+    query: wholeOrPaged,
+  }),
   'POST /api/targets': {
     id: 'createTarget',
+    access: 'admin',
     summary: 'Register a target.',
     takes: newTarget,
     gives: { 201: one(Target, 'ETag', 'Location') },
@@ -46,12 +61,14 @@ export const TARGET_OPERATIONS: Operations = {
     'getTargetHealth',
     'Get the health of a target, as the replica that answers has last seen it.',
     one(TargetHealth),
+    { access: ['read', 'targets:operate'] },
   ),
-  'GET /api/targets/{id}': tagged('getTarget', 'Get a target.', one(Target, 'ETag')),
+  'GET /api/targets/{id}': tagged('getTarget', 'Get a target.', one(Target, 'ETag'), { access: ['read', 'targets:operate'] }),
   'PUT /api/targets/{id}': {
     id: 'updateTarget',
+    access: ['targets:operate'],
     summary:
-      'Update a target. Omitted members keep their values. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
+      'Update a target. Callers without the role `admin` may change only `enabled`. Omitted members keep their values. A change of the URL, transport, command, arguments or environment disables its credentials until they are set again.',
     takes: changedTarget,
     gives: { 200: one(Target, 'ETag') },
     refuses: [409],
@@ -59,6 +76,7 @@ export const TARGET_OPERATIONS: Operations = {
   },
   'DELETE /api/targets/{id}': {
     id: 'deleteTarget',
+    access: 'admin',
     summary: 'Delete a target and its credentials. A target that a policy names cannot be deleted.',
     gives: { 204: nothing() },
     refuses: [409],
@@ -68,15 +86,17 @@ export const TARGET_OPERATIONS: Operations = {
 
 const credentialKey = { type: s.oneOf(CREDENTIAL_TYPES), name: schemaOf(credentialName) };
 
-const credentialsOf = (subject: string, kind: string, whom: string): Operations => ({
+const credentialsOf = (subject: string, kind: string, whom: string): Record<string, Operation> => ({
   [`PUT /api/targets/{id}/credentials/${subject}`]: {
     id: `set${kind}Credential`,
+    access: 'admin',
     summary: `Set a credential with which the gateway calls the target for ${whom}.`,
     takes: newCredential,
     gives: { 200: one(Credential), 201: one(Credential) },
   },
   [`DELETE /api/targets/{id}/credentials/${subject}`]: {
     id: `delete${kind}Credentials`,
+    access: 'admin',
     summary: `Delete the credentials of the target for ${whom}.`,
     gives: { 204: nothing() },
     query: [parameter('query', 'name', { type: 'string' }, 'Deletes only the credential for this header or variable.')],
@@ -119,7 +139,7 @@ export const CREDENTIAL_OPERATIONS: Operations = {
   'PUT /api/credentials/{target}/{name}': {
     id: 'setOwnCredential',
     summary: "Set the caller's own value. 403: an administrator has set a value for the caller.",
-    access: 'any token',
+    access: 'unlimited token',
     takes: ownValue,
     gives: { 200: one(OwnCredential), 201: one(OwnCredential) },
     refuses: [429],
@@ -127,7 +147,7 @@ export const CREDENTIAL_OPERATIONS: Operations = {
   'DELETE /api/credentials/{target}/{name}': {
     id: 'deleteOwnCredential',
     summary: "Delete the caller's own value.",
-    access: 'any token',
+    access: 'unlimited token',
     gives: { 204: nothing() },
     refuses: [429],
   },

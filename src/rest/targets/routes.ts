@@ -1,11 +1,12 @@
-/** `/api/targets`, which only administrators reach, and `/api/credentials`, which every caller reaches. */
+/** `/api/targets`, and `/api/credentials`, which every caller reaches. */
 import { type Request, type Response, Router } from 'express';
+import { has } from '../../auth/rights.ts';
 import type { Vault } from '../../auth/vault.ts';
-import { AppError, invalidRequest } from '../../base/errors.ts';
+import { invalidRequest } from '../../base/errors.ts';
 import { pathId } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
-import { admissionOf } from '../../http/context.ts';
+import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import type { RateLimits } from '../../http/rate-limit.ts';
 import type { TargetReport } from '../../mcp/upstream/health.ts';
@@ -19,7 +20,7 @@ import {
 } from '../../targets/credential-document.ts';
 import { credentialJson } from '../../targets/credentials.ts';
 import { readTarget, readTargetUpdate, targetJson } from '../../targets/document.ts';
-import { nothingToSupply, type TargetEdits, targetEtag } from '../../targets/edit.ts';
+import { noTarget, nothingToSupply, type TargetEdits, targetEtag } from '../../targets/edit.ts';
 import type { CredentialKey, RoutedTarget, Target } from '../../targets/target.ts';
 import { targetStore } from '../../targets/target-store.ts';
 
@@ -37,9 +38,16 @@ export interface TargetRouteParts {
 export function createTargetRoutes({ database, vault, edits, health, replicaId }: TargetRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
+  async function readable(res: Response, id: unknown): Promise<Target> {
+    const target = await targetStore(database.knex).find(pathId(id));
+    const ids = readableOf(res);
+    if (!target || (ids !== null && !ids.has(target.id))) throw noTarget();
+    return target;
+  }
+
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
-    const targets = await targetStore(database.knex).page(page.limit && page.limit + 1, page.cursor);
+    const targets = await targetStore(database.knex).page(page.limit && page.limit + 1, page.cursor, readableOf(res));
     await sendPage(req, res, page, targets, ({ id }) => id, targetJson);
   });
 
@@ -49,14 +57,12 @@ export function createTargetRoutes({ database, vault, edits, health, replicaId }
   });
 
   router.get('/:id', async (req, res) => {
-    const target = await targetStore(database.knex).find(pathId(req.params.id));
-    if (!target) throw new AppError('not_found', 'No target has this id.');
+    const target = await readable(res, req.params.id);
     res.setHeader('ETag', targetEtag(target)).json(targetJson(target));
   });
 
   router.get('/:id/health', async (req, res) => {
-    const target = await targetStore(database.knex).find(pathId(req.params.id));
-    if (!target) throw new AppError('not_found', 'No target has this id.');
+    const target = await readable(res, req.params.id);
     res.json({ replica: replicaId, ...healthJson(health(target)) });
   });
 
@@ -76,7 +82,7 @@ export function createTargetRoutes({ database, vault, edits, health, replicaId }
     const credentials = await database.snapshot(async (db) => {
       const store = targetStore(db);
       const target = await store.find(id);
-      if (!target) throw new AppError('not_found', 'No target has this id.');
+      if (!target) throw noTarget();
       return (await store.credentials([id])).map((row) => credentialJson(vault, target, row));
     });
     res.json(credentials);
@@ -102,6 +108,12 @@ export function createTargetRoutes({ database, vault, edits, health, replicaId }
   }
 
   return router;
+}
+
+/** The ids of the targets that the caller may read; null: all. A token may be limited to some. */
+function readableOf(res: Response): ReadonlySet<string> | null {
+  const held = heldOf(res);
+  return has(held, 'read') ? null : held.targets;
 }
 
 const timeOf = (at: number | null): string | null => (at === null ? null : new Date(at).toISOString());

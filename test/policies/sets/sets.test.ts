@@ -12,7 +12,8 @@ import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { readFiles } from '../../../src/policies/sets/planning.ts';
 import { createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
-import { userStore } from '../../../src/users/user-store.ts';
+import { localUser, userStore } from '../../../src/users/user-store.ts';
+import { ALL_RIGHTS } from '../../support/authority.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
@@ -514,7 +515,8 @@ test.serial('a reason is stored unchanged or refused', async (t) => {
 eachEngine(test.serial, 'a caller that is no longer administrator at the time of the change cannot make it', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
-  const admin = { id: uuidv7(), email: 'a@example.com', role: 'admin', groups: [], enabled: true };
+  const email = 'a@example.com';
+  const admin = localUser({ id: uuidv7(), email, role: 'admin', groups: [] }, 1);
   const token = {
     id: uuidv7(),
     user_id: admin.id,
@@ -523,19 +525,27 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
     kid: 'k',
     expires_at: null,
     revoked_at: null,
+    limits: null,
   } as const;
-  await userStore(database.knex).insert({ ...admin, created_at: 1, updated_at: 1 }, 'x');
+  await userStore(database.knex).insert(admin, 'x');
   await tokenStore(database.knex).insert({ ...token, created_at: 1 });
   let meanwhile: () => Promise<unknown> = async () => undefined;
   const sets = createPolicySets({
-    ...{ database, administer: createAdminister({ changes }), newId: uuidv7, now: Date.now, checkPattern: () => null },
+    ...{
+      database,
+      administer: createAdminister({ changes }),
+      newId: uuidv7,
+      now: Date.now,
+      checkPattern: () => null,
+    },
     readFiles,
     targets: async () => [],
     // Between the first look and the lock.
     tryPolicies: () => meanwhile(),
   });
-  const principal = { issuer: 'i', sub: admin.id, email: admin.email, role: 'admin', groups: [], token_id: token.id } as const;
-  const caller: Caller = { requestId: 'r', principal: { ...principal, token_kind: 'login' } };
+  const granted = { role: 'admin', groups: [] };
+  const principal = { issuer: 'portcullis', sub: admin.id, email, ...granted, granted, token_id: token.id } as const;
+  const caller: Caller = { requestId: 'r', principal: { ...principal, token_kind: 'login', issued_at: null, limits: null } };
   const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null };
   const apply = (priority: number) => sets.apply(caller, { ...request, files: new Map([['a.yaml', file({ priority })]]) });
   await apply(1);
@@ -554,7 +564,7 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
-    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
   let meanwhile: () => Promise<unknown> = async () => undefined;
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
@@ -591,7 +601,7 @@ test.serial('applying many files lets other work run, and checks each pattern on
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
-    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, work);
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const looked: string[] = [];
   let longest = 0;
   let before = 0;

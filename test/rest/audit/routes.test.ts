@@ -65,7 +65,10 @@ eachEngine(test.serial, 'administrators and auditors read the log, newest first'
   t.is(second.body.length, 51);
   t.is(second.headers.get('link'), null);
   t.is(new Set([...first.body, ...second.body].map((entry) => entry.id)).size, 151);
-  t.is((await read('/api/logs?limit=1000')).body.length, 151);
+  const whole = await read('/api/logs?limit=1000');
+  t.deepEqual(whole.body, [...first.body, ...second.body]);
+  t.is(whole.headers.get('content-type'), 'application/json; charset=utf-8');
+  t.deepEqual((await read('/api/logs?target_name=missing')).body, []);
 
   const one = await gateway.rest<Entry>(200, 'GET', `/api/logs/${list.id}`, { token: admin.token });
   t.deepEqual(one.body, first.body[0] as Entry);

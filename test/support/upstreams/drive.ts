@@ -38,6 +38,7 @@ export function httpTarget(transport: HttpTarget['transport'], url: string, acce
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    own_accounts: null,
     timeout_ms: null,
     created_at: 0,
     updated_at: 0,

@@ -117,6 +117,7 @@ export function placeFor({ command, args, cwd, env, credentials, scope, identity
     extension_methods: [],
     user_credentials: [],
     capture_arguments: null,
+    own_accounts: null,
     timeout_ms: null,
     created_at: 0,
     updated_at: 0,

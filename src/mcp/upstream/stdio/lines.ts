@@ -144,6 +144,8 @@ function headOf(text: string): JsonValue {
 }
 
 function looselyRead(text: string): JsonValue {
+  // Only the id is of use, and parsing in vain is slow.
+  if (!text.includes('"id"')) return null;
   try {
     return JSON.parse(text) as JsonValue;
   } catch {

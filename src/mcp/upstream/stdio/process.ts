@@ -160,8 +160,11 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   function take(size: number, text: string, line: Line): void {
     if (ending !== null) return;
     if (line.kind === 'garbage') {
-      const shown = hiding.hide(text.slice(0, hiding.cut(text, 2 * SHOWN_LENGTH)));
-      logLine(printable(shown).slice(0, SHOWN_LENGTH), 'target printed a line that is not a message');
+      const shown = (): string => {
+        const hidden = hiding.hide(text.slice(0, hiding.cut(text, 2 * SHOWN_LENGTH)));
+        return printable(hidden).slice(0, SHOWN_LENGTH);
+      };
+      logLine(shown, 'target printed a line that is not a message');
       garbage += size;
       if (garbage > GARBAGE_BYTES) kill('it printed too much that is not a message');
       return;

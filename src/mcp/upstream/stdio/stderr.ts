@@ -57,7 +57,7 @@ function base64Of(secret: string): string[] {
 }
 
 /** Logs what a process prints at level debug, up to a number of lines per second. */
-export function createLineLog(about: { target: string; pid: number }, log: Log): (line: string, what: string) => void {
+export function createLineLog(about: { target: string; pid: number }, log: Log): (line: () => string, what: string) => void {
   let second = 0;
   let logged = 0;
   return (line, what) => {
@@ -67,13 +67,13 @@ export function createLineLog(about: { target: string; pid: number }, log: Log):
       logged = 0;
     }
     logged++;
-    if (logged <= LINES_PER_SECOND) log.debug({ ...about, line }, what);
+    if (logged <= LINES_PER_SECOND) log.debug({ ...about, line: line() }, what);
     else if (logged === LINES_PER_SECOND + 1)
       log.debug(about, 'target prints too much: further lines of this second are not logged');
   };
 }
 
-export function createStderr(hiding: Hiding, logLine: (line: string, what: string) => void) {
+export function createStderr(hiding: Hiding, logLine: (line: () => string, what: string) => void) {
   const decoder = new StringDecoder('utf8');
   let rest = '';
   let tail = '';
@@ -83,7 +83,7 @@ export function createStderr(hiding: Hiding, logLine: (line: string, what: strin
     tail += `${shown}\n`;
     // Trimming after every line would copy the whole tail each time.
     if (tail.length > 2 * TAIL_LENGTH) tail = tail.slice(-TAIL_LENGTH);
-    logLine(shown, 'target wrote to stderr');
+    logLine(() => shown, 'target wrote to stderr');
   }
 
   return {

@@ -1,0 +1,66 @@
+/** A company's OpenID provider, whose accounts may use the gateway. Only types: the folder `providers` has what is done with them. */
+
+/** Where a claim is: the names of nested members, from the payload down. */
+export type ClaimPath = readonly string[];
+
+/** Gives a role, groups or both to users whom the provider puts into a group, or to whom it gives a role. */
+export interface ProviderRule {
+  readonly if_group: string | null;
+  readonly if_role: string | null;
+  readonly role: string | null;
+  readonly groups: readonly string[];
+}
+
+/** `absent`: the header has no `typ`. */
+export const TOKEN_TYPES = ['at+jwt', 'JWT', 'absent'] as const;
+export type TokenType = (typeof TOKEN_TYPES)[number];
+
+/** Which access tokens of the provider programs may present. */
+export interface ProviderTokens {
+  readonly audiences: readonly string[];
+  /** Accepted values of `typ` in the header. */
+  readonly types: readonly TokenType[];
+  /** The claim of the subject in access tokens; null: the same as at sign-in. */
+  readonly subject_claim: ClaimPath | null;
+}
+
+export const PRESETS = ['entra', 'okta', 'google', 'auth0', 'keycloak', 'openid'] as const;
+
+export interface Provider {
+  readonly id: string;
+  readonly name: string;
+  /** What people see on the sign-in page. */
+  readonly title: string;
+  readonly preset: (typeof PRESETS)[number];
+  /** Compared byte for byte. It never changes, because users are identified by it. */
+  readonly issuer: string;
+  readonly enabled: boolean;
+  readonly client_id: string;
+  readonly scopes: readonly string[];
+  readonly algorithms: readonly string[];
+  /** Claims that every token must have, with one of these values. */
+  readonly required_claims: Readonly<Record<string, readonly string[]>>;
+  /** null: programs may not present access tokens of the provider. */
+  readonly tokens: ProviderTokens | null;
+  readonly subject_claim: ClaimPath;
+  readonly email_claim: ClaimPath | null;
+  readonly role_claim: ClaimPath | null;
+  readonly groups_claim: ClaimPath | null;
+  /** Whether a token without the claim of the groups is refused. Otherwise its user has no groups. */
+  readonly groups_required: boolean;
+  readonly rules: readonly ProviderRule[];
+  /** The role of users to whom no rule and no claim gives one; null: they are refused. */
+  readonly default_role: string | null;
+  /** In lower case. Empty: any e-mail, or none. */
+  readonly email_domains: readonly string[];
+  /** Whether users are created when they are first seen. */
+  readonly provisioning: boolean;
+  readonly clock_skew_seconds: number;
+  /** How long the keys that were read last may be used while the provider cannot be reached. */
+  readonly outage_minutes: number;
+  readonly created_at: number;
+  readonly updated_at: number;
+}
+
+/** Enabled providers by issuer. */
+export type Providers = ReadonlyMap<string, Provider>;

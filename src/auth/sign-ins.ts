@@ -1,0 +1,30 @@
+/** Everything by which a user is signed in: logins, browser sessions, and the access that applications were allowed. */
+import type { Change } from '../db/changes.ts';
+import type { Transaction } from '../db/database.ts';
+import { browserStore } from './browser-store.ts';
+import { grantStore, removeGrants } from './grant-store.ts';
+import { tokenStore } from './token-store.ts';
+
+const AT_ONCE = 500;
+
+/**
+ * Ends all of it in the transaction of an administrative change, which must record the returned changes. API tokens stay. `exceptId`: the
+ * id of the login, session or grant with which the caller asks for it.
+ */
+export async function endSignInsOf(trx: Transaction, userId: string, exceptId: string | null, now: number): Promise<Change[]> {
+  await tokenStore(trx).revokeLoginsOf(userId, exceptId, now);
+  await browserStore(trx).endAllOf(userId, exceptId);
+  const grants = (await grantStore(trx).ofUser(userId)).filter(({ id }) => id !== exceptId);
+  for (let at = 0; at < grants.length; at += AT_ONCE) {
+    await removeGrants(
+      trx,
+      grants.slice(at, at + AT_ONCE).map(({ id }) => id),
+    );
+  }
+  return grants.map(({ id, user_id, client }) => ({
+    action: 'grant.end',
+    object_id: id,
+    before: { id, user_id, client },
+    after: null,
+  }));
+}

@@ -1,0 +1,96 @@
+/** All pages under one guard: the address that the browser uses, bodies, refusals, and the assets. */
+import { type RequestHandler, type Response, Router } from 'express';
+import { AppError } from '../base/errors.ts';
+import { bodyLength } from '../http/body.ts';
+import type { Problem } from '../http/problem.ts';
+import { html } from './html.ts';
+import { redirect, sendPage, sendProblemPage } from './page.ts';
+import { misplaced } from './requests.ts';
+import { ICON, ICON_PATH, STYLE, STYLE_PATH } from './style.ts';
+
+export interface PageMount {
+  /** `/signin`, or a path below `/oauth`, `/account` or `/console`. */
+  readonly path: string;
+  readonly router: Router;
+}
+
+export interface Pages {
+  readonly mounts: readonly PageMount[];
+  /** Handles the requests for pages, and leaves all others. */
+  readonly handler: RequestHandler;
+  /** Whether refusals of requests for this path are pages. */
+  readonly owns: (path: string) => boolean;
+  readonly refuse: (res: Response, problem: Problem) => void;
+}
+
+const ASSET_SECONDS = 31_536_000;
+
+export function createPages(publicUrl: string, routers: readonly PageMount[]): Pages {
+  const mounts = [...routers, { path: '', router: assetRoutes() }];
+  const pages = Router({ caseSensitive: true, strict: true });
+  for (const { path, router } of routers) {
+    pages.use(path, guard(publicUrl), router);
+  }
+  pages.use(assetRoutes());
+  const roots = ['/signin', '/console', ...routers.map(({ path }) => path)];
+  return {
+    mounts,
+    handler: pages,
+    owns: (path) => roots.some((root) => path === root || path.startsWith(`${root}/`)),
+    refuse: (res, problem) => sendProblemPage(res, problem),
+  };
+}
+
+/** Lets only requests pass that came to the address of `PUBLIC_URL`, and for which browsers keep the cookie. */
+function guard(publicUrl: string): RequestHandler {
+  return (req, res, next) => {
+    if (req.method !== 'POST' && bodyLength(req) !== 0) {
+      res.setHeader('Connection', 'close');
+      throw new AppError('invalid_request', `${req.method} takes no body.`);
+    }
+    const wrong = misplaced(req, publicUrl);
+    switch (wrong?.kind) {
+      case undefined:
+        return next();
+      case 'moved':
+        return redirect(res, wrong.to);
+      case 'elsewhere':
+        return sendPage(res, 421, {
+          title: 'Use the address of this gateway',
+          narrow: true,
+          body: html`<div class="panel"><h1>Use the address of this gateway</h1>
+<p>You can sign in only at <a href="${`${publicUrl}/account`}">${publicUrl}</a>.</p>
+<p class="sm muted">If you are at that address already, a proxy sends a different <code>Host</code> header: it must pass on the one of the
+browser. Otherwise the administrator can set <code>PUBLIC_URL</code> to the address that people use.</p></div>`,
+        });
+      case 'plain-http':
+        return sendPage(res, 403, {
+          title: 'HTTPS is required',
+          narrow: true,
+          body: html`<div class="panel"><h1>HTTPS is required</h1>
+<p>Over plain HTTP, others on the network could read your password, and browsers do not keep you signed in.</p>
+<p class="sm muted">The administrator can put a proxy with TLS in front of the gateway, and set <code>PUBLIC_URL</code> to its address, which
+begins with <code>https://</code>. On the machine of the gateway itself, plain HTTP works at <code>http://127.0.0.1</code> and
+<code>http://localhost</code>.</p></div>`,
+        });
+    }
+  };
+}
+
+function assetRoutes(): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+  for (const [path, type, text] of [
+    [STYLE_PATH, 'text/css; charset=utf-8', STYLE],
+    [ICON_PATH, 'image/svg+xml', ICON],
+  ] as const) {
+    router.get(path, (_req, res) => {
+      res.setHeader('Cache-Control', `public, max-age=${ASSET_SECONDS}, immutable`);
+      res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
+      // An image with a program in it must not run as a page of this origin.
+      res.setHeader('Content-Security-Policy', "default-src 'none'; style-src 'unsafe-inline'");
+      res.setHeader('Content-Type', type);
+      res.end(text);
+    });
+  }
+  return router;
+}

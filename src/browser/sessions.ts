@@ -1,0 +1,157 @@
+/**
+ * The browser session, for sign-in, consent, account pages and the console. Its cookie has 256 random bits and no other content. Each request
+ * reads session and user again, as fresh as the freshness gate (laws 4 and 7).
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { v7 as uuidv7 } from 'uuid';
+import { type BrowserSession, browserSessionLimits, browserStore } from '../auth/browser-store.ts';
+import { AppError } from '../base/errors.ts';
+import type { Database, Transaction } from '../db/database.ts';
+import { transact } from '../db/transact.ts';
+import { createTurns } from '../db/turns.ts';
+import { addressGroup, addressOf } from '../http/client-address.ts';
+import { type Admission, admitsUser, principalOf } from '../state/admission.ts';
+import type { FreshRead } from '../state/fresh-read.ts';
+import { isAdmissible, type User, userStore } from '../users/user-store.ts';
+import { cookieOf, urlOf } from './requests.ts';
+
+/** The prefix makes browsers refuse such a cookie from a subdomain, for a path, and (except on loopback) over plain HTTP. */
+export const COOKIE = '__Host-portcullis';
+const ATTRIBUTES = 'Path=/; Secure; HttpOnly; SameSite=Lax';
+const VALUE = /^[A-Za-z0-9_-]{43}$/;
+/** Everywhere else a cookie has no authority, because programs and not pages call there. */
+const COUNTS = /^\/(signin|oauth|account|console)([/?]|$)/;
+const SEEN_EVERY_MS = 60_000;
+/** What is sensitive needs a sign-in that is no older. */
+const RECENT_MS = 10 * 60_000;
+/** How much older a sign-in counts that a provider may have given without asking the user. The clocks of replicas may differ by the rest. */
+const UNASKED_MS = RECENT_MS + 60_000;
+const SESSIONS_OF_USER = 50;
+const AGENT_MAX = 256;
+
+export interface SignedIn {
+  readonly user: User;
+  readonly session: BrowserSession;
+  /** The user as the services behind REST and the decision function know them. */
+  readonly admission: Admission;
+  /** Whether the user has signed in within 10 minutes, which sensitive actions require. */
+  readonly isRecent: boolean;
+}
+
+export interface BrowserSessionParts {
+  readonly database: Database;
+  readonly freshRead: FreshRead;
+  readonly trustProxy: boolean;
+  readonly now: () => number;
+}
+
+export type BrowserSessions = ReturnType<typeof createBrowserSessions>;
+
+const digestOf = (value: string): string => createHash('sha256').update(value).digest('hex');
+
+function sentDigest(req: IncomingMessage): string | null {
+  const value = cookieOf(req, COOKIE);
+  return value !== null && VALUE.test(value) ? digestOf(value) : null;
+}
+
+const agentOf = (req: IncomingMessage): string =>
+  [...(req.headers['user-agent'] ?? '').replaceAll(/\P{ASCII}|\p{Cc}/gu, '')].slice(0, AGENT_MAX).join('');
+
+export function createBrowserSessions({ database, freshRead, trustProxy, now }: BrowserSessionParts) {
+  // Nobody has checked yet who sends a cookie. The lookups of all strangers together take one of the connections that the gate uses.
+  const inTurn = createTurns();
+  const newValue = (): string => randomBytes(32).toString('base64url');
+  const setCookie = (res: ServerResponse, value: string): void =>
+    void res.appendHeader('Set-Cookie', `${COOKIE}=${value}; ${ATTRIBUTES}`);
+
+  /**
+   * Begins a session in the caller's transaction, which holds the record of the user. Returns the value for `setCookie`. The session of
+   * the cookie that the request has ends: an attacker may know its value. `wasAsked`: the user has just proved who they are. Otherwise the
+   * session begins as one that is not recent.
+   */
+  async function open(
+    trx: Transaction,
+    req: IncomingMessage,
+    user: User,
+    { method, wasAsked }: { readonly method: string; readonly wasAsked: boolean },
+  ): Promise<string> {
+    const sessions = browserStore(trx);
+    const sent = sentDigest(req);
+    if (sent !== null) await sessions.endByDigest(sent);
+    await sessions.endBeyond(user.id, SESSIONS_OF_USER - 1);
+    const value = newValue();
+    const time = now();
+    await sessions.insert(
+      {
+        ...{ id: uuidv7(), user_id: user.id, method, role: user.role, agent: agentOf(req), address: addressOf(req, trustProxy) },
+        ...{ signed_in_at: wasAsked ? time : time - UNASKED_MS, seen_at: time },
+      },
+      digestOf(value),
+    );
+    return value;
+  }
+
+  return {
+    open,
+    setCookie,
+
+    /**
+     * Returns the signed-in user of a page, as the database has user and session now. null: nobody is signed in. Call it when the request
+     * has arrived completely. It may give the cookie a new value. Throws AppError `too_many_requests` if too many requests of the client's
+     * address wait for their turn.
+     */
+    async currentUser(req: IncomingMessage, res: ServerResponse): Promise<SignedIn | null> {
+      const digest = COUNTS.test(urlOf(req)) ? sentDigest(req) : null;
+      if (digest === null) return null;
+      const address = addressGroup(addressOf(req, trustProxy));
+      const { snapshot, found } = await freshRead(
+        async (db) => {
+          const session = await browserStore(db).findByDigest(digest, browserSessionLimits(now()));
+          const user = session && (await userStore(db).find(session.user_id));
+          return session && user ? { session, user } : null;
+        },
+        (work) => inTurn(address, work),
+      );
+      if (found === null || !admitsUser(found.user, snapshot.providers)) return null;
+      const { session, user } = found;
+      const sessions = browserStore(database.knex);
+      if (session.role !== user.role) {
+        const value = newValue();
+        if (await sessions.renew(session.id, digest, digestOf(value), user.role)) setCookie(res, value);
+      }
+      if (now() - session.seen_at > SEEN_EVERY_MS) await sessions.seen(session.id, now());
+      const principal = {
+        ...principalOf(user),
+        ...{ token_id: session.id, token_kind: 'browser' as const, issued_at: null, limits: null },
+      };
+      return { user, session, admission: { snapshot, principal }, isRecent: now() - session.signed_in_at < RECENT_MS };
+    },
+
+    /**
+     * Begins a session for a user whom the caller has authenticated, and sets its cookie. `how` is that of `open`. Throws AppError
+     * `forbidden` if the user is disabled.
+     */
+    async signIn(
+      req: IncomingMessage,
+      res: ServerResponse,
+      { id }: Pick<User, 'id'>,
+      how: { readonly method: string; readonly wasAsked: boolean },
+    ): Promise<void> {
+      const value = await transact(database, async (trx) => {
+        const user = await userStore(trx).lock(id);
+        if (user === null || !isAdmissible(user))
+          throw new AppError('forbidden', 'Your account is disabled. Ask an administrator.');
+        return await open(trx, req, user, how);
+      });
+      setCookie(res, value);
+    },
+
+    /** Makes the browser forget the session. The caller ends it in the database. */
+    clear(res: ServerResponse): void {
+      res.appendHeader('Set-Cookie', `${COOKIE}=; Max-Age=0; ${ATTRIBUTES}`);
+      // Not "cookies": that would also delete those of other hosts in the same domain.
+      res.setHeader('Clear-Site-Data', '"cache", "storage"');
+    },
+  };
+}

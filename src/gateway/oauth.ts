@@ -1,0 +1,62 @@
+/** The authorization server for OAuth clients: its endpoints, its pages, and the grants behind access tokens. */
+import type { IncomingMessage } from 'node:http';
+import type { Applications } from '../browser/account.ts';
+import type { PageMount } from '../browser/pages.ts';
+import type { BrowserSessions } from '../browser/sessions.ts';
+import { addressOf } from '../http/client-address.ts';
+import { destinationOf, factsOf } from '../oauth/client-rules.ts';
+import type { ClientRecord } from '../oauth/client-store.ts';
+import { createConsent } from '../oauth/consent.ts';
+import { createDocuments } from '../oauth/documents.ts';
+import { createGrants } from '../oauth/grants.ts';
+import { createAuthorizationServer } from '../oauth/handler.ts';
+import { recordStore } from '../oauth/record-store.ts';
+import type { Accounts } from './accounts.ts';
+import type { Base } from './base.ts';
+
+function originOf(redirectUri: string, client: ClientRecord | null): string {
+  if (client?.kind === 'document') return factsOf(client.client_id, undefined).document ?? '';
+  return redirectUri === '' ? 'on a device' : destinationOf(redirectUri);
+}
+
+export type OAuth = ReturnType<typeof createOAuth>;
+
+export function createOAuth(base: Base, { administer, limits }: Accounts) {
+  const { config, log, vault, database, changes, keys, now } = base;
+  const { publicUrl, trustProxy } = config;
+  const grants = createGrants({ database, changes, administer, now });
+  const records = recordStore(database);
+  const documents = createDocuments({ allowed: config.oauth.documentAddresses });
+  // The pages need the browser's sessions, and so does the server. The sessions are made with the pages.
+  let browser: BrowserSessions | null = null;
+  const { providers, router } = createAuthorizationServer({
+    ...{ publicUrl, database, vault, keys, records, grants, limits, log, now },
+    registration: config.oauth.registration,
+    fetchDocument: documents.fetch,
+    addressOf: (req: IncomingMessage) => addressOf(req, trustProxy),
+    currentUser: async (req, res) => (await browser?.currentUser(req, res)) ?? null,
+  });
+  const applications: Applications = {
+    async ofUser(userId) {
+      const views = await grants.ofUser(userId);
+      return views.map(({ grant, client }) => ({
+        id: grant.id,
+        name: client?.name ?? '',
+        origin: originOf(grant.redirect_uri, client),
+        since: grant.created_at,
+        usedAt: grant.used_at,
+      }));
+    },
+    end: grants.end,
+  };
+  return {
+    grants,
+    router,
+    applications,
+    pagesFor(sessions: BrowserSessions): readonly PageMount[] {
+      browser = sessions;
+      return createConsent({ publicUrl, providers, sessions, grants, records, limits, log, now });
+    },
+    close: (): Promise<void> => documents.close(),
+  };
+}

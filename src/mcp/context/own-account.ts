@@ -1,0 +1,122 @@
+/**
+ * Sends a user to the page on which they connect their own account at a target: by URL elicitation if the client has it, else with an
+ * error that holds the address.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isRefusal } from '../../auth/principal.ts';
+import { isObject, type JsonObject } from '../../base/json/json.ts';
+import { isUnread } from '../../base/json/steps.ts';
+import { type Answer, rpcError } from '../../protocol/answer.ts';
+import { declaredCapabilities, isOffered } from '../../protocol/capabilities.ts';
+import { CODES, resultMessage } from '../../protocol/message.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
+import type { AccountNeed } from '../upstream/upstream.ts';
+import type { Caller, ClientRequest, RequestContext } from './context.ts';
+
+const TEXTS: Readonly<Record<AccountNeed['need'], string>> = {
+  connect: 'is used with your own account there, and you have not connected one',
+  reconnect: 'no longer accepts the account that you have connected',
+  scope: 'asks for rights that the account you have connected has not given',
+  unavailable: 'is used with your own account there, and its authorization server cannot be asked now. Try again later',
+};
+
+export const accountText = (targetName: string, need: AccountNeed['need']): string =>
+  `The target \`${targetName}\` ${TEXTS[need]}`;
+
+/** The requests that may be answered with `input_required` (2026-07-28). */
+const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
+/** The first revision with elicitation by URL. */
+const URL_REVISION = '2025-11-25';
+const KEY = 'portcullis-account-';
+
+/** How long a retry waits until the user has connected the account. Clients give a request a minute. */
+const WAIT_MS = 30_000;
+const POLL_MS = 500;
+
+/** The key of the gateway's question. It differs as soon as the user has connected a different account, or connected again. */
+const keyOf = (connectionId: string | null | undefined): string =>
+  KEY + createHash('sha256').update(`account ${connectionId}`).digest('base64url').slice(0, 16);
+
+export async function accountAnswer(context: RequestContext, { need, url }: AccountNeed): Promise<Answer> {
+  const { mode, access, awaited, target } = context;
+  const { id, method, params } = awaited;
+  const text = accountText(target.name, need);
+  if (need === 'unavailable') return rpcError(id, CODES.internal, text);
+  const message = `${text}. Connect it at ${url}`;
+  if (mode === 'stateless' && MULTI_ROUND.includes(method) && replyOf(params) === null) {
+    const asked = { method: 'elicitation/create', params: { mode: 'url', message, url } };
+    if (isOffered(declaredCapabilities(params), asked)) {
+      const result = { resultType: 'input_required', inputRequests: { [keyOf(access.account?.connectionId)]: asked } };
+      return { kind: 'message', status: 200, text: resultMessage(id, JSON.stringify(result)) };
+    }
+  }
+  if (mode === 'stateful' && (await takesUrls(context))) {
+    const elicitations = [{ mode: 'url', elicitationId: randomUUID(), url, message }];
+    return rpcError(id, CODES.urlElicitationRequired, message, { elicitations });
+  }
+  return rpcError(id, CODES.internal, `${message}, then try again`, { account: need, url });
+}
+
+const ASKED: JsonObject = { method: 'elicitation/create', params: { mode: 'url' } };
+
+/** Whether the client of the session opens addresses for its user. */
+async function takesUrls({ deps, awaited: { method, params, client } }: RequestContext): Promise<boolean> {
+  if (method === 'initialize') {
+    const { protocolVersion, capabilities } = params ?? {};
+    return protocolVersion === URL_REVISION && isObject(capabilities) && isOffered(capabilities, ASKED);
+  }
+  const session = client?.mode === 'stateful' ? client.session : null;
+  if (session === null || session === 'unknown' || session.revision !== URL_REVISION) return false;
+  const row = await deps.sessions.find(session.id).catch(() => null);
+  return row !== null && isOffered(row.client.capabilities, ASKED);
+}
+
+interface Reply {
+  readonly key: string;
+  readonly isAccepted: boolean;
+}
+
+/** The client's reply to the gateway's own question; null: there is none. */
+function replyOf(params: JsonObject | undefined): Reply | null {
+  const responses = params?.inputResponses;
+  if (!isObject(responses) || isUnread(responses)) return null;
+  const key = Object.keys(responses).find((name) => name.startsWith(KEY));
+  if (key === undefined) return null;
+  const reply = responses[key];
+  return { key, isAccepted: isObject(reply) && reply.action === 'accept' };
+}
+
+/** Returns the replies that are for the target; undefined: there are none; null: nothing changes. */
+export function targetReplies(target: RoutedTarget, params: JsonObject | undefined): JsonObject | undefined | null {
+  const responses = params?.inputResponses;
+  if (target.own_accounts === null || !isObject(responses) || replyOf(params) === null) return null;
+  const others = Object.entries(responses).filter(([name]) => !name.startsWith(KEY));
+  return others.length === 0 ? undefined : Object.fromEntries(others);
+}
+
+export const mayReply = ({ client, message: { params } }: ClientRequest): boolean =>
+  client.mode === 'stateless' && params?.inputResponses !== undefined;
+
+/**
+ * For a retry whose user has gone to connect the account: waits until it is connected, and returns the caller as they are then. A user who
+ * takes longer is asked again.
+ */
+export async function whenConnected(caller: Caller, { message }: ClientRequest): Promise<Caller> {
+  const reply = replyOf(message.params);
+  if (reply === null || !reply.isAccepted) return caller;
+  const { deps, claims, targetName, gone } = caller;
+  const until = deps.now() + WAIT_MS;
+  let current = caller;
+  for (;;) {
+    const { snapshot, principal } = current.admission;
+    const target = snapshot.targets.get(targetName);
+    const account = target?.accessOf(principal).account;
+    if (account === undefined || keyOf(account.connectionId) !== reply.key || deps.now() > until || gone.aborted) return current;
+    await sleep(POLL_MS);
+    const admission = await Promise.resolve(deps.admit(claims)).catch(() => null);
+    // What follows is decided with the last state that could be read. The re-validation ends the calls of revoked tokens.
+    if (admission === null || isRefusal(admission)) return current;
+    current = { ...caller, admission };
+  }
+}

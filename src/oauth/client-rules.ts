@@ -1,0 +1,97 @@
+/** What the gateway makes of the metadata with which a client registers, or that is in its document. Pure. */
+
+/** Metadata as the client sent it: anything. */
+export type Metadata = Record<string, unknown>;
+
+const MAX_REDIRECTS = 10;
+const MAX_URI = 1_024;
+const MAX_NAME = 200;
+const MAX_MEMBERS = 40;
+const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
+/** Schemes that a browser would run or open itself, or that lead to the files of the machine. */
+const FORBIDDEN = new Set([
+  'javascript:',
+  'vbscript:',
+  'data:',
+  'blob:',
+  'file:',
+  'about:',
+  'filesystem:',
+  'ws:',
+  'wss:',
+  'ftp:',
+]);
+/** RFC 8252: a scheme of the application's own. The form is what a content security policy can name. */
+const OWN_SCHEME = /^[a-z][a-z0-9+.-]*:$/;
+
+export const isLoopback = (uri: string): boolean => {
+  const { protocol, hostname } = new URL(uri);
+  return protocol === 'http:' && LOOPBACK.has(hostname);
+};
+
+/** Returns why the gateway does not redirect to this address; null: it does. */
+function redirectProblem(uri: unknown): string | null {
+  if (typeof uri !== 'string' || uri.length > MAX_URI || !URL.canParse(uri)) {
+    return `redirect_uris must be addresses with at most ${MAX_URI} characters`;
+  }
+  const { protocol, username, password } = new URL(uri);
+  if (username !== '' || password !== '') return 'redirect_uris must not contain a user name or password';
+  if (FORBIDDEN.has(protocol) || !OWN_SCHEME.test(protocol)) return `redirect_uris must not use the scheme ${protocol}`;
+  if (protocol === 'http:' && !isLoopback(uri)) {
+    return 'redirect_uris must use https, or http with a loopback address (127.0.0.1, [::1] or localhost)';
+  }
+  return null;
+}
+
+/** Changes the metadata to what the gateway supports. Returns why it cannot; null: it did. */
+export function normalize(metadata: Metadata): string | null {
+  if (Object.keys(metadata).length > MAX_MEMBERS) return `a client may have at most ${MAX_MEMBERS} members`;
+  const { redirect_uris: redirects, client_name: name } = metadata;
+  if (name !== undefined && (typeof name !== 'string' || [...name].length > MAX_NAME || /\p{Cc}/u.test(name))) {
+    return `client_name must be a text of at most ${MAX_NAME} characters without control characters`;
+  }
+  if (redirects !== undefined) {
+    if (!Array.isArray(redirects) || redirects.length > MAX_REDIRECTS)
+      return `redirect_uris must be a list of at most ${MAX_REDIRECTS}`;
+    for (const uri of redirects) {
+      const problem = redirectProblem(uri);
+      if (problem !== null) return problem;
+    }
+    // A native client may use any port of the loopback address, which it does not know when it registers (RFC 8252).
+    const isNative = redirects.some((uri) => new URL(uri).protocol !== 'https:');
+    metadata['application_type'] = isNative ? 'native' : 'web';
+  }
+  // All SDKs send the scopes that they will ask for. Consent decides about scopes, not registration.
+  delete metadata['scope'];
+  // The answer of other modes is a page with a script in it.
+  metadata['response_modes'] = ['query'];
+  return null;
+}
+
+/** How a client is shown to a person. The name comes from the client itself, so it is never shown alone. */
+export interface ClientFacts {
+  readonly name: string;
+  /** The host that vouches for the client's document; null: nobody vouches for it. */
+  readonly document: string | null;
+}
+
+export const isDocument = (clientId: string): boolean => /^https:\/\//i.test(clientId);
+
+export function factsOf(clientId: string, name: string | undefined): ClientFacts {
+  const document = isDocument(clientId) ? new URL(clientId).host : null;
+  return { name: name?.trim() || document || 'An application without a name', document };
+}
+
+/** What a person recognizes of a redirect address: the host, or the application that owns the scheme. */
+export function destinationOf(uri: string): string {
+  const { protocol, host } = new URL(uri);
+  if (protocol === 'https:') return host;
+  return isLoopback(uri) ? 'a program on this computer' : `the application that opens ${protocol}// addresses on this computer`;
+}
+
+/** The source for `form-action` that lets the answer of a form redirect there. */
+export function sourceOf(uri: string): string {
+  const { protocol, origin, hostname } = new URL(uri);
+  // A content security policy cannot name an IPv6 address.
+  return /^https?:$/.test(protocol) && !hostname.startsWith('[') ? origin : protocol;
+}

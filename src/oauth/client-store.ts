@@ -1,0 +1,133 @@
+/** OAuth clients: those that registered, and those with a metadata document that a user has approved. */
+import type { Connection } from '../db/database.ts';
+import { hashOf } from './record-store.ts';
+
+/** `registered`: by dynamic registration. `document`: its id is the address of its metadata. `built-in`: part of the gateway. */
+export const CLIENT_KINDS = ['registered', 'document', 'built-in'] as const;
+export type ClientKind = (typeof CLIENT_KINDS)[number];
+
+export interface ClientRecord {
+  readonly id: string;
+  readonly client_id: string;
+  readonly kind: ClientKind;
+  /** As the client calls itself. */
+  readonly name: string;
+  /** The metadata of a registered client; null for the others. */
+  readonly metadata: Readonly<Record<string, unknown>> | null;
+  readonly enabled: boolean;
+  /** Milliseconds since the epoch. */
+  readonly created_at: number;
+  /** When a user last approved the client; null: never. */
+  readonly used_at: number | null;
+}
+
+interface ClientRow extends Omit<ClientRecord, 'metadata' | 'enabled'> {
+  readonly metadata: string | null;
+  readonly enabled: boolean | number;
+}
+
+const COLUMNS = ['id', 'client_id', 'kind', 'name', 'metadata', 'enabled', 'created_at', 'used_at'] as const;
+
+const toClient = (row: ClientRow): ClientRecord => ({
+  ...row,
+  metadata: row.metadata === null ? null : JSON.parse(row.metadata),
+  enabled: row.enabled === true || row.enabled === 1,
+});
+
+export function clientStore(db: Connection) {
+  async function where(conditions: object): Promise<ClientRecord | null> {
+    const row = await db('oauth_clients')
+      .where(conditions)
+      .first<ClientRow | undefined>(...COLUMNS);
+    return row ? toClient(row) : null;
+  }
+
+  return {
+    find: (id: string): Promise<ClientRecord | null> => where({ id }),
+    findByClientId: (clientId: string): Promise<ClientRecord | null> => where({ key: hashOf(clientId) }),
+
+    /** Like `findByClientId`, and locks the record until the transaction ends. */
+    async lock(clientId: string): Promise<ClientRecord | null> {
+      const row = await db('oauth_clients')
+        .where({ key: hashOf(clientId) })
+        .forUpdate()
+        .first<ClientRow | undefined>(...COLUMNS);
+      return row ? toClient(row) : null;
+    },
+
+    async findAll(ids: readonly string[]): Promise<ClientRecord[]> {
+      const rows: ClientRow[] = await db('oauth_clients')
+        .whereIn('id', ids)
+        .select(...COLUMNS);
+      return rows.map(toClient);
+    },
+
+    /** Returns the clients that a user has approved at some time, and with `all` the others, too; in the order of their ids. */
+    async page(limit: number, after: string | null, all: boolean): Promise<ClientRecord[]> {
+      const rows: ClientRow[] = await db('oauth_clients')
+        .modify((query) => {
+          if (after !== null) query.where('id', '>', after);
+          if (!all) query.whereNotNull('used_at');
+        })
+        .orderBy('id')
+        .limit(limit)
+        .select(...COLUMNS);
+      return rows.map(toClient);
+    },
+
+    /** Inserts the client unless its `client_id` has a record. */
+    async insert({ metadata, ...client }: ClientRecord): Promise<void> {
+      await db('oauth_clients')
+        .insert({
+          ...client,
+          key: hashOf(client.client_id),
+          metadata: metadata === null ? null : JSON.stringify(metadata),
+        })
+        .onConflict('key')
+        .ignore();
+    },
+
+    /** A client may change its name in its document. */
+    async used(id: string, name: string, now: number): Promise<void> {
+      await db('oauth_clients').where({ id }).update({ name, used_at: now });
+    },
+
+    async setEnabled(id: string, enabled: boolean): Promise<void> {
+      await db('oauth_clients').where({ id }).update({ enabled });
+    },
+
+    async delete(id: string): Promise<boolean> {
+      return (await db('oauth_clients').where({ id }).delete()) > 0;
+    },
+
+    /** Counts the registered clients that no user has approved. */
+    async countUnused(): Promise<number> {
+      const row = await db('oauth_clients')
+        .where({ kind: 'registered' })
+        .whereNull('used_at')
+        .count<{ n: number | string }[]>({ n: '*' })
+        .first();
+      return Number(row?.n ?? 0);
+    },
+
+    /**
+     * Deletes up to `limit` registered clients without grants that registered before `registered` and were never approved, or were last
+     * approved before `used`. The oldest come first. Returns how many.
+     */
+    async removeUnused(registered: number, used: number, limit: number): Promise<number> {
+      const rows: { id: string }[] = await db('oauth_clients')
+        .where({ kind: 'registered', enabled: true })
+        .andWhere((unused) =>
+          unused
+            .where((never) => never.whereNull('used_at').andWhere('created_at', '<', registered))
+            .orWhere((formerly) => formerly.where('used_at', '<', used).whereNotIn('id', db.from('grants').select('client'))),
+        )
+        .orderBy('created_at')
+        .limit(limit)
+        .select('id');
+      const ids = rows.map(({ id }) => id);
+      if (ids.length === 0) return 0;
+      return await db('oauth_clients').whereIn('id', ids).delete();
+    },
+  };
+}

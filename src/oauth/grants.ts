@@ -1,0 +1,219 @@
+/** Makes, lists and ends grants: what users have allowed OAuth clients. */
+import { v7 as uuidv7 } from 'uuid';
+import type { Administer, Caller } from '../auth/caller.ts';
+import { type Grant, grantStore, removeGrants } from '../auth/grant-store.ts';
+import { AppError } from '../base/errors.ts';
+import type { Change, Changes } from '../db/changes.ts';
+import type { Database, Transaction } from '../db/database.ts';
+import { transact } from '../db/transact.ts';
+import { ADMIN, userStore } from '../users/user-store.ts';
+import { type ClientKind, type ClientRecord, clientStore } from './client-store.ts';
+
+/** A grant ends after this time, also if its client uses it. Then the user is asked again. */
+export const GRANT_MS = 180 * 24 * 3_600_000;
+
+export interface GrantParts {
+  readonly database: Database;
+  readonly changes: Changes;
+  readonly administer: Administer;
+  readonly now: () => number;
+}
+
+export interface Approval {
+  readonly userId: string;
+  readonly clientId: string;
+  readonly clientKind: ClientKind;
+  readonly clientName: string;
+  readonly redirectUri: string;
+  readonly resources: Readonly<Record<string, string>>;
+  readonly openid: string;
+}
+
+/** A grant, with what is known of its client. */
+export interface GrantView {
+  readonly grant: Grant;
+  readonly client: ClientRecord | null;
+}
+
+export type Grants = ReturnType<typeof createGrants>;
+
+/** As the change feed and the REST API show a grant. */
+export function grantDocument({ grant, client }: GrantView) {
+  return {
+    id: grant.id,
+    user_id: grant.user_id,
+    client: {
+      id: grant.client,
+      client_id: client?.client_id ?? null,
+      name: client?.name ?? null,
+      kind: client?.kind ?? null,
+    },
+    resources: Object.keys(grant.resources),
+    redirect_uri: grant.redirect_uri,
+    created_at: new Date(grant.created_at).toISOString(),
+    used_at: new Date(grant.used_at).toISOString(),
+    expires_at: new Date(grant.expires_at).toISOString(),
+  };
+}
+
+export function clientDocument({ id, client_id, kind, name, metadata, enabled, created_at, used_at }: ClientRecord) {
+  const redirects = metadata?.['redirect_uris'];
+  return {
+    id,
+    client_id,
+    kind,
+    name,
+    redirect_uris: Array.isArray(redirects) ? redirects.filter((uri) => typeof uri === 'string') : [],
+    enabled,
+    created_at: new Date(created_at).toISOString(),
+    used_at: used_at === null ? null : new Date(used_at).toISOString(),
+  };
+}
+
+const ended = (view: GrantView): Change => ({
+  action: 'grant.end',
+  object_id: view.grant.id,
+  before: grantDocument(view),
+  after: null,
+});
+
+export function createGrants({ database, changes, administer, now }: GrantParts) {
+  const missing = (): AppError => new AppError('not_found', 'No grant has this id.');
+  const noClient = (): AppError => new AppError('not_found', 'No client has this id.');
+
+  async function viewsOf(grants: readonly Grant[]): Promise<GrantView[]> {
+    const clients = await clientStore(database.knex).findAll([...new Set(grants.map(({ client }) => client))]);
+    const byId = new Map(clients.map((client) => [client.id, client]));
+    return grants.map((grant) => ({ grant, client: byId.get(grant.client) ?? null }));
+  }
+
+  const inForce = (grants: readonly Grant[]): Grant[] => grants.filter(({ expires_at }) => expires_at > now());
+
+  /** Ends a grant in the transaction of an administrative change. Throws AppError `not_found`. */
+  async function endIn(trx: Transaction, id: string): Promise<Change[]> {
+    const grant = await grantStore(trx).find(id);
+    if (grant === null || (await removeGrants(trx, [id])) === 0) throw missing();
+    return [ended({ grant, client: await clientStore(trx).find(grant.client) })];
+  }
+
+  async function endAllOf(trx: Transaction, client: ClientRecord): Promise<Change[]> {
+    const grants = await grantStore(trx).ofClient(client.id);
+    for (let at = 0; at < grants.length; at += 500) {
+      await removeGrants(
+        trx,
+        grants.slice(at, at + 500).map(({ id }) => id),
+      );
+    }
+    return grants.map((grant) => ended({ grant, client }));
+  }
+
+  return {
+    /** Stores what a user has allowed a client. Returns the id of the grant; null: the client is disabled, or its registration has ended. */
+    async create(approval: Approval): Promise<string | null> {
+      const { userId, clientId, clientKind: kind, clientName: name, redirectUri, resources, openid } = approval;
+      const time = now();
+      if (kind !== 'registered') {
+        const record = { client_id: clientId, kind, name, metadata: null, enabled: true, created_at: time, used_at: null };
+        await clientStore(database.knex).insert({ id: uuidv7(), ...record });
+      }
+      return await transact(database, async (trx) => {
+        // The lock lets an administrator who disables the client at the same time see this grant, or this see the client disabled.
+        const client = await clientStore(trx).lock(clientId);
+        if (client === null || !client.enabled) return null;
+        const id = uuidv7();
+        const times = { created_at: time, used_at: time, expires_at: time + GRANT_MS };
+        await grantStore(trx).insert({
+          ...{ id, user_id: userId, client: client.id, resources, openid, redirect_uri: redirectUri },
+          ...times,
+        });
+        await clientStore(trx).used(client.id, name, time);
+        return id;
+      });
+    },
+
+    find: (id: string): Promise<Grant | null> => grantStore(database.knex).find(id),
+    used: (id: string): Promise<void> => grantStore(database.knex).used(id, now()),
+    clientOf: ({ client }: Grant): Promise<ClientRecord | null> => clientStore(database.knex).find(client),
+    findClient: (clientId: string): Promise<ClientRecord | null> => clientStore(database.knex).findByClientId(clientId),
+
+    /** Returns the user's grant that allowed the client the same before, at the same redirect address; null: there is none. */
+    async earlier({ userId, clientId, redirectUri, resources }: Omit<Approval, 'clientKind' | 'clientName' | 'openid'>) {
+      const client = await clientStore(database.knex).findByClientId(clientId);
+      if (client === null) return null;
+      const grants = inForce(await grantStore(database.knex).ofUser(userId));
+      const isSame = (grant: Grant): boolean =>
+        grant.client === client.id &&
+        grant.redirect_uri === redirectUri &&
+        Object.entries(resources).every(([resource, scope]) => grant.resources[resource] === scope);
+      return grants.findLast(isSame) ?? null;
+    },
+
+    /** Ends a grant because its client revoked it, or because a code or refresh token of it was presented again. */
+    async endByProtocol(id: string, requestId: string): Promise<void> {
+      const grant = await grantStore(database.knex).find(id);
+      if (grant === null) return;
+      const user = await userStore(database.knex).find(grant.user_id);
+      const actor = { id: grant.user_id, email: user?.email ?? '', request_id: requestId };
+      await changes.change(actor, async (trx) => {
+        const found = await grantStore(trx).find(id);
+        return { result: null, changes: found === null ? [] : await endIn(trx, id) };
+      });
+    },
+
+    /** Oldest first. */
+    ofUser: async (userId: string): Promise<GrantView[]> => viewsOf(inForce(await grantStore(database.knex).ofUser(userId))),
+
+    /** Users may end their own grants; administrators may end any. Throws AppError `not_found`. */
+    async end(caller: Caller, id: string): Promise<void> {
+      const { sub, role } = caller.principal;
+      const grant = await grantStore(database.knex).find(id);
+      const isOwn = grant?.user_id === sub;
+      // Refuse before the transaction, because all administrative changes wait in one line.
+      if (grant === null || (!isOwn && role !== ADMIN)) throw missing();
+      await administer(caller, isOwn ? 'own' : 'admin', async (trx) => ({ result: null, changes: await endIn(trx, id) }));
+    },
+
+    clients: (limit: number, after: string | null, all: boolean): Promise<ClientRecord[]> =>
+      clientStore(database.knex).page(limit, after, all),
+
+    async client(id: string): Promise<ClientRecord> {
+      const client = await clientStore(database.knex).find(id);
+      if (client === null) throw noClient();
+      return client;
+    },
+
+    /** A disabled client gets no new grants, and its grants end. Throws AppError `not_found`. */
+    async setEnabled(caller: Caller, id: string, enabled: boolean): Promise<ClientRecord> {
+      const { result } = await administer(caller, 'admin', async (trx) => {
+        const store = clientStore(trx);
+        const known = await store.find(id);
+        const client = known && (await store.lock(known.client_id));
+        if (!client) throw noClient();
+        await store.setEnabled(id, enabled);
+        const after = { ...client, enabled };
+        const change: Change = {
+          action: 'client.update',
+          object_id: id,
+          before: clientDocument(client),
+          after: clientDocument(after),
+        };
+        return { result: after, changes: [change, ...(enabled ? [] : await endAllOf(trx, client))] };
+      });
+      return result;
+    },
+
+    /** Ends the client's registration and its grants. A client with a document can be approved again. Throws AppError `not_found`. */
+    async removeClient(caller: Caller, id: string): Promise<void> {
+      await administer(caller, 'admin', async (trx) => {
+        const store = clientStore(trx);
+        const known = await store.find(id);
+        const client = known && (await store.lock(known.client_id));
+        if (!client) throw noClient();
+        const grants = await endAllOf(trx, client);
+        await store.delete(id);
+        const change: Change = { action: 'client.delete', object_id: id, before: clientDocument(client), after: null };
+        return { result: null, changes: [change, ...grants] };
+      });
+    },
+  };
+}

@@ -1,0 +1,165 @@
+/** The endpoints of the authorization server that programs use, and the one that browsers are sent to. The pages are in `consent.ts`. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type Request, type RequestHandler, Router } from 'express';
+import type { KoaContextWithOIDC } from 'oidc-provider';
+import { AppError } from '../base/errors.ts';
+import { html } from '../browser/html.ts';
+import { redirect, sendPage } from '../browser/page.ts';
+import { misplaced } from '../browser/requests.ts';
+import type { SignedIn } from '../browser/sessions.ts';
+import { bodyLength } from '../http/body.ts';
+import { contextOf } from '../http/context.ts';
+import { problemOf } from '../http/problem.ts';
+import type { RateLimits } from '../http/rate-limit.ts';
+import { createProviders, type ProviderParts, type Providers, ROUTES } from './provider.ts';
+
+export interface AuthorizationParts extends Omit<ProviderParts, 'signedIn' | 'showError' | 'failed' | 'mayFetch'> {
+  readonly currentUser: (req: IncomingMessage, res: ServerResponse) => Promise<SignedIn | null>;
+  readonly limits: RateLimits;
+}
+
+export interface AuthorizationServer {
+  readonly providers: Providers;
+  /** Routes under `/oauth`, which read their bodies themselves. */
+  readonly router: Router;
+}
+
+/** A page that the library asked for, which is sent when the library has finished with the answer. */
+interface ErrorPage {
+  readonly error: string;
+  readonly description: string;
+}
+
+export function createAuthorizationServer(parts: AuthorizationParts): AuthorizationServer {
+  const { publicUrl, currentUser, limits, addressOf, log } = parts;
+  const { host, protocol } = new URL(publicUrl);
+  const pages = new WeakMap<object, ErrorPage>();
+  const providers = createProviders({
+    ...parts,
+    mayFetch: (req) => limits.registration(addressOf(req)) === null,
+    signedIn: async (ctx) => (await currentUser(ctx.req, ctx.res))?.user.id ?? null,
+    showError: (ctx, error, description) => void pages.set(ctx.req, { error, description }),
+    failed(ctx, error) {
+      const { status, headers } = problemOf(error, { requestId: String(ctx.res.getHeader('X-Request-Id')), publicUrl, log });
+      ctx.status = status;
+      const retryAfter = headers['Retry-After'];
+      if (retryAfter !== undefined) ctx.set('Retry-After', retryAfter);
+    },
+  });
+  const prepared = new WeakSet<object>();
+
+  /** Hands the request to the library, at the address that `PUBLIC_URL` names. */
+  const serve =
+    (isPage: boolean): RequestHandler =>
+    async (req, res) => {
+      if (!isPage) {
+        const refusal = limits.oauth(addressOf(req));
+        if (refusal) throw refusal;
+      }
+      const provider = await providers.current();
+      if (!prepared.has(provider)) {
+        prepared.add(provider);
+        provider.use(async (ctx, next) => {
+          await next();
+          finish(ctx as KoaContextWithOIDC);
+        });
+      }
+      // Express has taken the prefix away.
+      req.url = req.originalUrl;
+      req.baseUrl = '';
+      req.headers['x-forwarded-host'] = host;
+      req.headers['x-forwarded-proto'] = protocol.slice(0, -1);
+      // Programs get errors as JSON, whatever they accept.
+      if (!isPage) req.headers.accept = 'application/json';
+      await provider.callback()(req, res);
+    };
+
+  function finish(ctx: KoaContextWithOIDC): void {
+    const page = pages.get(ctx.req);
+    dropSessionCookie(ctx.res, ctx.oidc?.provider.cookieName('session'));
+    if (ctx.path === ROUTES.device_authorization && ctx.status === 200) {
+      ctx.body = { ...(ctx.body as object), interval: 5 };
+    }
+    if (page === undefined) return;
+    ctx.respond = false;
+    const { requestId } = contextOf(ctx.res as never);
+    sendPage(ctx.res, ctx.status, {
+      title: 'The sign-in cannot continue',
+      narrow: true,
+      inPopUp: true,
+      body: html`<div class="panel"><h1>The sign-in cannot continue</h1>
+<p>${explained(page)}</p>
+<p class="sm muted">Go back to the application and connect again. If that does not help, tell its maker: <code>${page.error}</code>, ${
+        page.description
+      }</p>
+<p class="xs muted">Request <code>${requestId}</code></p></div>`,
+    });
+  }
+
+  const authorize = serve(true);
+  const begin: RequestHandler = (req, res, next) => {
+    if (bodyLength(req) !== 0) {
+      res.setHeader('Connection', 'close');
+      throw new AppError('invalid_request', `${req.method} takes no body.`);
+    }
+    const wrong = misplaced(req, publicUrl);
+    // Cookies belong to the one origin of PUBLIC_URL. At other addresses, the next page says so.
+    if (wrong?.kind === 'moved') return redirect(res, wrong.to);
+    const refusal = limits.oauth(addressOf(req)) ?? problemOfQuery(req);
+    if (refusal) throw refusal;
+    return authorize(req, res, next);
+  };
+
+  const router = Router({ caseSensitive: true, strict: true });
+  router.get('/authorize', begin);
+  router.get('/authorize/:uid', begin);
+  router.post('/token', serve(false));
+  router.post('/revoke', serve(false));
+  router.post('/device_authorization', limited(parts), serve(false));
+  if (parts.registration) router.post('/register', limited(parts), serve(false));
+  return { providers, router };
+}
+
+/** Registrations, and devices that ask for a code, leave rows behind. */
+const limited =
+  ({ limits, addressOf }: Pick<AuthorizationParts, 'limits' | 'addressOf'>): RequestHandler =>
+  (req, _res, next) => {
+    const refusal = limits.registration(addressOf(req));
+    if (refusal) throw refusal;
+    next();
+  };
+
+/** Answers of other response modes are pages with scripts, or end in the history of the browser. */
+/** The row of a sign-in keeps it, and nobody has signed in yet. */
+const MAX_STATE = 2_048;
+
+function problemOfQuery(req: Request): AppError | null {
+  const { response_mode: mode, state } = req.query;
+  if (typeof state === 'string' && state.length > MAX_STATE) {
+    return new AppError('invalid_request', `state may have at most ${MAX_STATE} characters.`);
+  }
+  if (mode === undefined || mode === 'query') return null;
+  return new AppError('invalid_request', 'The only response_mode is query.');
+}
+
+function explained({ error }: ErrorPage): string {
+  switch (error) {
+    case 'invalid_client':
+      return 'The gateway does not know the application that sent you here. It may have to register again.';
+    case 'invalid_redirect_uri':
+      return 'The application wants you to return to an address that it has not registered, so the gateway did not send you there.';
+    case 'invalid_client_metadata':
+      return 'The description of the application that sent you here is not valid.';
+    default:
+      return 'The application that sent you here made a request that the gateway does not accept.';
+  }
+}
+
+/** The library sets a cookie for its own session, which is never stored. */
+function dropSessionCookie(res: ServerResponse, name: string | undefined): void {
+  const cookies = res.getHeader('Set-Cookie');
+  if (name === undefined || !Array.isArray(cookies)) return;
+  const kept = cookies.filter((cookie) => !cookie.startsWith(`${name}=`) && !cookie.startsWith(`${name}.sig=`));
+  if (kept.length === 0) res.removeHeader('Set-Cookie');
+  else res.setHeader('Set-Cookie', kept);
+}

@@ -1,0 +1,236 @@
+/** Edits of providers, and of the accounts that their users have. Each edit is one administrative change. */
+
+import type { Administer, Caller } from '../auth/caller.ts';
+import type { Provider } from '../auth/provider.ts';
+import { endSignInsOf } from '../auth/sign-ins.ts';
+import type { Vault } from '../auth/vault.ts';
+import { AppError, invalidRequest } from '../base/errors.ts';
+import { etagOf, requireMatch } from '../base/etag.ts';
+import type { AddressRule } from '../base/network-address.ts';
+import type { Change } from '../db/changes.ts';
+import type { Connection, Transaction } from '../db/database.ts';
+import { userDocument } from '../users/document.ts';
+import { ADMIN, isLocal, type User, userStore } from '../users/user-store.ts';
+import { type ProviderJson, providerJson, readProvider, readProviderUpdate } from './document.ts';
+import { derive, exceedsLimit } from './facts.ts';
+import { rederived } from './people.ts';
+import { providerStore } from './provider-store.ts';
+
+/** An identity at a provider. */
+export interface Identity {
+  readonly issuer: string;
+  readonly subject: string;
+}
+
+export interface ProviderEditParts {
+  readonly administer: Administer;
+  readonly vault: Vault;
+  readonly addresses: AddressRule;
+  /** The issuer of this gateway, which is no provider of its own. */
+  readonly publicUrl: string;
+  readonly newId: () => string;
+  readonly now: () => number;
+}
+
+const USERS_AT_ONCE = 500;
+
+/** The row that the secret is bound to: a secret moved to a different provider does not open. */
+const secretIdentity = ({ id, issuer }: Pick<Provider, 'id' | 'issuer'>): string => JSON.stringify(['provider', id, issuer]);
+
+/** Returns the client secret; null: there is none, or it cannot be opened. */
+export async function clientSecret(db: Connection, vault: Vault, provider: Provider): Promise<string | null> {
+  const sealed = await providerStore(db).sealedSecret(provider.id);
+  if (sealed === null) return null;
+  try {
+    return vault.open(secretIdentity(provider), sealed).toString();
+  } catch {
+    return null;
+  }
+}
+
+/** Re-encrypts secrets that are sealed under a previous master key. Runs under the migration lock. */
+export async function resealProviders(db: Connection, vault: Vault): Promise<void> {
+  const store = providerStore(db);
+  for (const provider of await store.list()) {
+    const sealed = await store.sealedSecret(provider.id);
+    if (sealed === null) continue;
+    try {
+      const resealed = vault.reseal(secretIdentity(provider), sealed);
+      if (resealed !== null) await store.setSealedSecret(provider.id, resealed);
+    } catch {
+      // It stays as it is and is unusable, until an administrator sets it again.
+    }
+  }
+}
+
+export type Shown = { readonly provider: Provider; readonly secretSet: boolean };
+export const shownJson = ({ provider, secretSet }: Shown): ProviderJson => providerJson(provider, secretSet);
+export const providerEtag = (shown: Shown): string => etagOf(shownJson(shown));
+
+export async function findShown(db: Connection, id: string): Promise<Shown> {
+  const store = providerStore(db);
+  const provider = await store.find(id);
+  if (!provider) throw new AppError('not_found', 'No provider has this id.');
+  return { provider, secretSet: (await store.sealedSecret(id)) !== null };
+}
+
+export type ProviderEdits = ReturnType<typeof createProviderEdits>;
+
+/** All functions throw AppError `invalid_request`, `not_found`, `precondition_failed`, `provider_taken`, and those of `Administer`. */
+export function createProviderEdits({ administer, vault, addresses, publicUrl, newId, now }: ProviderEditParts) {
+  const requireIssuer = (issuer: string): void => {
+    const own = issuer.replace(/\/$/, '') === publicUrl;
+    const message = own ? 'is the issuer of this gateway itself' : addresses(new URL(issuer).hostname);
+    if (message !== null) throw invalidRequest([{ path: 'issuer', message }]);
+  };
+
+  /** Derives role and groups of every user of the provider again, and returns the changes. */
+  const rederiveUsers = async (trx: Transaction, provider: Provider): Promise<Change[]> => {
+    const users = userStore(trx);
+    const changes: Change[] = [];
+    for (let after: string | null = null; ; ) {
+      const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
+      for (const before of some) {
+        const user = rederived(provider, before);
+        if (user === before) continue;
+        if (exceedsFacts(user)) {
+          const message = `give the user ${user.id} more role and groups than 4096 bytes as JSON`;
+          throw invalidRequest([{ path: 'rules', message }]);
+        }
+        await users.update({ ...user, updated_at: provider.updated_at });
+        changes.push({ action: 'user.update', object_id: user.id, before: userDocument(before), after: userDocument(user) });
+      }
+      after = some.at(-1)?.id ?? null;
+      if (some.length < USERS_AT_ONCE) return changes;
+    }
+  };
+
+  return {
+    async create(caller: Caller, body: unknown): Promise<Shown> {
+      const time = now();
+      const { provider, client_secret } = readProvider(body, { id: newId(), created_at: time, updated_at: time });
+      requireIssuer(provider.issuer);
+      const shown: Shown = { provider, secretSet: client_secret !== null };
+      const { result } = await administer(caller, 'admin', async (trx) => {
+        const store = providerStore(trx);
+        await store.insert(provider);
+        if (client_secret !== null)
+          await store.setSealedSecret(provider.id, vault.seal(secretIdentity(provider), Buffer.from(client_secret)));
+        // Users of the issuer may be left from a provider that was deleted.
+        const changes = await rederiveUsers(trx, provider);
+        return { result: shown, changes: [changeOf('create', null, shown), ...changes] };
+      });
+      return result;
+    },
+
+    async update(caller: Caller, id: string, body: unknown, ifMatch: string | undefined): Promise<Shown> {
+      const { result } = await administer(caller, 'admin', async (trx) => {
+        const store = providerStore(trx);
+        const before = await findShown(trx, id);
+        requireMatch(ifMatch, providerEtag(before));
+        const { provider: given, client_secret } = readProviderUpdate(body, before.provider, before.secretSet, now());
+        if (given === before.provider && client_secret === undefined) return { result: before, changes: [] };
+        const provider = given === before.provider ? { ...given, updated_at: now() } : given;
+        await store.update(provider);
+        if (client_secret !== undefined)
+          await store.setSealedSecret(
+            id,
+            client_secret === null ? null : vault.seal(secretIdentity(provider), Buffer.from(client_secret)),
+          );
+        const after: Shown = { provider, secretSet: client_secret === undefined ? before.secretSet : client_secret !== null };
+        return { result: after, changes: [changeOf('update', before, after), ...(await rederiveUsers(trx, provider))] };
+      });
+      return result;
+    },
+
+    /** The users stay, and are refused: nobody but the provider can say who they are. */
+    async delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<void> {
+      await administer(caller, 'admin', async (trx) => {
+        const before = await findShown(trx, id);
+        requireMatch(ifMatch, providerEtag(before));
+        await providerStore(trx).delete(id);
+        return { result: null, changes: [changeOf('delete', before, null)] };
+      });
+    },
+
+    /**
+     * Makes the identity at a provider one of this user, who keeps id, role and groups, and loses the password. A user who had the
+     * identity before is disabled.
+     */
+    async link(caller: Caller, userId: string, { issuer, subject }: Identity): Promise<User> {
+      const { result } = await administer(caller, 'admin', async (trx) => {
+        const users = userStore(trx);
+        const provider = await providerStore(trx).findByIssuer(issuer);
+        if (provider === null) throw invalidRequest([{ path: 'issuer', message: 'is not the issuer of a provider' }]);
+        const before = await users.lock(userId);
+        if (before === null) throw new AppError('not_found', 'No user has this id.');
+        if (before.issuer === issuer && before.subject === subject) return { result: before, changes: [] };
+        const changes: Change[] = [];
+        const other = await users.lockBySubject(issuer, subject);
+        if (other !== null) {
+          const released: User = { ...other, subject: releasedSubject(other), enabled: false, updated_at: now() };
+          await users.update(released);
+          changes.push(changeOfUser(other, released));
+        }
+        const given = isLocal(before) ? { role: before.role, groups: before.groups } : null;
+        const claims = other?.facts?.claims ?? { email: before.email, roles: [], groups: [] };
+        const derived = derive(provider, claims, other?.facts?.claims_iat ?? 0, given ?? givenBefore(before));
+        if (exceedsLimit(derived)) throw invalidRequest([{ path: 'subject', message: 'role and groups would be too large' }]);
+        const after: User = { ...before, ...derived, issuer, subject, updated_at: now() };
+        await users.update(after);
+        await users.setPasswordHash(userId, '', now());
+        const ended = await endSignInsOf(trx, userId, null, now());
+        if (before.role === ADMIN && isLocal(before) && (await users.countEnabledAdministrators()) === 0) {
+          throw new AppError(
+            'last_administrator',
+            'This is the last enabled administrator with a local account. Make a different local account an administrator first.',
+          );
+        }
+        return { result: after, changes: [...changes, changeOfUser(before, after), ...ended] };
+      });
+      return result;
+    },
+
+    /** Ends the login tokens and browser sessions of the user and the access of applications, and refuses tokens of the provider that were issued until now. */
+    async endTokens(caller: Caller, userId: string): Promise<User> {
+      const { result } = await administer(caller, 'admin', async (trx) => {
+        const users = userStore(trx);
+        const before = await users.lock(userId);
+        if (before === null) throw new AppError('not_found', 'No user has this id.');
+        const provider = isLocal(before) ? null : await providerStore(trx).findByIssuer(before.issuer);
+        const time = now();
+        // The clock of the provider may be ahead, so a token that is older than this may have a later time.
+        const valid_after = time + (provider?.clock_skew_seconds ?? 0) * 1_000;
+        const after: User = { ...before, valid_after, updated_at: time };
+        await users.update(after);
+        const ended = await endSignInsOf(trx, userId, null, time);
+        return { result: after, changes: [{ ...changeOfUser(before, after), action: 'user.end-tokens' }, ...ended] };
+      });
+      return result;
+    },
+  };
+}
+
+const givenBefore = ({ facts }: User) => ({ role: facts?.given_role ?? null, groups: facts?.given_groups ?? [] });
+
+/** A subject that the provider does not give: the record stays for the audit log, and nobody signs in with it. */
+const releasedSubject = ({ id }: User): string => `released:${id}`;
+
+const exceedsFacts = ({ email, role, groups, facts }: User): boolean =>
+  facts !== null && exceedsLimit({ email, role, groups, facts });
+
+function changeOf(verb: string, before: Shown | null, after: Shown | null): Change {
+  return {
+    action: `provider.${verb}`,
+    object_id: (after ?? before)?.provider.id ?? '',
+    before: before && shownJson(before),
+    after: after && shownJson(after),
+  };
+}
+
+const changeOfUser = (before: User, after: User): Change => ({
+  action: 'user.update',
+  object_id: after.id,
+  before: userDocument(before),
+  after: userDocument(after),
+});

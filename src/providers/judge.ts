@@ -1,0 +1,74 @@
+/** Judges a signed token by the settings of its provider. Pure: the signature is verified elsewhere. */
+import type { Provider, TokenType } from '../auth/provider.ts';
+import { type Payload, type Presented, readPresented } from './claims.ts';
+import { faulty, type ProviderFault } from './faults.ts';
+
+export interface SignedToken {
+  /** The protected header. */
+  readonly header: { readonly alg: string; readonly typ: string | null; readonly kid: string | null };
+  readonly payload: Payload;
+}
+
+/** Claims that only ID tokens and logout tokens have. */
+const NOT_OF_ACCESS_TOKENS = ['nonce', 'at_hash', 'c_hash', 's_hash', 'events'];
+/** Keycloak names the kind of a token in the payload. */
+const PAYLOAD_TYPES = ['Bearer', 'JWT', 'at+jwt'];
+
+/** Judges an access token that a program presents. `now` in milliseconds. */
+export function judgeAccessToken(provider: Provider, token: SignedToken, now: number): Presented | ProviderFault {
+  const { tokens } = provider;
+  if (tokens === null) return faulty('tokens_not_accepted', 'a program presented a token, and `tokens` of the provider is null');
+  const { header, payload } = token;
+  const type = typeOf(header.typ);
+  if (type === null || !tokens.types.includes(type))
+    return faulty('token_type', `the type of the token is ${quote(header.typ)}; tokens.types has ${list(tokens.types)}`);
+  const own = NOT_OF_ACCESS_TOKENS.find((name) => payload[name] !== undefined);
+  if (own !== undefined) return faulty('token_type', `the token has the claim ${own}, so it is not an access token`);
+  const { typ } = payload;
+  if (typ !== undefined && !PAYLOAD_TYPES.includes(String(typ)))
+    return faulty('token_type', `the claim typ is ${quote(typ)}, so it is not an access token`);
+  if (payload['cnf'] !== undefined) return faulty('token_bound', 'the token has the claim cnf');
+  const fault = judgeCommon(provider, token, now);
+  if (fault !== null) return fault;
+  const { aud } = payload;
+  const audiences: readonly unknown[] = Array.isArray(aud) ? aud : [aud];
+  if (!audiences.some((one) => typeof one === 'string' && tokens.audiences.includes(one)))
+    return faulty('token_audience', `the audience of the token is ${quote(aud)}; tokens.audiences has ${list(tokens.audiences)}`);
+  return readPresented(provider, payload, 'access');
+}
+
+/** What holds for every token of the provider: algorithm, issuer, times and required claims. null: it holds. */
+export function judgeCommon(provider: Provider, { header, payload }: SignedToken, now: number): ProviderFault | null {
+  const { algorithms, issuer, required_claims, clock_skew_seconds: skew } = provider;
+  if (!algorithms.includes(header.alg))
+    return faulty('token_algorithm', `the algorithm of the token is ${quote(header.alg)}; algorithms has ${list(algorithms)}`);
+  if (payload['iss'] !== issuer) return faulty('token_claim', `the issuer of the token is ${quote(payload['iss'])}`);
+  const { exp, iat, nbf = iat } = payload;
+  const time = now / 1_000;
+  if (!isTime(exp) || !isTime(iat) || !isTime(nbf)) return faulty('token_claim', 'exp, iat or nbf is missing or not a number');
+  if (time >= exp + skew) return faulty('token_expired', `the token expired at ${iso(exp)}`);
+  if (Math.max(iat, nbf) > time + skew) return faulty('token_early', `the token is valid from ${iso(Math.max(iat, nbf))}`);
+  for (const [name, values] of Object.entries(required_claims)) {
+    const value = Object.hasOwn(payload, name) ? payload[name] : undefined;
+    const given: readonly unknown[] = Array.isArray(value) ? value : [value];
+    if (!given.some((one) => isScalar(one) && values.includes(String(one))))
+      return faulty('token_claim', `the claim ${name} is ${quote(value)}; required_claims has ${list(values)}`);
+  }
+  return null;
+}
+
+/** JSON has numbers such as 1e999, which are read as infinite. */
+const isTime = (value: unknown): value is number => typeof value === 'number' && Number.isFinite(value);
+const isScalar = (value: unknown): boolean => ['string', 'number', 'boolean'].includes(typeof value);
+
+/** `typ` is compared without regard to case, and `application/` may be left out (RFC 7515 section 4.1.9). */
+function typeOf(typ: string | null): TokenType | null {
+  if (typ === null) return 'absent';
+  const bare = typ.toLowerCase().replace(/^application\//, '');
+  return bare === 'jwt' ? 'JWT' : bare === 'at+jwt' ? 'at+jwt' : null;
+}
+
+const iso = (seconds: number): string => (Math.abs(seconds) < 1e11 ? new Date(seconds * 1_000).toISOString() : String(seconds));
+const list = (values: readonly string[]): string => values.join(', ');
+/** Values come from the token, so they are cut. */
+const quote = (value: unknown): string => (value === undefined ? 'missing' : JSON.stringify(value).slice(0, 200));

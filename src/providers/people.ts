@@ -1,0 +1,147 @@
+/**
+ * The users of providers: made when they are first seen, and brought up to date by newer tokens. What a token says reaches the record
+ * in the transaction of a change, so that it is derived by the present settings and every replica sees it (law 4).
+ */
+import { v7 as uuidv7 } from 'uuid';
+import type { Provider } from '../auth/provider.ts';
+import type { Changes } from '../db/changes.ts';
+import type { Database, Transaction } from '../db/database.ts';
+import { userDocument } from '../users/document.ts';
+import { labelOf, type User, userStore } from '../users/user-store.ts';
+import type { Presented } from './claims.ts';
+import { derive, exceedsLimit, givenTo, NOTHING_GIVEN, saysTheSame } from './facts.ts';
+import { faulty, isFault, type ProviderFault } from './faults.ts';
+import { providerStore } from './provider-store.ts';
+
+export interface PeopleParts {
+  readonly database: Database;
+  readonly changes: Changes;
+  readonly now: () => number;
+}
+
+export type People = ReturnType<typeof createPeople>;
+
+export function createPeople({ database, changes, now }: PeopleParts) {
+  /** The change of a record by what its user has presented. Nothing older than the present record counts. */
+  const settleIn = async (trx: Transaction, issuer: string, presented: Presented, newId: string) => {
+    const unchanged = (result: User | ProviderFault) => ({ result, changes: [] });
+    const provider = await providerStore(trx).findByIssuer(issuer);
+    if (!provider?.enabled) return unchanged(faulty('provider_disabled', 'the provider was disabled meanwhile'));
+    const users = userStore(trx);
+    const before = await users.lockBySubject(issuer, presented.subject);
+    if (before === null) {
+      const fault = admissionFault(provider, presented);
+      if (fault !== null) return unchanged(fault);
+      const user = newUser(provider, presented, newId, now());
+      await users.insert(user, null);
+      return {
+        result: user,
+        changes: [{ action: 'user.create', object_id: user.id, before: null, after: userDocument(user) }] as const,
+      };
+    }
+    if (before.facts !== null && presented.iat <= before.facts.claims_iat) return unchanged(before);
+    const after = updated(provider, before, presented, now());
+    if (isFault(after)) return unchanged(after);
+    if (before.facts !== null && saysTheSame(before.facts.claims, after.facts?.claims ?? presented.claims)) {
+      await users.confirmFacts(before.id, before.facts.claims_iat, presented.iat);
+      return unchanged(before);
+    }
+    await users.update(after);
+    const change = {
+      action: 'user.update',
+      object_id: after.id,
+      before: userDocument(before),
+      after: userDocument(after),
+    } as const;
+    return { result: after, changes: [change] };
+  };
+
+  return {
+    /**
+     * Returns the user who presents a verified token, after the record has what it says. `by` names the token in the log of changes.
+     * A value is a refusal; the caller notes it.
+     */
+    async settle(provider: Provider, presented: Presented, by: string): Promise<User | ProviderFault> {
+      const users = userStore(database.knex);
+      const { issuer, name } = provider;
+      const known = await users.findBySubject(issuer, presented.subject);
+      // Refused strangers must not queue up for the lock of the change counter.
+      const fault = known === null ? admissionFault(provider, presented) : null;
+      if (fault !== null) return fault;
+      if (known !== null && isSettled(known, presented)) return known;
+      if (known?.facts && saysTheSame(known.facts.claims, withKnownEmail(known, presented).claims)) {
+        // Remember the newer token, so that no older one can change the record afterwards. If the facts have changed meanwhile, the token
+        // is compared with the new ones, under the lock.
+        if (await users.confirmFacts(known.id, known.facts.claims_iat, presented.iat)) return known;
+      }
+      const id = known?.id ?? uuidv7();
+      const email = labelOf(known ?? { email: presented.claims.email, subject: presented.subject });
+      const actor = { id, email, request_id: uuidv7(), reason: `presented ${by} of the provider ${name}` };
+      const { result } = await changes.change(actor, (trx) => settleIn(trx, issuer, presented, id));
+      return result;
+    },
+  };
+}
+
+/** Whether the record has nothing to learn from the token. */
+const isSettled = (user: User, { iat }: Presented): boolean => user.facts !== null && iat <= user.facts.claims_iat;
+
+/** Why a stranger does not become a user; null: they do. */
+function admissionFault(provider: Provider, { subject, claims, iat }: Presented): ProviderFault | null {
+  if (!provider.provisioning) return faulty('not_provisioned', `no user has the subject ${subject}, and provisioning is off`);
+  const derived = derive(provider, claims, iat, NOTHING_GIVEN);
+  if (exceedsLimit(derived)) return tooLarge(subject);
+  return refusalOf({ subject, ...derived }, provider);
+}
+
+/** Why the facts of the provider do not admit the user; null: they do. */
+export function refusalOf(
+  { subject, email, facts }: Pick<User, 'subject' | 'email' | 'facts'>,
+  provider: Provider,
+): ProviderFault | null {
+  const refusal = facts?.refusal ?? null;
+  switch (refusal) {
+    case null:
+      return null;
+    case 'no_role':
+      return faulty('no_role', `no rule and no claim gives the subject ${subject} a role, and default_role is null`);
+    case 'email_domain':
+      return faulty(
+        'email_domain',
+        `the e-mail ${email ?? '(missing)'} of the subject ${subject} is not in ${provider.email_domains.join(', ')}`,
+      );
+  }
+}
+
+const tooLarge = (subject: string): ProviderFault =>
+  faulty(
+    'facts_too_large',
+    `the role and groups of the subject ${subject} exceed 4096 bytes as JSON. Set a group filter at the provider`,
+  );
+
+function newUser(provider: Provider, { subject, claims, iat }: Presented, id: string, time: number): User {
+  return {
+    ...{ id, issuer: provider.issuer, subject, valid_after: null, enabled: true, created_at: time, updated_at: time },
+    ...derive(provider, claims, iat, NOTHING_GIVEN),
+  };
+}
+
+/** Tokens for programs often leave the e-mail out, which does not mean that it has changed. */
+const withKnownEmail = ({ email }: User, presented: Presented): Presented => ({
+  ...presented,
+  claims: { ...presented.claims, email: presented.claims.email ?? email },
+});
+
+function updated(provider: Provider, before: User, presented: Presented, time: number): User | ProviderFault {
+  const { claims, iat } = withKnownEmail(before, presented);
+  const derived = derive(provider, claims, iat, givenTo(before));
+  return exceedsLimit(derived) ? tooLarge(before.subject) : { ...before, ...derived, updated_at: time };
+}
+
+/** The record under other settings or with something else given; itself if nothing changes. */
+export function rederived(provider: Provider, user: User, given = givenTo(user)): User {
+  if (user.facts === null) return user;
+  const { claims, claims_iat } = user.facts;
+  const after = { ...user, ...derive(provider, claims, claims_iat, given) };
+  return JSON.stringify(after) === JSON.stringify(user) ? user : after;
+}

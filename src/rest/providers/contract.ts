@@ -1,0 +1,102 @@
+/** Companies' OpenID providers, and the accounts of their users. */
+import Joi from 'joi';
+import { identity, newProvider, providerMembers, providerUpdate } from '../../providers/document.ts';
+import { FAULT_KINDS } from '../../providers/faults.ts';
+import { schemasOf } from '../openapi/from-joi.ts';
+import { get, many, nothing, type Operations, one, tagged } from '../openapi/operation.ts';
+import * as s from '../openapi/schema.ts';
+import { User } from '../users/contract.ts';
+
+const { name, title, preset, issuer, enabled, client_id, ...settings } = schemasOf(providerMembers);
+const Provider = s.model('Provider', {
+  id: s.uuid,
+  ...{ name, title, preset, issuer, enabled, client_id },
+  client_secret_set: s.boolean,
+  ...settings,
+  ...s.times,
+});
+const ProviderHealth = s.model('ProviderHealth', {
+  replica: s.described('The replica that answers. Each replica reads the keys itself, and knows only its own refusals.', s.uuid),
+  status: s.described(
+    '`failing`: the last read failed, and the keys that were read before still count. `down`: the gateway has no keys that it may use, so it refuses the tokens of the provider.',
+    s.oneOf(['unknown', 'ok', 'failing', 'down']),
+  ),
+  read_at: s.orNull(s.time),
+  failure: s.orNull(s.model('ProviderFailure', { at: s.time, message: s.string })),
+  keys: s.listOf(s.model('ProviderKey', { kid: s.orNull(s.string), alg: s.orNull(s.string), type: s.string })),
+  faults: s.described(
+    'The last refusals of tokens and sign-ins, newest first.',
+    s.listOf(
+      s.model('ProviderFault', {
+        kind: s.oneOf(FAULT_KINDS),
+        message: s.string,
+        user_message: s.string,
+        count: s.integer,
+        at: s.time,
+      }),
+    ),
+  ),
+});
+
+export const noMembers = Joi.object({});
+
+export const PROVIDER_OPERATIONS: Operations = {
+  'GET /api/providers': get('listProviders', 'List all providers.', many(Provider)),
+  'POST /api/providers': {
+    id: 'createProvider',
+    access: 'admin',
+    summary: 'Register an OpenID provider. The preset sets the members that the request leaves out.',
+    takes: newProvider,
+    gives: { 201: one(Provider, 'ETag', 'Location') },
+    refuses: [409],
+  },
+  'GET /api/providers/{id}': tagged('getProvider', 'Get a provider.', one(Provider, 'ETag')),
+  'PUT /api/providers/{id}': {
+    id: 'updateProvider',
+    access: 'admin',
+    summary:
+      'Update a provider. Omitted members keep their values. Roles and groups of its users are derived again in the same change.',
+    takes: providerUpdate,
+    gives: { 200: one(Provider, 'ETag') },
+    refuses: [409],
+    conditional: true,
+  },
+  'DELETE /api/providers/{id}': {
+    id: 'deleteProvider',
+    access: 'admin',
+    summary: 'Delete a provider. Its users stay in the list of users, and are refused.',
+    gives: { 204: nothing() },
+    conditional: true,
+  },
+  'GET /api/providers/{id}/health': get(
+    'getProviderHealth',
+    'Get the keys and the last refusals of a provider, as the replica that answers knows them.',
+    one(ProviderHealth),
+  ),
+  'POST /api/providers/{id}/probe': {
+    id: 'probeProvider',
+    access: 'admin',
+    summary: 'Read metadata and keys of a provider now, and get its health.',
+    gives: { 200: one(ProviderHealth) },
+    refuses: [429],
+  },
+};
+
+export const LINK_OPERATIONS: Operations = {
+  'POST /api/users/{id}/link': {
+    id: 'linkUser',
+    access: 'admin',
+    summary:
+      'Give the user the account at a provider. The user keeps id, role and groups, and loses the password. A user who had that account before is disabled.',
+    takes: identity,
+    gives: { 200: one(User) },
+    refuses: [409],
+  },
+  'POST /api/users/{id}/end-tokens': {
+    id: 'endUserTokens',
+    access: 'admin',
+    summary:
+      'End the login tokens and browser sessions of the user, and refuse the tokens of the provider that were issued until now. API tokens stay.',
+    gives: { 200: one(User) },
+  },
+};

@@ -1,0 +1,302 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
+import type { Visitor } from '../../src/connections/flows.ts';
+import type { HeldToken, NoToken } from '../../src/connections/tokens.ts';
+import { type AccountTarget, openTokens } from '../../src/targets/connections.ts';
+import { targetStore } from '../../src/targets/target-store.ts';
+import { insertTarget, insertVisitor, PUBLIC_URL, type Replica, replica, vault } from '../support/connections.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import {
+  type AccountProvider,
+  type AccountTargetServer,
+  type ProviderOptions,
+  signInAt,
+  startAccountTarget,
+  startProvider,
+} from '../support/upstreams/account-target.ts';
+
+interface World {
+  readonly provider: AccountProvider;
+  readonly server: AccountTargetServer;
+  readonly target: AccountTarget;
+  readonly a: Replica;
+  readonly b: Replica;
+  readonly visitor: Visitor;
+}
+
+async function world(t: ExecutionContext, db: TestDatabase, options: ProviderOptions = {}): Promise<World> {
+  const provider = await startProvider(options);
+  const server = await startAccountTarget(provider);
+  t.teardown(async () => {
+    await server.stop();
+    await provider.stop().catch(() => undefined);
+  });
+  const database = await openTestDatabase(t, db);
+  const other = db.url.startsWith('mysql') ? await openTestDatabase(t, db) : database;
+  const [a, b] = [await replica(t, database), await replica(t, other)];
+  return { provider, server, a, b, target: await insertTarget(database, server.url), visitor: await insertVisitor(database) };
+}
+
+const headerOf = (token: HeldToken | NoToken): string => {
+  if ('none' in token) throw new Error(`no token: ${token.none} ${token.cause}`);
+  return token.credentials.headers[0]?.[1] ?? '';
+};
+const accountOf = ({ provider }: World, token: HeldToken | NoToken): string | undefined => {
+  const value = headerOf(token).replace('Bearer ', '');
+  return provider.issued.get(value);
+};
+
+eachEngine(test.serial, 'an account is found, registered for, connected, and its token is the account', async (t, db) => {
+  const w = await world(t, db);
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  t.is(row.issuer, w.provider.issuer);
+  t.is(row.scope, 'tools');
+  t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id))), 'alice');
+  t.false(row.sealed.includes('Bearer'));
+  t.is(openTokens(vault, { ...row, user_id: 'someone else' }), null, 'the tokens belong to the row of their user');
+});
+
+eachEngine(test.serial, 'each refresh token is used once when two replicas renew at once, and nothing is lost', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  for (let round = 0; round < 3; round++) {
+    await sleep(1_000);
+    const all = await Promise.all(
+      [w.a, w.b, w.a, w.b, w.b].map(async (one) => accountOf(w, await one.tokens.get(one.at(w.visitor, w.target, row.id)))),
+    );
+    t.deepEqual(new Set(all), new Set(['alice']));
+  }
+  t.true(w.provider.refreshed.size >= 3);
+  t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
+});
+
+eachEngine(test.serial, 'two users with expiring tokens over two replicas: nobody gets the token of the other', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const second = await insertVisitor(w.a.database);
+  const users = [
+    { visitor: w.visitor, who: 'alice', id: (await w.a.connect(w.visitor, w.target, 'alice')).id },
+    { visitor: second, who: 'bob', id: (await w.b.connect(second, w.target, 'bob')).id },
+  ];
+  const until = Date.now() + 3_000;
+  let calls = 0;
+  const caller = async (one: Replica, { visitor, who, id }: (typeof users)[number]): Promise<void> => {
+    while (Date.now() < until) {
+      const token = one.tokens.fresh(id) ?? (await one.tokens.get(one.at(visitor, w.target, id)));
+      t.is(accountOf(w, token), who);
+      calls++;
+      await sleep(5);
+    }
+  };
+  await Promise.all(users.flatMap((user) => [caller(w.a, user), caller(w.b, user), caller(w.b, user)]));
+  t.true(calls > 100);
+  t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
+  const foreign = await w.a.tokens.get(w.a.at(second, w.target, users[0]?.id ?? ''));
+  t.deepEqual(foreign, { none: 'reconnect' }, 'the connection of a different user gives nothing');
+});
+
+eachEngine(test.serial, 'a stolen state, a different user, a different browser and a second use are refused', async (t, db) => {
+  const w = await world(t, db);
+  const thief = await insertVisitor(w.a.database);
+  const other = await insertTarget(w.a.database, w.server.url);
+  const { url } = await w.a.connecting.begin(w.visitor, w.target);
+  const returned = await signInAt(url, 'alice', PUBLIC_URL);
+  const foreign = { name: 'ConnectionFault', message: /begun by a different user or in a different browser/ };
+  await t.throwsAsync(w.b.connecting.finish(thief, w.target, returned), foreign);
+  await t.throwsAsync(
+    w.b.connecting.finish({ ...w.visitor, browserSessionId: thief.browserSessionId }, w.target, returned),
+    foreign,
+  );
+  await t.throwsAsync(w.b.connecting.finish(w.visitor, other, returned), foreign);
+  const altered = new URL(returned);
+  altered.searchParams.set('state', 'x');
+  await t.throwsAsync(w.b.connecting.finish(w.visitor, w.target, altered), foreign);
+  altered.searchParams.append('state', returned.searchParams.get('state') ?? '');
+  await t.throwsAsync(w.b.connecting.finish(w.visitor, w.target, altered), foreign);
+  const row = await w.b.connecting.finish(w.visitor, w.target, returned);
+  await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, returned), foreign);
+  t.is((await w.a.store.ofUser(thief.caller.principal.sub)).length, 0);
+  t.is((await w.a.store.findOf(w.visitor.caller.principal.sub, w.target.id))?.id, row.id);
+});
+
+eachEngine(test.serial, 'an answer of a different issuer, or without an issuer, is refused (mix-up)', async (t, db) => {
+  const w = await world(t, db);
+  for (const iss of ['https://attacker.example', null]) {
+    const { url } = await w.a.connecting.begin(w.visitor, w.target);
+    const returned = await signInAt(url, 'alice', PUBLIC_URL);
+    if (iss === null) returned.searchParams.delete('iss');
+    else returned.searchParams.set('iss', iss);
+    await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, returned), { message: /is not valid/ });
+  }
+  t.is(await w.a.store.findOf(w.visitor.caller.principal.sub, w.target.id), null);
+});
+
+eachEngine(
+  test.serial,
+  'a user who refuses at the server, or whose target has moved meanwhile, has no connection',
+  async (t, db) => {
+    const w = await world(t, db);
+    await t.throwsAsync(w.a.connect(w.visitor, w.target, 'refuser'), { message: /was told not to give access/ });
+    const { url } = await w.a.connecting.begin(w.visitor, w.target);
+    const returned = await signInAt(url, 'alice', PUBLIC_URL);
+    await targetStore(w.a.database.knex).update({ ...w.target, url: `${w.target.url}/elsewhere` });
+    await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, returned), { message: /was changed meanwhile/ });
+  },
+);
+
+eachEngine(test.serial, 'an authorization server that is down leaves the connection as it is', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  await sleep(1_000);
+  await w.provider.stop();
+  const down = await w.a.tokens.get(w.a.at(w.visitor, w.target, row.id));
+  t.is('none' in down && down.none, 'unavailable');
+  t.is((await w.a.store.find(row.id))?.renewing_until, null, 'the refresh token was not sent');
+  await w.provider.start();
+  t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id))), 'alice');
+});
+
+eachEngine(test.serial, 'a refused renewal asks the user to connect again, and no further request goes out', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  const tokens = openTokens(vault, row);
+  await (await w.provider.provider.RefreshToken.find(tokens?.refresh_token ?? ''))?.destroy();
+  await sleep(1_000);
+  for (const one of [w.a, w.b, w.a]) {
+    const none = await one.tokens.get(one.at(w.visitor, w.target, row.id));
+    t.is('none' in none && none.none, 'reconnect');
+  }
+  t.deepEqual([...w.provider.refreshed.values()], [1]);
+  t.is((await w.a.store.find(row.id))?.problem, 'refused');
+  const again = await w.a.connect(w.visitor, w.target, 'alice');
+  t.not(again.id, row.id);
+  t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, again.id))), 'alice');
+});
+
+eachEngine(test.serial, 'new tokens are stored even if the rest of the answer is not valid', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  await sleep(1_000);
+  // The answer of the first renewal has a type that the gateway does not accept.
+  let spoilt = 0;
+  w.provider.intercept = (req, res) => {
+    if (req.url !== '/token' || spoilt++ > 0) return false;
+    const write = res.end.bind(res) as (chunk?: unknown) => typeof res;
+    res.end = ((chunk?: unknown) => {
+      const text = String(chunk).replace('"Bearer"', '"Strange"');
+      res.setHeader('content-length', Buffer.byteLength(text));
+      return write(text);
+    }) as typeof res.end;
+    return false;
+  };
+  const none = await w.a.tokens.get(w.a.at(w.visitor, w.target, row.id));
+  t.is('none' in none && none.none, 'unavailable');
+  t.is(spoilt, 1);
+  await sleep(2_100);
+  t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id))), 'alice');
+  t.deepEqual([...w.provider.refreshed.values()], [1, 1], 'the second renewal used the new refresh token');
+});
+
+eachEngine(test.serial, 'a renewal whose process was killed is tried once more when its lock has run out', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  await sleep(1_000);
+  const now = Date.now();
+  t.true(await w.a.store.lock(row, 'killed', now + 700, now));
+  t.false(await w.b.store.lock(row, 'second', now + 700, now), 'one lock for all replicas');
+  const token = await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id));
+  t.is(accountOf(w, token), 'alice');
+  t.true(Date.now() - now >= 690, 'it waited for the lock');
+  t.true(JSON.stringify(w.b.logged).includes('was interrupted'));
+});
+
+eachEngine(test.serial, 'if the killed process had used the refresh token, the user is told so', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  await sleep(1_000);
+  const now = Date.now();
+  await w.a.store.lock(row, 'killed', now + 300, now);
+  const used = await w.provider.provider.RefreshToken.find(openTokens(vault, row)?.refresh_token ?? '');
+  await used?.consume();
+  const none = await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id));
+  t.is('none' in none && none.none, 'reconnect');
+  t.is((await w.a.store.find(row.id))?.problem, 'interrupted');
+});
+
+eachEngine(
+  test.serial,
+  'an ended connection is revoked at the provider, again after an outage, and then deleted',
+  async (t, db) => {
+    const w = await world(t, db);
+    const row = await w.a.connect(w.visitor, w.target, 'alice');
+    const tokens = openTokens(vault, row);
+    const isAlive = async () => (await w.provider.provider.RefreshToken.find(tokens?.refresh_token ?? '')) !== undefined;
+    await w.provider.stop();
+    await w.a.connecting.end(w.visitor.caller, 'own', { id: row.id });
+    await w.a.revocations.run();
+    t.deepEqual(await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id)), { none: 'reconnect' }, 'ended at once');
+    await w.provider.start();
+    t.true(await isAlive());
+    await w.a.database.knex('connections').update({ revoke_at: 0 });
+    await w.b.revocations.run();
+    t.false(await isAlive());
+    t.is(await w.b.store.find(row.id), null);
+  },
+);
+
+eachEngine(test.serial, 'tokens that a renewal gives after the connection has ended are revoked, too', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  await sleep(1_000);
+  let arrived = (): void => undefined;
+  let go = (): void => undefined;
+  const arrives = new Promise<void>((resolve) => (arrived = resolve));
+  const goes = new Promise<void>((resolve) => (go = resolve));
+  w.provider.intercept = async (req) => {
+    if (req.url !== '/token') return false;
+    arrived();
+    await goes;
+    return false;
+  };
+  const renewing = w.a.tokens.get(w.a.at(w.visitor, w.target, row.id));
+  await arrives;
+  await w.b.connecting.end(w.visitor.caller, 'own', { id: row.id });
+  await w.b.revocations.run();
+  t.not(await w.b.store.find(row.id), null, 'the revocation waits for the renewal');
+  go();
+  await renewing;
+  w.provider.intercept = null;
+  const stored = await w.b.store.find(row.id);
+  const renewed = stored && openTokens(vault, stored);
+  t.not(renewed?.refresh_token, openTokens(vault, row)?.refresh_token);
+  await w.a.database.knex('connections').update({ revoke_at: 0 });
+  await w.b.revocations.run();
+  t.is(await w.provider.provider.RefreshToken.find(renewed?.refresh_token ?? ''), undefined);
+});
+
+eachEngine(test.serial, 'the connections of a user who was disabled in any way end', async (t, db) => {
+  const w = await world(t, db);
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  await w.a.database.knex('users').where('id', w.visitor.caller.principal.sub).update({ enabled: false });
+  await w.b.revocations.run();
+  t.is(await w.a.store.find(row.id), null);
+});
+
+eachEngine(test.serial, 'a token that the target refuses is renewed, and not again while the new one is young', async (t, db) => {
+  const w = await world(t, db);
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  const at = w.a.at(w.visitor, w.target, row.id);
+  const first = await w.a.tokens.get(at);
+  if ('none' in first) return t.fail();
+  t.deepEqual(await w.a.tokens.afterRefusal(at, first), { none: 'reconnect' }, 'a minute must pass');
+  const old = { ...first, youngUntil: 0 };
+  const second = await w.a.tokens.afterRefusal(at, old);
+  t.is(accountOf(w, second), 'alice');
+  t.not(headerOf(second), headerOf(first));
+  t.is(
+    headerOf(await w.b.tokens.afterRefusal(w.b.at(w.visitor, w.target, row.id), old)),
+    headerOf(second),
+    'the stored one is newer',
+  );
+  t.deepEqual([...w.provider.refreshed.values()], [1]);
+});

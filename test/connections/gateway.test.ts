@@ -1,0 +1,369 @@
+/** Users' own accounts through whole gateways: pages, REST, clients, a real provider and a real target. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Client, StreamableHTTPClientTransport, UrlElicitationRequiredError } from '@modelcontextprotocol/client';
+import test from 'ava';
+import { COOKIE } from '../../src/browser/sessions.ts';
+import { browse, signIn } from '../browser/browser.ts';
+import { browserTest } from '../support/chromium.ts';
+import { eachServer } from '../support/databases/engines.ts';
+import { startGateway } from '../support/gateway.ts';
+import { post } from '../support/mcp.ts';
+import { signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
+import { call, connect, linkIn, OWN, open, textOf, type User, world } from './world.ts';
+
+/** `npm run test:long` makes 10,000. */
+const CALLS = Number(process.env['PORTCULLIS_TEST_ACCOUNT_CALLS'] ?? 0);
+
+test('each user of a target calls it with their own account, and is sent to connect one first', async (t) => {
+  const w = await world(t);
+  const mcp = `${w.gateway.url}/mcp/git`;
+  const { session } = await open(mcp, w.ann.api);
+  t.truthy(session, 'a session can be opened without an account');
+  const before = await call(mcp, w.ann.api, session);
+  t.is(before?.error?.code, -32603);
+  const { url, account } = (before?.error?.data ?? {}) as { url: string; account: string };
+  t.is(account, 'connect');
+  t.true(before?.error?.message.includes(url));
+  t.false(url.includes(w.ann.id) || url.includes('ann'), 'the address says nothing about the user');
+  const list = await post(mcp, w.ann.api, { jsonrpc: '2.0', id: 1, method: 'tools/list' }, { 'mcp-session-id': session ?? '' });
+  t.is(list.message?.error?.code, -32603);
+  t.is(w.server.accounts.length, 0, 'nothing without an account reaches the target');
+
+  const path = url.slice(w.gateway.url.length);
+  t.regex((await browse(w.gateway).get(path)).headers['location'] ?? '', /^\/signin\?return=/);
+  t.regex((await w.ann.browser.get(path)).text, /asks for your account at git/);
+  t.regex((await w.ben.browser.get(path)).text, /made for a different user/);
+
+  t.is((await connect(w, w.ann, 'annsaccount')).headers['location'], '/account/connections?connected=git');
+  t.is(textOf(await call(mcp, w.ann.api, session)), 'annsaccount', 'the same session now works');
+  t.deepEqual(new Set(w.server.accounts), new Set(['annsaccount']));
+
+  const { session: bens } = await open(mcp, w.ben.api);
+  t.is((await call(mcp, w.ben.api, bens))?.error?.code, -32603, "another user does not get ann's account");
+  await connect(w, w.ben, 'bensaccount');
+  t.is(textOf(await call(mcp, w.ben.api, bens)), 'bensaccount');
+  t.is(textOf(await call(mcp, w.ann.api, session)), 'annsaccount');
+
+  const everywhere = await open(`${w.gateway.url}/mcp`, w.ann.api);
+  t.is(textOf(await call(`${w.gateway.url}/mcp`, w.ann.api, everywhere.session, 'git__whoami')), 'annsaccount');
+});
+
+test('clients with URL elicitation get the address in the form of their revision (SDK 2.x)', async (t) => {
+  const w = await world(t);
+  const transport = () =>
+    new StreamableHTTPClientTransport(new URL(`${w.gateway.url}/mcp/git`), {
+      requestInit: { headers: { authorization: `Bearer ${w.ann.api}` } },
+    });
+  const options = { capabilities: { elicitation: { url: {} } } };
+  const client = new Client({ name: 'test', version: '1' }, { ...options, versionNegotiation: { mode: 'auto' } });
+  await client.connect(transport());
+  t.teardown(() => client.close());
+  t.is(client.getNegotiatedProtocolVersion(), '2025-11-25', 'a session fits every target, which is not known yet');
+  const error = await t.throwsAsync(client.callTool({ name: 'whoami', arguments: {} }));
+  t.true(error instanceof UrlElicitationRequiredError);
+  const [elicitation] = (error as UrlElicitationRequiredError).elicitations;
+  t.like(elicitation, { mode: 'url' });
+  t.true(elicitation?.url.startsWith(`${w.gateway.url}/account/connections?target=git&for=`));
+  const changed = new Promise<void>((resolve) =>
+    client.setNotificationHandler('notifications/tools/list_changed', () => resolve()),
+  );
+  await connect(w, w.ann, 'annsaccount');
+  await changed;
+  t.true((await client.listTools()).tools.some(({ name }) => name === 'whoami'));
+  t.like(await client.callTool({ name: 'whoami', arguments: {} }), { content: [{ type: 'text', text: 'annsaccount' }] });
+});
+
+test('a stateless client is asked with input_required, and its retry waits until the account is connected (SDK 2.x)', async (t) => {
+  const w = await world(t, { modern: true });
+  await connect(w, w.ann, 'annsaccount');
+  const client = new Client(
+    { name: 'test', version: '1' },
+    { capabilities: { elicitation: { url: {} } }, versionNegotiation: { mode: 'auto' } },
+  );
+  const asked: string[] = [];
+  client.setRequestHandler('elicitation/create', async ({ params }) => {
+    asked.push((params as { url?: string }).url ?? '');
+    setTimeout(() => void connect(w, w.ann, 'annsother'), 300);
+    return { action: 'accept' as const };
+  });
+  const transport = new StreamableHTTPClientTransport(new URL(`${w.gateway.url}/mcp/git`), {
+    requestInit: { headers: { authorization: `Bearer ${w.ann.api}` } },
+  });
+  await client.connect(transport);
+  t.teardown(() => client.close());
+  t.is(client.getNegotiatedProtocolVersion(), '2026-07-28');
+  t.like(await client.callTool({ name: 'whoami', arguments: {} }), { content: [{ type: 'text', text: 'annsaccount' }] });
+
+  // The target asks for a scope that the account lacks.
+  w.server.needs = 'more';
+  t.like(await client.callTool({ name: 'more', arguments: {} }), { content: [{ type: 'text', text: 'more for annsother' }] });
+  t.is(asked.length, 1);
+  t.true(asked[0]?.startsWith(`${w.gateway.url}/account/connections?target=git&for=`));
+  const { body } = await w.gateway.rest<{ scopes: string[]; problem: string | null }[]>(200, 'GET', '/api/connections', {
+    token: w.ann.api,
+  });
+  t.deepEqual(body[0]?.scopes.sort(), ['more', 'tools']);
+  t.is(body[0]?.problem, null);
+});
+
+test('users and administrators see connections without tokens, and end them; the tokens are revoked', async (t) => {
+  const w = await world(t);
+  await connect(w, w.ann, 'annsaccount');
+  await connect(w, w.ben, 'bensaccount');
+  const mcp = `${w.gateway.url}/mcp/git`;
+  const [anns, bens] = [(await open(mcp, w.ann.api)).session, (await open(mcp, w.ben.api)).session];
+  t.is(textOf(await call(mcp, w.ann.api, anns)), 'annsaccount');
+  t.is(textOf(await call(mcp, w.ben.api, bens)), 'bensaccount');
+  const own = await w.gateway.rest<{ id: string; target: string }[]>(200, 'GET', '/api/connections', { token: w.ann.api });
+  t.is(own.body.length, 1);
+  const path = `/api/targets/${w.targetId}/connections`;
+  const all = await w.gateway.rest<{ id: string; user_id: string }[]>(200, 'GET', path, { token: w.admin.token });
+  t.deepEqual(new Set(all.body.map(({ user_id }) => user_id)), new Set([w.ann.id, w.ben.id]));
+  const changes = await w.gateway.rest<unknown>(200, 'GET', '/api/changes', { token: w.admin.token });
+  for (const token of w.server.tokens) t.false(JSON.stringify([own.body, all.body, changes.body]).includes(token));
+  const idOf = (who: User): string => all.body.find(({ user_id }) => user_id === who.id)?.id ?? '';
+
+  await w.gateway.rest(403, 'GET', path, { token: w.ann.token });
+  await w.gateway.rest(404, 'DELETE', `/api/connections/${idOf(w.ben)}`, { token: w.ann.api });
+  t.is((await w.ann.browser.post(`/account/connections/${idOf(w.ben)}/disconnect`)).status, 404);
+  t.is(textOf(await call(mcp, w.ben.api, bens)), 'bensaccount');
+
+  await w.gateway.rest(204, 'DELETE', `${path}/${idOf(w.ben)}`, { token: w.admin.token });
+  t.is((await call(mcp, w.ben.api, bens))?.error?.code, -32603, 'ended with the answer');
+  t.is((await w.ann.browser.post(`/account/connections/${idOf(w.ann)}/disconnect`)).status, 303);
+  t.is((await call(mcp, w.ann.api, anns))?.error?.code, -32603);
+  for (let tries = 0; tries < 100; tries++) {
+    const found = await Promise.all([...w.server.tokens].map((token) => w.provider.provider.AccessToken.find(token)));
+    if (found.every((token) => token === undefined)) break;
+    if (tries === 99) t.fail('the tokens were not revoked');
+    await sleep(100);
+  }
+});
+
+test('an account that is disconnected in mid-call lets the call finish, and the next one fails', async (t) => {
+  const w = await world(t);
+  await connect(w, w.ann, 'annsaccount');
+  const mcp = `${w.gateway.url}/mcp/git`;
+  const { session } = await open(mcp, w.ann.api);
+  let begun = (): void => undefined;
+  let release = (): void => undefined;
+  const begins = new Promise<void>((resolve) => (begun = resolve));
+  w.server.slow = () => {
+    begun();
+    return new Promise((resolve) => (release = resolve));
+  };
+  const slow = call(mcp, w.ann.api, session, 'slow');
+  await begins;
+  const { body } = await w.gateway.rest<{ id: string }[]>(200, 'GET', '/api/connections', { token: w.ann.api });
+  await w.gateway.rest(204, 'DELETE', `/api/connections/${body[0]?.id}`, { token: w.ann.api });
+  t.is((await call(mcp, w.ann.api, session))?.error?.code, -32603);
+  release();
+  t.is(textOf(await slow), 'annsaccount');
+});
+
+test('a target that moves, and a user who is disabled, lose their connections', async (t) => {
+  const w = await world(t);
+  await connect(w, w.ann, 'annsaccount');
+  await connect(w, w.ben, 'bensaccount');
+  const path = `/api/targets/${w.targetId}/connections`;
+  const listed = async () => (await w.gateway.rest<unknown[]>(200, 'GET', path, { token: w.admin.token })).body.length;
+  await w.gateway.rest(200, 'PUT', `/api/users/${w.ben.id}`, { token: w.admin.token, body: { enabled: false } });
+  t.is(await listed(), 1);
+  await w.gateway.rest(200, 'PUT', `/api/targets/${w.targetId}`, { token: w.admin.token, body: { description: 'no move' } });
+  t.is(await listed(), 1);
+  await w.gateway.rest(200, 'PUT', `/api/targets/${w.targetId}`, {
+    token: w.admin.token,
+    body: { url: `${w.server.url}?moved` },
+  });
+  t.is(await listed(), 0);
+  const { session } = await open(`${w.gateway.url}/mcp/git`, w.ann.api);
+  t.is((await call(`${w.gateway.url}/mcp/git`, w.ann.api, session))?.error?.code, -32603);
+});
+
+test('a different user or browser cannot finish a sign-in, and forms come only from the page itself', async (t) => {
+  const w = await world(t);
+  const page = await w.ann.browser.post(`/account/connections/${w.targetId}/connect`);
+  const returned = await signInAt(linkIn(page.text), 'annsaccount', w.gateway.url);
+  const path = returned.pathname + returned.search;
+  t.is((await browse(w.gateway).get(path)).status, 303, 'nobody is signed in: to the sign-in page');
+  t.is((await w.ben.browser.get(path)).status, 400);
+  const again = browse(w.gateway);
+  await signIn(again, w.ann);
+  t.is((await again.get(path)).status, 400, "ann's other browser");
+  t.is((await w.ann.browser.get(path)).headers['location'], '/account/connections?connected=git');
+  t.is((await w.ann.browser.get(path)).status, 400, 'used once');
+  const foreign = { origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' };
+  t.is((await w.ben.browser.post(`/account/connections/${w.targetId}/connect`, {}, foreign)).status, 403);
+  const { body } = await w.gateway.rest<{ user_id: string }[]>(200, 'GET', `/api/targets/${w.targetId}/connections`, {
+    token: w.admin.token,
+  });
+  t.deepEqual(
+    body.map(({ user_id }) => user_id),
+    [w.ann.id],
+  );
+});
+
+test('metadata that point inside, name a different resource or a different issuer are refused', async (t) => {
+  const w = await world(t);
+  const begin = async () => (await w.ann.browser.post(`/account/connections/${w.targetId}/connect`)).text;
+  const good = w.server.metadata;
+  w.server.metadata = { ...good, authorization_servers: ['https://169.254.169.254/latest'] };
+  t.regex(await begin(), /cannot be reached/);
+  w.server.metadata = { ...good, authorization_servers: ['http://10.0.0.1'] };
+  t.regex(await begin(), /names no usable authorization server/);
+  w.server.metadata = { ...good, resource: 'https://other.example/mcp' };
+  t.regex(await begin(), /metadata of a different resource/);
+  w.server.metadata = { ...good, authorization_servers: [`${w.provider.issuer}/`] };
+  t.regex(await begin(), /says that it is a different issuer/);
+  w.server.metadata = good;
+  w.provider.intercept = (req, res) => {
+    if (req.url !== '/.well-known/oauth-authorization-server') return false;
+    res.writeHead(200, { 'content-type': 'application/json' }).end(
+      JSON.stringify({
+        issuer: w.provider.issuer,
+        authorization_endpoint: `${w.provider.issuer}/auth`,
+        token_endpoint: `${w.provider.issuer}/token`,
+      }),
+    );
+    return true;
+  };
+  t.regex(await begin(), /does not support PKCE/);
+  t.is(w.server.accounts.length, 0);
+});
+
+test('a target that names the server of a different target gets tokens for itself alone, and cannot show them', async (t) => {
+  const w = await world(t);
+  const evil = await startAccountTarget(w.provider);
+  t.teardown(() => evil.stop());
+  const { body: made } = await w.gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
+    token: w.admin.token,
+    body: { name: 'evil', url: evil.url, own_accounts: OWN },
+  });
+  await connect(w, w.ann, 'annsaccount');
+  await connect({ ...w, targetId: made.id }, w.ann, 'annsaccount');
+  for (const name of ['git', 'evil']) {
+    const mcp = `${w.gateway.url}/mcp/${name}`;
+    t.is(textOf(await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session)), 'annsaccount');
+  }
+  t.true(evil.tokens.size > 0 && w.server.tokens.size > 0);
+  for (const token of evil.tokens) {
+    t.false(w.server.tokens.has(token));
+    const answer = await fetch(w.server.url, { method: 'POST', headers: { authorization: `Bearer ${token}` }, body: '{}' });
+    t.is(answer.status, 401, 'the token names the target that it is for');
+  }
+  evil.leaks = true;
+  const mcp = `${w.gateway.url}/mcp/evil`;
+  await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session);
+  const { body } = await w.gateway.rest(200, 'GET', `/api/targets/${made.id}/health`, { token: w.admin.token });
+  t.true(JSON.stringify(body).includes('elsewhere.example'));
+  for (const token of evil.tokens) t.false(JSON.stringify(body).includes(token));
+});
+
+test('a configured client uses its secret, which is never shown', async (t) => {
+  const secret = 'the-secret-of-the-client-0123456789';
+  const client = { client_id: 'gateway', client_secret: secret, redirect_uris: ['http://127.0.0.1:1/none'] };
+  const w = await world(t, { registration: false, clients: [client] });
+  t.regex(
+    (await w.ann.browser.post(`/account/connections/${w.targetId}/connect`)).text,
+    /is not known to the authorization server/,
+  );
+  const path = `/api/targets/${w.targetId}`;
+  const { body: info } = await w.gateway.rest<{ redirect_uri: string }>(200, 'GET', `${path}/account-client`, {
+    token: w.admin.token,
+  });
+  await w.gateway.rest(400, 'PUT', `${path}/account-client`, { token: w.admin.token, body: { client_secret: secret } });
+  const own_accounts = { ...OWN, issuer: w.provider.issuer, client_id: 'gateway', scopes: ['tools'] };
+  await w.gateway.rest(200, 'PUT', path, { token: w.admin.token, body: { own_accounts } });
+  const { body } = await w.gateway.rest<object>(200, 'PUT', `${path}/account-client`, {
+    token: w.admin.token,
+    body: { client_secret: secret },
+  });
+  t.like(body, { client_id: 'gateway', has_secret: true });
+  const { body: changes } = await w.gateway.rest(200, 'GET', '/api/changes', { token: w.admin.token });
+  t.false(JSON.stringify([body, changes]).includes(secret));
+  // The provider of the test takes the address that an administrator would register there.
+  const known = await w.provider.provider.Client.find('gateway');
+  (known as unknown as { redirectUris: string[] }).redirectUris = [info.redirect_uri];
+  t.is((await connect(w, w.ann, 'annsaccount')).headers['location'], '/account/connections?connected=git');
+  const mcp = `${w.gateway.url}/mcp/git`;
+  t.is(textOf(await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session)), 'annsaccount');
+});
+
+test('a target with own accounts takes no other credentials, and its client document shows nothing', async (t) => {
+  const w = await world(t);
+  const body = { type: 'bearer', value: 'shared' };
+  await w.gateway.rest(400, 'PUT', `/api/targets/${w.targetId}/credentials/default`, { token: w.admin.token, body });
+  const document = async (id: string) => (await browse(w.gateway).get(`/account/connections/${id}/client`)).body;
+  const unknown = '00000000-0000-7000-8000-000000000000';
+  const text = JSON.stringify(await document(w.targetId));
+  t.is(text.replaceAll(w.targetId, unknown), JSON.stringify(await document(unknown)));
+  t.like(JSON.parse(text), {
+    token_endpoint_auth_method: 'none',
+    client_id: `${w.gateway.url}/account/connections/${w.targetId}/client`,
+  });
+});
+
+eachServer(
+  test.serial,
+  'two users over two replicas with expiring tokens: each call has the own account, each refresh token is used once',
+  async (t, db) => {
+    t.timeout(600_000);
+    const w = await world(t, { accessTokenTtl: 3, databaseUrl: db.url });
+    const other = await startGateway(t, db.url, { PUBLIC_URL: w.gateway.url });
+    await connect(w, w.ann, 'annsaccount');
+    await connect(w, w.ben, 'bensaccount');
+    const until = Date.now() + 8_000;
+    let calls = 0;
+    const caller = async (url: string, who: User, account: string): Promise<void> => {
+      const { session } = await open(`${url}/mcp/git`, who.api);
+      while (Date.now() < until || calls < CALLS) {
+        t.is(textOf(await call(`${url}/mcp/git`, who.api, session)), account);
+        calls++;
+      }
+    };
+    await Promise.all(
+      [w.gateway.url, other.url].flatMap((url) => [caller(url, w.ann, 'annsaccount'), caller(url, w.ben, 'bensaccount')]),
+    );
+    t.true(calls >= 40, `${calls} calls`);
+    t.true(w.provider.refreshed.size >= 4, `${w.provider.refreshed.size} renewals`);
+    t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
+
+    // Disconnected at one replica, and over at the other with the answer (law 4).
+    const sessions = await Promise.all([w.gateway, other].map(({ url }) => open(`${url}/mcp/git`, w.ann.api)));
+    for (let round = 0; round < 5; round++) {
+      const at = round % 2 === 0 ? w.gateway : other;
+      const { body } = await at.rest<{ id: string }[]>(200, 'GET', '/api/connections', { token: w.ann.api });
+      await at.rest(204, 'DELETE', `/api/connections/${body[0]?.id}`, { token: w.ann.api });
+      const answers = await Promise.all(
+        [w.gateway, other].map(({ url }, n) => call(`${url}/mcp/git`, w.ann.api, sessions[n]?.session ?? null)),
+      );
+      t.deepEqual(
+        answers.map((answer) => answer?.error?.code),
+        [-32603, -32603],
+      );
+      await connect(w, w.ann, 'annsaccount');
+    }
+  },
+);
+
+browserTest('a person connects an account in a browser, and disconnects it', async (t, openProfile) => {
+  const w = await world(t);
+  const context = await openProfile();
+  await context.addCookies([
+    { name: COOKIE, value: w.ann.browser.cookie() ?? '', url: w.gateway.url.replace('http:', 'https:') },
+    { name: 'who', value: 'annsaccount', url: w.provider.issuer },
+  ]);
+  const page = await context.newPage();
+  page.on('console', (message) => message.type() === 'error' && t.fail(message.text()));
+  await page.goto(`${w.gateway.url}/account`);
+  await page.getByRole('link', { name: 'Your accounts at targets' }).click();
+  await page.getByRole('button', { name: 'Connect at git' }).click();
+  await page.getByRole('link', { name: /^Go to / }).click();
+  await page.getByText('Your account at git is connected').waitFor();
+  const mcp = `${w.gateway.url}/mcp/git`;
+  const { session } = await open(mcp, w.ann.api);
+  t.is(textOf(await call(mcp, w.ann.api, session)), 'annsaccount');
+  await page.getByRole('button', { name: 'Disconnect' }).click();
+  await page.getByText('The account is disconnected').waitFor();
+  t.is((await call(mcp, w.ann.api, session))?.error?.code, -32603);
+});

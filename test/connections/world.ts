@@ -1,0 +1,87 @@
+/** A gateway with a target of users' own accounts, a real provider behind it, and people who use it. */
+import type { ExecutionContext } from 'ava';
+import { type Browser, browse, signIn } from '../browser/browser.ts';
+import { apiToken, type Person, person, startGateway, type TestGateway } from '../support/gateway.ts';
+import { post } from '../support/mcp.ts';
+import {
+  type AccountProvider,
+  type AccountTargetServer,
+  type ProviderOptions,
+  signInAt,
+  startAccountTarget,
+  startProvider,
+} from '../support/upstreams/account-target.ts';
+
+export interface User extends Person {
+  /** API token. */
+  readonly api: string;
+  readonly browser: Browser;
+}
+
+export interface World {
+  readonly gateway: TestGateway;
+  readonly provider: AccountProvider;
+  readonly server: AccountTargetServer;
+  readonly admin: Person;
+  readonly ann: User;
+  readonly ben: User;
+  readonly targetId: string;
+}
+
+export const OWN = { issuer: null, client_id: null, scopes: [], send_resource: true };
+
+export async function world(
+  t: ExecutionContext,
+  options: ProviderOptions & {
+    readonly modern?: boolean;
+    readonly databaseUrl?: string;
+    readonly environment?: Record<string, string>;
+  } = {},
+): Promise<World> {
+  const provider = await startProvider(options);
+  const server = await startAccountTarget(provider, options.modern !== true);
+  t.teardown(async () => {
+    await server.stop();
+    await provider.stop().catch(() => undefined);
+  });
+  const gateway = await startGateway(t, options.databaseUrl ?? null, options.environment);
+  const admin = await person(gateway, 'admin@example.com');
+  const user = async (email: string): Promise<User> => {
+    const one = await person(gateway, email);
+    const browser = browse(gateway);
+    await signIn(browser, one);
+    return { ...one, api: (await apiToken(gateway, one)).token, browser };
+  };
+  const [ann, ben] = [await user('ann@example.com'), await user('ben@example.com')];
+  const { body } = await gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
+    token: admin.token,
+    body: { name: 'git', url: server.url, own_accounts: OWN },
+  });
+  await gateway.rest(201, 'POST', '/api/policies', {
+    token: admin.token,
+    body: { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] },
+  });
+  return { gateway, provider, server, admin, ann, ben, targetId: body.id };
+}
+
+export const linkIn = (text: string): string => /href="(http[^"]*)"/.exec(text)?.[1]?.replaceAll('&#38;', '&') ?? '';
+
+/** The user connects the account `who` on the page. Returns the page after the callback. */
+export async function connect({ gateway, targetId }: World, { browser }: User, who: string) {
+  const page = await browser.post(`/account/connections/${targetId}/connect`);
+  const returned = await signInAt(linkIn(page.text), who, gateway.url);
+  return browser.get(returned.pathname + returned.search);
+}
+
+let count = 0;
+export const call = async (url: string, token: string, session: string | null, name = 'whoami') => {
+  const message = { jsonrpc: '2.0', id: ++count, method: 'tools/call', params: { name, arguments: {} } };
+  return (await post(url, token, message, session === null ? {} : { 'mcp-session-id': session })).message;
+};
+export const open = async (url: string, token: string, capabilities: object = {}) => {
+  const params = { protocolVersion: '2025-11-25', capabilities, clientInfo: { name: 'test', version: '1' } };
+  const answer = await post(url, token, { jsonrpc: '2.0', id: 'open', method: 'initialize', params });
+  return { answer, session: answer.headers.get('mcp-session-id') };
+};
+export const textOf = (message: Awaited<ReturnType<typeof call>>): unknown =>
+  (message?.result?.['content'] as { text: string }[] | undefined)?.[0]?.text ?? message?.error;
