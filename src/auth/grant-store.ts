@@ -1,6 +1,9 @@
 /** Grants: what a user has allowed an OAuth client. A grant is the record behind its access tokens and refresh tokens. */
 import type { Connection, Transaction } from '../db/database.ts';
 
+/** How many ids one statement names. */
+const AT_ONCE = 500;
+
 export interface Grant {
   /** Also the claim `grant` of its access tokens. */
   readonly id: string;
@@ -65,8 +68,12 @@ export function grantStore(db: Connection) {
 
 /** Deletes the grants, with their codes and refresh tokens. Returns how many grants there were. */
 export async function removeGrants(trx: Transaction, ids: readonly string[]): Promise<number> {
-  const removed = await trx('grants').whereIn('id', ids).delete();
-  await trx('oauth_records').whereIn('grant_id', ids).delete();
+  let removed = 0;
+  for (let at = 0; at < ids.length; at += AT_ONCE) {
+    const some = ids.slice(at, at + AT_ONCE);
+    removed += await trx('grants').whereIn('id', some).delete();
+    await trx('oauth_records').whereIn('grant_id', some).delete();
+  }
   return removed;
 }
 

@@ -5,22 +5,23 @@ import { browserStore } from './browser-store.ts';
 import { grantStore, removeGrants } from './grant-store.ts';
 import { tokenStore } from './token-store.ts';
 
-const AT_ONCE = 500;
-
 /**
  * Ends all of it in the transaction of an administrative change, which must record the returned changes. API tokens stay. `exceptId`: the
  * id of the login, session or grant with which the caller asks for it.
  */
 export async function endSignInsOf(trx: Transaction, userId: string, exceptId: string | null, now: number): Promise<Change[]> {
   await tokenStore(trx).revokeLoginsOf(userId, exceptId, now);
+  return await endSessionsAndGrantsOf(trx, userId, exceptId);
+}
+
+/** Like `endSignInsOf`, but leaves logins: those of a disabled user are refused, and valid again when the user is enabled. */
+export async function endSessionsAndGrantsOf(trx: Transaction, userId: string, exceptId: string | null): Promise<Change[]> {
   await browserStore(trx).endAllOf(userId, exceptId);
   const grants = (await grantStore(trx).ofUser(userId)).filter(({ id }) => id !== exceptId);
-  for (let at = 0; at < grants.length; at += AT_ONCE) {
-    await removeGrants(
-      trx,
-      grants.slice(at, at + AT_ONCE).map(({ id }) => id),
-    );
-  }
+  await removeGrants(
+    trx,
+    grants.map(({ id }) => id),
+  );
   return grants.map(({ id, user_id, client }) => ({
     action: 'grant.end',
     object_id: id,

@@ -193,7 +193,6 @@ eachEngine(test.serial, 'what ends a session counts at the next request, at ever
       const body = { current_password: ann.password, new_password: ann.password };
       await gateway.rest(204, 'PUT', '/api/auth/password', { token: ann.token, body });
     },
-    // The last one, because it also ends the login of the test.
     'the user is disabled, and enabled again': async () => {
       await gateway.rest(200, 'PUT', `/api/users/${ann.id}`, { token: admin.token, body: { enabled: false } });
       await gateway.rest(200, 'PUT', `/api/users/${ann.id}`, { token: admin.token, body: { enabled: true } });

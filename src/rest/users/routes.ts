@@ -5,7 +5,7 @@ import type { Administer, Authority } from '../../auth/caller.ts';
 import type { Passwords } from '../../auth/passwords.ts';
 import type { Provider } from '../../auth/provider.ts';
 import { holdsRights } from '../../auth/rights.ts';
-import { endSignInsOf } from '../../auth/sign-ins.ts';
+import { endSessionsAndGrantsOf } from '../../auth/sign-ins.ts';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
 import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
@@ -74,7 +74,7 @@ export function userRoutes({ database, administer, passwords, now }: UserRoutePa
       if (after === before) return { result: before, changes: [] };
       await users.update(after);
       // They must not come back if the user is enabled again.
-      const signIns = after.enabled ? [] : await endSignInsOf(trx, id, null, now());
+      const signIns = after.enabled ? [] : await endSessionsAndGrantsOf(trx, id, null);
       if (isLocal(before) && isAdministrator(before) && (await users.countEnabledAdministrators()) === 0) {
         throw new AppError(
           'last_administrator',
