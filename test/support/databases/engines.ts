@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { ExecutionContext } from 'ava';
 import { createConnection } from 'mysql2/promise';
 import { createSqlite } from './sqlite.ts';
-import { MARIADB_URL, MYSQL_URL } from './start.ts';
+import { MARIADB_URL, MYSQL_URL, wantedDatabases } from './start.ts';
 
 export type EngineName = 'sqlite' | 'mariadb' | 'mysql';
 
@@ -19,15 +19,14 @@ export interface Engine {
   create(): Promise<TestDatabase>;
 }
 
+/** SQLite, unless `PORTCULLIS_TEST_DATABASES` leaves it out, and the servers that were started. */
 export function engines(): Engine[] {
   const servers: [EngineName, string | undefined][] = [
     ['mariadb', process.env[MARIADB_URL]],
     ['mysql', process.env[MYSQL_URL]],
   ];
-  return [
-    { name: 'sqlite', create: createSqlite },
-    ...servers.flatMap(([name, url]) => (url ? [{ name, create: () => createOnServer(url) }] : [])),
-  ];
+  const sqlite: Engine[] = wantedDatabases().has('sqlite') ? [{ name: 'sqlite', create: createSqlite }] : [];
+  return [...sqlite, ...servers.flatMap(([name, url]) => (url ? [{ name, create: () => createOnServer(url) }] : []))];
 }
 
 async function administer(adminUrl: string, statement: string): Promise<void> {

@@ -13,6 +13,11 @@ export interface StartedDatabases {
   stop(): Promise<void>;
 }
 
+/** The databases that the user asked for, in lower case. */
+export function wantedDatabases(): ReadonlySet<string> {
+  return new Set((process.env.PORTCULLIS_TEST_DATABASES || 'sqlite,mariadb,mysql').toLowerCase().split(','));
+}
+
 type Say = (line: string) => void;
 interface Found extends DatabaseServer {
   stop?(): Promise<void>;
@@ -53,7 +58,7 @@ async function mysql(guardian: Guardian, say: Say): Promise<Found | undefined> {
   }
 }
 
-/** `wanted`: the databases that the user asked for. A server whose URL is in the environment is used as it is. */
+/** `wanted`: the databases to use, in lower case. A server whose URL is in the environment is used as it is. */
 export async function startDatabases(guardian: Guardian, wanted: ReadonlySet<string>, say: Say): Promise<StartedDatabases> {
   const servers: Found[] = [];
   const urls: Record<string, string> = {};
