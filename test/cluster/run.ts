@@ -47,14 +47,25 @@ interface Replica {
   readonly process: ChildProcess;
 }
 
-async function startReplica(guardian: Guardian, databaseUrl: string, causal: boolean): Promise<Replica> {
-  const port = String(await freePort());
+interface Place {
+  readonly port: number;
+  /** The address that people use, of all replicas. */
+  readonly publicUrl: string;
+}
+
+async function startReplica(
+  guardian: Guardian,
+  databaseUrl: string,
+  causal: boolean,
+  { port, publicUrl }: Place,
+): Promise<Replica> {
   const program = join(import.meta.dirname, 'replica.ts');
   const process_ = guardian.start(process.execPath, ['--import=ts-blank-space/register', program, ...(causal ? [] : [kind])], {
     cwd: join(import.meta.dirname, '../..'),
     env: {
       PATH: process.env['PATH'],
-      PORT: port,
+      PORT: String(port),
+      PUBLIC_URL: publicUrl,
       DATABASE_URL: databaseUrl,
       DATA_DIR: guardian.folder,
       MASTER_KEY: Buffer.alloc(32, 3).toString('base64'),
@@ -63,6 +74,8 @@ async function startReplica(guardian: Guardian, databaseUrl: string, causal: boo
       DENIAL_RATE_LIMIT: '10000000',
       LOGIN_RATE_LIMIT: '100000',
       CHANGE_RATE_LIMIT: '100000',
+      OAUTH_RATE_LIMIT: '10000000',
+      CLIENT_REGISTRATION_RATE_LIMIT: '100000',
       DRAIN_MS: '500',
     },
   });
@@ -96,8 +109,11 @@ async function stop(replicas: readonly Replica[]): Promise<void> {
 }
 
 /** All at once: one of them brings the schema up to date. */
-const startReplicas = (guardian: Guardian, databaseUrls: readonly string[], causal: boolean): Promise<Replica[]> =>
-  Promise.all(databaseUrls.map((url) => startReplica(guardian, url, causal)));
+async function startReplicas(guardian: Guardian, databaseUrls: readonly string[], causal: boolean): Promise<Replica[]> {
+  const ports = await Promise.all(databaseUrls.map(() => freePort()));
+  const publicUrl = `http://127.0.0.1:${ports[0]}`;
+  return Promise.all(databaseUrls.map((url, n) => startReplica(guardian, url, causal, { port: ports[n] ?? 0, publicUrl })));
+}
 
 /** Registers at every replica at once; resolves with the administrator's login token. */
 async function registrations(urls: readonly string[]): Promise<string> {

@@ -1,5 +1,6 @@
 /** Law 4: when the API has answered the removal of a right, no replica allows a call by that right. */
 import test, { type ExecutionContext } from 'ava';
+import { freePort } from '../../demo/everything.ts';
 import { eachServer } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
 import { dataDir, runGateway } from '../support/process.ts';
@@ -27,9 +28,13 @@ async function battle(
     DENIAL_RATE_LIMIT: '10000000',
     LOGIN_RATE_LIMIT: '100000',
     CHANGE_RATE_LIMIT: '100000',
+    OAUTH_RATE_LIMIT: '10000000',
+    CLIENT_REGISTRATION_RATE_LIMIT: '100000',
     FRESHNESS: freshness,
   };
-  const gateways = await Promise.all(Array.from({ length: replicas }, () => runGateway(t, environment)));
+  const ports = await Promise.all(Array.from({ length: replicas }, () => freePort()));
+  const PUBLIC_URL = `http://127.0.0.1:${ports[0]}`;
+  const gateways = await Promise.all(ports.map((port) => runGateway(t, { ...environment, PUBLIC_URL, PORT: String(port) })));
   const urls = gateways.map(({ url }) => url);
   await rest(urls[0] ?? '', 'POST', '/api/auth/register', { body: account });
   const { body } = await rest<{ token: string }>(urls[0] ?? '', 'POST', '/api/auth/login', { body: account });

@@ -7,9 +7,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { rest } from '../support/gateway.ts';
 import { openSession, call as toolCall } from '../support/mcp.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
+import { IDENTITY_KINDS, type IdentityKind, identityRight, type Scene } from './new-enemy-identity.ts';
 
 export interface Battle {
-  /** Base URLs of the replicas. */
+  /** Base URLs of the replicas. The first one is the `PUBLIC_URL` of all. */
   readonly urls: readonly string[];
   /** An administrator's login token. */
   readonly admin: string;
@@ -47,6 +48,7 @@ export const KINDS = [
   'user disabled',
   'last right gone',
   'administration taken',
+  ...IDENTITY_KINDS,
 ] as const;
 export type Kind = (typeof KINDS)[number];
 
@@ -88,11 +90,16 @@ function send(url: string, headers: http.OutgoingHttpHeaders, body: object | nul
 const MODERN = '2026-07-28';
 
 /**
- * Calls a target once: in a session, or with `session` null as in 2026-07-28. A 401 and a JSON-RPC error of the gateway count as denied,
- * everything else except a result as an error.
+ * Calls a target once: in a session, or with `session` null as in 2026-07-28. A 401, a denial of the gateway and its question for an own
+ * account count as denied, everything else except a result as an error.
  */
 export const callOnce = (mcp: string, token: string, session: string | null, tool: string, ticket: string): Promise<Answer> =>
   ask(mcp, token, session, toolCall(tool, { ticket }));
+
+interface Reply {
+  readonly result?: object;
+  readonly error?: { readonly code?: number; readonly data?: { readonly account?: string } };
+}
 
 async function ask(
   mcp: string,
@@ -115,9 +122,9 @@ async function ask(
   if (answer.status === 401) return 'denied';
   const json = /^data: (\{.*)$/m.exec(answer.text)?.[1] ?? answer.text;
   try {
-    const { result, error } = JSON.parse(json) as { result?: { isError?: boolean }; error?: { code?: number } };
+    const { result, error } = JSON.parse(json) as Reply;
     if (result !== undefined) return 'allowed';
-    return error?.code === 403 || error?.code === 404 ? 'denied' : 'error';
+    return error?.code === 403 || error?.code === 404 || error?.data?.account === 'connect' ? 'denied' : 'error';
   } catch {
     return 'error';
   }
@@ -130,12 +137,28 @@ async function administerOnce(url: string, token: string): Promise<Answer> {
   return answer?.status === 403 ? 'denied' : 'error';
 }
 
-interface Enemy {
+export interface Enemy {
   readonly id: string;
+  readonly email: string;
+  readonly password: string;
   /** Login token. */
   readonly login: string;
   token: string;
   tokenId: string;
+}
+
+/** How a right is removed and restored. `modern`: the round calls in the mode of 2026-07-28. */
+export interface Right {
+  revoke(at: string, modern: boolean): Promise<unknown>;
+  restore(at: string, modern: boolean): Promise<unknown>;
+  /** The token that calls are made with (default: the API token of the enemy). */
+  token?(modern: boolean): string;
+  /** The path of the target, if it is a different one. */
+  path?(modern: boolean): string;
+  /** Uses the right once, if it is used otherwise than by a call. */
+  attempt?(url: string, session: string | null, ticket: string): Promise<Answer>;
+  /** Whether a target of its own got the call with the ticket. */
+  hasReached?(ticket: string): boolean;
 }
 
 export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Battle): Promise<Score> {
@@ -190,7 +213,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
       '',
       account,
     );
-    return { id: user.id, login, ...(await newToken(at, login)) };
+    return { id: user.id, ...account, login, ...(await newToken(at, login)) };
   }
   async function newToken(at: string, login: string): Promise<{ token: string; tokenId: string }> {
     const made = await change<{ api_token: { id: string }; token: string }>(at, 'POST', '/api/auth/tokens', login, {
@@ -220,12 +243,18 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
   const only = ({ id }: Enemy): object => ({ subject_type: 'user', subject_value: id });
   const put = (at: string, { id }: Enemy, body: object) => asAdmin(at, 'PUT', `/api/users/${id}`, body);
 
-  /** How a right is removed and restored. */
-  interface Right {
-    revoke(at: string): Promise<unknown>;
-    restore(at: string): Promise<unknown>;
-  }
+  const isIdentity = (kind: Kind): kind is IdentityKind => IDENTITY_KINDS.some((one) => one === kind);
+  const ends: (() => unknown)[] = [];
+  const scene: Scene = {
+    urls,
+    asAdmin,
+    callOnce,
+    teardown: (end) => void ends.push(end),
+    allow: (userId) => policy(replica(0), { subject_type: 'user', subject_value: userId }),
+    pathOf: (modern) => mcp('', modern),
+  };
   async function right(kind: Kind, who: Enemy): Promise<Right> {
+    if (isIdentity(kind)) return identityRight(kind, who, scene);
     switch (kind) {
       case 'policy disabled': {
         const id = await policy(replica(0), only(who));
@@ -273,6 +302,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
           async restore(at) {
             id = (await give(at)).id;
           },
+          attempt: (url) => administerOnce(url, who.token),
         };
       }
       case 'last right gone': {
@@ -288,10 +318,10 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
   }
 
   /** A session at the target, as soon as its right to it has arrived at the replica. */
-  async function sessionAt(url: string, { token }: Enemy): Promise<string> {
+  async function sessionAt(address: string, token: string): Promise<string> {
     for (const deadline = performance.now() + RESTORE_MS; ; await sleep(20)) {
       try {
-        return await openSession(mcp(url, false), token);
+        return await openSession(address, token);
       } catch (error) {
         if (performance.now() > deadline) throw error;
       }
@@ -307,15 +337,19 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
 
   async function lane(kind: Kind, first: number): Promise<void> {
     const who = await enemy(kind);
-    const { revoke, restore } = await right(kind, who);
-    const session = await sessionAt(replica(0), who);
+    const own = await right(kind, who);
+    const token = (modern: boolean): string => own.token?.(modern) ?? who.token;
+    const path = (modern: boolean): string => own.path?.(modern) ?? mcp('', modern);
+    const session = await sessionAt(replica(0) + path(false), token(false));
     const tool = kind.replaceAll(' ', '-');
-    const once = (url: string, inSession: string | null, ticket: string): Promise<Answer> =>
-      kind === 'administration taken'
-        ? administerOnce(url, who.token)
-        : callOnce(mcp(url, inSession === null), who.token, inSession, tool, ticket);
+    const once = (url: string, inSession: string | null, ticket: string): Promise<Answer> => {
+      if (own.attempt) return own.attempt(url, inSession, ticket);
+      const modern = inSession === null;
+      return callOnce(url + path(modern), token(modern), inSession, tool, ticket);
+    };
     for (let round = 0; round < rounds; round++) {
-      const inSession = round % 2 === 0 ? session : null;
+      const modern = round % 2 === 1;
+      const inSession = modern ? null : session;
       await Promise.all(
         urls.map(async (url, n) => {
           const deadline = performance.now() + RESTORE_MS;
@@ -328,16 +362,18 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
           }
         }),
       );
-      await revoke(replica(first + round));
+      await own.revoke(replica(first + round), modern);
       const tickets = urls.map((_, n) => `${kind} ${round} ${n}${AFTER}`);
       const answers = await Promise.all(urls.map((url, n) => once(url, inSession, tickets[n] ?? '')));
       revocations[kind]++;
       for (const [n, answer] of answers.entries()) {
         calls++;
-        if (received.delete(tickets[n] ?? '') || answer === 'allowed') staleOf[kind]++;
+        const ticket = tickets[n] ?? '';
+        const hasReached = own.hasReached?.(ticket) ?? received.delete(ticket);
+        if (hasReached || answer === 'allowed') staleOf[kind]++;
         else if (answer === 'error') errors++;
       }
-      await restore(replica(first + round + 1));
+      await own.restore(replica(first + round + 1), modern);
     }
   }
 
@@ -345,7 +381,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
   let over = false;
   /** Calls that are allowed, calls that are not, and lists, in turn. */
   async function caller(url: string, who: Enemy): Promise<void> {
-    const session = await sessionAt(url, who);
+    const session = await sessionAt(mcp(url, false), who.token);
     for (let n = 0; !over; n++)
       traffic[await callOnce(mcp(url, false), who.token, session, n % 2 === 0 ? 'ok' : 'no', 'traffic')]++;
   }
@@ -359,7 +395,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
     });
     await Promise.all([lanes, ...running]);
   } finally {
-    await Promise.all(upstreams.map((upstream) => upstream.stop()));
+    await Promise.all([...upstreams.map((upstream) => upstream.stop()), ...ends.map((end) => end())]);
   }
   return {
     revocations,

@@ -160,6 +160,8 @@ export interface AccountTargetServer {
   readonly accounts: string[];
   /** The tokens that came. */
   readonly tokens: Set<string>;
+  /** The argument `ticket` of the calls that came. */
+  readonly tickets: Set<string>;
   /** Requests with a token that is not valid here. */
   refused: number;
   /** The metadata of the resource; changed by tests. */
@@ -187,6 +189,7 @@ export async function startAccountTarget(
     url,
     accounts: [],
     tokens: new Set(),
+    tickets: new Set(),
     refused: 0,
     metadata: { resource: url, authorization_servers: [issuer], scopes_supported: ['tools'] },
     needs: null,
@@ -235,7 +238,10 @@ export async function startAccountTarget(
     own.tokens.add(value ?? '');
     own.accounts.push(account);
     const body = Buffer.concat(chunks).toString('utf8');
-    const message = body === '' ? undefined : (JSON.parse(body) as { params?: { name?: string } });
+    const message =
+      body === '' ? undefined : (JSON.parse(body) as { params?: { name?: string; arguments?: { ticket?: unknown } } });
+    const ticket = message?.params?.arguments?.ticket;
+    if (typeof ticket === 'string') own.tickets.add(ticket);
     const scopes = (token.scope ?? '').split(' ');
     if (own.needs !== null && message?.params?.name === 'more' && !scopes.includes(own.needs)) {
       res.writeHead(403, { 'www-authenticate': `${challenge}, error="insufficient_scope", scope="${own.needs}"` }).end();
