@@ -127,7 +127,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const policies = createPolicies(base, decisions, accounts);
   const targets = createTargets(base, accounts);
   const connections = createConnections(base, accounts, targets);
-  const oauth = createOAuth(base, accounts);
+  const oauth = createOAuth(base, decisions, accounts);
   const browser = createBrowser(base, decisions, accounts, connections, oauth.applications, oauth.pagesFor);
   const replicas = await joinReplicas(base, decisions, policies);
 

@@ -22,6 +22,8 @@ export interface ProviderTokens {
   readonly types: readonly TokenType[];
   /** The claim of the subject in access tokens; null: the same as at sign-in. */
   readonly subject_claim: ClaimPath | null;
+  /** Whether tokens that an application of Entra got for itself are accepted, without a person. */
+  readonly app_only: boolean;
 }
 
 export const PRESETS = ['entra', 'okta', 'google', 'auth0', 'keycloak', 'openid'] as const;
@@ -46,6 +48,8 @@ export interface Provider {
   readonly email_claim: ClaimPath | null;
   readonly role_claim: ClaimPath | null;
   readonly groups_claim: ClaimPath | null;
+  /** Whether a token without the claim of the role is refused. Otherwise the claim gives its user no role. */
+  readonly role_required: boolean;
   /** Whether a token without the claim of the groups is refused. Otherwise its user has no groups. */
   readonly groups_required: boolean;
   readonly rules: readonly ProviderRule[];

@@ -11,8 +11,10 @@ import { createDocuments } from '../oauth/documents.ts';
 import { createGrants } from '../oauth/grants.ts';
 import { createAuthorizationServer } from '../oauth/handler.ts';
 import { recordStore } from '../oauth/record-store.ts';
+import { admitsUser } from '../state/admission.ts';
 import type { Accounts } from './accounts.ts';
 import type { Base } from './base.ts';
+import type { Decisions } from './decisions.ts';
 
 function originOf(redirectUri: string, client: ClientRecord | null): string {
   if (client?.kind === 'document') return factsOf(client.client_id, undefined).document ?? '';
@@ -21,7 +23,7 @@ function originOf(redirectUri: string, client: ClientRecord | null): string {
 
 export type OAuth = ReturnType<typeof createOAuth>;
 
-export function createOAuth(base: Base, { administer, limits }: Accounts) {
+export function createOAuth(base: Base, { current }: Decisions, { administer, limits }: Accounts) {
   const { config, log, vault, database, changes, keys, now } = base;
   const { publicUrl, trustProxy } = config;
   const grants = createGrants({ database, changes, administer, now });
@@ -34,6 +36,7 @@ export function createOAuth(base: Base, { administer, limits }: Accounts) {
     registration: config.oauth.registration,
     fetchDocument: documents.fetch,
     addressOf: (req: IncomingMessage) => addressOf(req, trustProxy),
+    admits: async (user) => admitsUser(user, (await current.fresh()).providers),
     currentUser: async (req, res) => (await browser?.currentUser(req, res)) ?? null,
   });
   const applications: Applications = {

@@ -10,7 +10,7 @@ import type { KeyRing } from '../auth/keys.ts';
 import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
 import type { Database } from '../db/database.ts';
-import { isAdmissible, userStore } from '../users/user-store.ts';
+import { type User, userStore } from '../users/user-store.ts';
 import { createAdapters } from './adapter.ts';
 import { normalize } from './client-rules.ts';
 import { isClientSecret } from './client-secrets.ts';
@@ -49,6 +49,8 @@ export interface ProviderParts {
   /** Whether the gateway may read another document of a client for this request. */
   readonly mayFetch: (req: IncomingMessage) => boolean;
   readonly addressOf: (req: IncomingMessage) => string;
+  /** Whether the user may get tokens now, by the record and by the provider of the user. */
+  readonly admits: (user: User) => Promise<boolean>;
   /** The id of the user who is signed in at this browser now. */
   readonly signedIn: (ctx: KoaContextWithOIDC) => Promise<string | null>;
   /** Shows a refusal that cannot be told to the client, because it is not known where to. */
@@ -238,8 +240,8 @@ function configurationOf(
     fetch: (url) => fetchDocument(url instanceof Request ? url.url : url),
     async findAccount(ctx, sub) {
       const user = await userStore(database.knex).find(sub);
-      if (user !== null && isAdmissible(user)) return { accountId: sub, claims: () => ({ sub }) };
-      if (ctx.oidc.route === 'resume') throw new errors.AccessDenied('the account is disabled');
+      if (user !== null && (await parts.admits(user))) return { accountId: sub, claims: () => ({ sub }) };
+      if (ctx.oidc.route === 'resume') throw new errors.AccessDenied('the account or its provider is disabled');
       return undefined;
     },
     interactions: { url: (_ctx, { uid }) => `${CONSENT_PATH}/${uid}` },

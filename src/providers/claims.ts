@@ -12,6 +12,8 @@ export interface Presented {
   /** Seconds since the epoch. */
   readonly iat: number;
   readonly claims: ProviderClaims;
+  /** Whether the token has an e-mail that the provider has not verified, which therefore is not among the claims. */
+  readonly hasUnverifiedEmail: boolean;
 }
 
 /** The longest subject of OpenID Connect. */
@@ -26,20 +28,18 @@ export function readPresented(provider: Provider, payload: Payload, kind: 'acces
   const { iat } = payload;
   if (typeof iat !== 'number' || !Number.isSafeInteger(Math.floor(iat))) return faulty('token_claim', 'the claim iat is missing');
   const claims = readClaims(provider, payload);
-  return isFault(claims) ? claims : { subject, iat: Math.floor(iat), claims };
+  if (isFault(claims)) return claims;
+  return { subject, iat: Math.floor(iat), claims, hasUnverifiedEmail: hasUnverifiedEmail(provider, payload) };
 }
 
 function readClaims(provider: Provider, payload: Payload): ProviderClaims | ProviderFault {
-  const { groups_claim, role_claim, groups_required } = provider;
+  const { groups_claim, role_claim, groups_required, role_required } = provider;
   const overage = groups_claim === null ? null : overageOf(payload);
   if (overage !== null) return overage;
   const groups = namesAt(payload, groups_claim);
   if (isFault(groups)) return groups;
-  if (groups_claim !== null && groups_required && at(payload, groups_claim) === undefined)
-    return faulty(
-      'groups_missing',
-      `the claim ${shown(groups_claim)} is missing: add it at the provider, or set groups_required to false`,
-    );
+  if (groups_required && lacks(payload, groups_claim)) return faulty('groups_missing', missing(groups_claim, 'groups_required'));
+  if (role_required && lacks(payload, role_claim)) return faulty('role_missing', missing(role_claim, 'role_required'));
   const roles = namesAt(payload, role_claim);
   if (isFault(roles)) return roles;
   const bytes = factsTooLarge({ role: '', groups: [...roles.names, ...groups.names] });
@@ -50,6 +50,13 @@ function readClaims(provider: Provider, payload: Payload): ProviderClaims | Prov
     );
   return { email: emailOf(provider, payload), roles: roles.names, groups: groups.names };
 }
+
+/** Whether a token says nothing about a claim that the provider has. An empty list says something. */
+const lacks = (payload: Payload, path: ClaimPath | null): path is ClaimPath =>
+  path !== null && (at(payload, path) ?? null) === null;
+
+const missing = (path: ClaimPath, setting: string): string =>
+  `the claim ${shown(path)} is missing: add it at the provider to this kind of token, or set ${setting} to false`;
 
 /** Entra leaves the groups out when there are too many, and marks the token. Without the mark it would look like no groups. */
 function overageOf({ _claim_names: names, hasgroups }: Payload): ProviderFault | null {
@@ -65,11 +72,16 @@ function overageOf({ _claim_names: names, hasgroups }: Payload): ProviderFault |
 /** An e-mail that the provider has not verified, or of an unlikely form, does not count. */
 function emailOf({ email_claim }: Provider, payload: Payload): string | null {
   const value = email_claim === null ? undefined : at(payload, email_claim);
-  const verified = payload['email_verified'];
-  if (typeof value !== 'string' || (verified !== undefined && verified !== true && verified !== 'true')) return null;
+  if (typeof value !== 'string' || !isVerified(payload)) return null;
   const read = emailSchema().validate(value, { convert: false });
   return read.error ? null : (read.value as string);
 }
+
+const isVerified = ({ email_verified: verified }: Payload): boolean =>
+  verified === undefined || verified === true || verified === 'true';
+
+const hasUnverifiedEmail = ({ email_claim }: Provider, payload: Payload): boolean =>
+  email_claim !== null && typeof at(payload, email_claim) === 'string' && !isVerified(payload);
 
 /** The names are sorted, because providers give them in any order. */
 function namesAt(payload: Payload, path: ClaimPath | null): { readonly names: readonly string[] } | ProviderFault {

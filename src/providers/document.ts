@@ -88,6 +88,9 @@ const tokenMembers = {
     .unique()
     .description('Accepted values of `typ` in the header; `absent`: the header has none.'),
   subject_claim: optionalPath().default(null).description('Where access tokens have the subject; null: like ID tokens.'),
+  app_only: Joi.boolean()
+    .default(false)
+    .description('Whether tokens are accepted that an application of Entra got for itself, without a person.'),
 };
 const tokens = model<ProviderTokens>('ProviderTokens', { ...tokenMembers, types: tokenMembers.types.required() });
 const newTokens = model<NewTokens>('NewProviderTokens', {
@@ -126,6 +129,7 @@ const members = {
   email_claim: optionalPath(),
   role_claim: optionalPath(),
   groups_claim: optionalPath(),
+  role_required: Joi.boolean().description('Whether a token without the claim of the role is refused.'),
   groups_required: Joi.boolean().description('Whether a token without the claim of the groups is refused.'),
   rules: Joi.array<readonly ProviderRule[]>().items(rule).max(LIMITS.rules),
   default_role: checked(text(USER_LIMITS.name), (role) =>
@@ -231,7 +235,7 @@ export function readProvider(value: unknown, kept: Pick<Provider, Kept>) {
     enabled: true,
     ...PRESET_SETTINGS[document.preset],
     ...document,
-    tokens: given && { subject_claim: null, ...given, types },
+    tokens: given && { subject_claim: null, app_only: false, ...given, types },
   };
   checkTogether(provider);
   return { provider, client_secret };

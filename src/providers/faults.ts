@@ -16,13 +16,18 @@ const FOR_USERS = {
   token_bound: 'The token is bound to a key of its client, which is not supported. Request a plain bearer token.',
   subject_missing: 'The token does not say who you are. Ask an administrator.',
   claim_malformed: 'A claim of the token has a form that the gateway does not accept. Ask an administrator.',
+  app_only:
+    'The token belongs to an application and not to a person. Sign in, or ask an administrator to accept tokens of applications (tokens.app_only).',
+  role_missing: 'The token does not say which role you have. Ask an administrator to have the provider add it.',
   groups_missing: 'The token does not contain your groups. Ask an administrator to have the provider add them.',
   groups_overage:
     'You are in more groups than the provider puts into a token. Ask an administrator to limit the groups in the token to those that this gateway needs.',
   facts_too_large:
     'Your role and groups are too large. Ask an administrator to set a group filter at the provider, so that the token has fewer groups.',
   no_role: 'You have no role here. Ask an administrator for access.',
-  email_domain: 'Your e-mail address is not in a domain that may use this gateway.',
+  email_domain: 'Your e-mail address is missing, or not in a domain that may use this gateway.',
+  email_unverified:
+    'Your e-mail address has not been verified by the provider, so this gateway does not accept it. Verify it there, and sign in again.',
   not_provisioned: 'You have no account here. Ask an administrator to create one.',
   sign_in_failed: 'The sign-in was not completed. Start again.',
   provider_unreachable: 'The provider cannot be reached at the moment. Try again later.',

@@ -14,8 +14,11 @@ const NOT_OF_ACCESS_TOKENS = ['nonce', 'at_hash', 'c_hash', 's_hash', 'events'];
 /** Keycloak names the kind of a token in the payload. */
 const PAYLOAD_TYPES = ['Bearer', 'JWT', 'at+jwt'];
 
-/** Judges an access token that a program presents. `now` in milliseconds. */
-export function judgeAccessToken(provider: Provider, token: SignedToken, now: number): Presented | ProviderFault {
+/**
+ * Judges an access token that a program presents. `now` in milliseconds; null: the times have been judged when the request arrived. A call
+ * that was allowed before its token expired may run to its end.
+ */
+export function judgeAccessToken(provider: Provider, token: SignedToken, now: number | null): Presented | ProviderFault {
   const { tokens } = provider;
   if (tokens === null) return faulty('tokens_not_accepted', 'a program presented a token, and `tokens` of the provider is null');
   const { header, payload } = token;
@@ -28,32 +31,46 @@ export function judgeAccessToken(provider: Provider, token: SignedToken, now: nu
   if (typ !== undefined && !PAYLOAD_TYPES.includes(String(typ)))
     return faulty('token_type', `the claim typ is ${quote(typ)}, so it is not an access token`);
   if (payload['cnf'] !== undefined) return faulty('token_bound', 'the token has the claim cnf');
-  const fault = judgeCommon(provider, token, now);
+  const fault = judgeCommon(provider, token) ?? (now === null ? null : judgeTimes(provider, token, now));
   if (fault !== null) return fault;
   const { aud } = payload;
   const audiences: readonly unknown[] = Array.isArray(aud) ? aud : [aud];
   if (!audiences.some((one) => typeof one === 'string' && tokens.audiences.includes(one)))
     return faulty('token_audience', `the audience of the token is ${quote(aud)}; tokens.audiences has ${list(tokens.audiences)}`);
+  if (!tokens.app_only && isAppOnly(provider, payload))
+    return faulty('app_only', 'an application of Entra presented a token of its own, and tokens.app_only is false');
   return readPresented(provider, payload, 'access');
 }
 
-/** What holds for every token of the provider: algorithm, issuer, times and required claims. null: it holds. */
-export function judgeCommon(provider: Provider, { header, payload }: SignedToken, now: number): ProviderFault | null {
-  const { algorithms, issuer, required_claims, clock_skew_seconds: skew } = provider;
+/** Entra marks these tokens only if that is configured. Without the mark, `sub` is the object id of the application itself. */
+const isAppOnly = ({ preset }: Provider, { idtyp, oid, sub }: Payload): boolean =>
+  idtyp === 'app' || (preset === 'entra' && typeof oid === 'string' && oid === sub);
+
+/** What holds for every token of the provider at any time: algorithm, issuer and required claims. null: it holds. */
+export function judgeCommon(provider: Provider, { header, payload }: SignedToken): ProviderFault | null {
+  const { algorithms, issuer, required_claims } = provider;
   if (!algorithms.includes(header.alg))
     return faulty('token_algorithm', `the algorithm of the token is ${quote(header.alg)}; algorithms has ${list(algorithms)}`);
   if (payload['iss'] !== issuer) return faulty('token_claim', `the issuer of the token is ${quote(payload['iss'])}`);
-  const { exp, iat, nbf = iat } = payload;
-  const time = now / 1_000;
-  if (!isTime(exp) || !isTime(iat) || !isTime(nbf)) return faulty('token_claim', 'exp, iat or nbf is missing or not a number');
-  if (time >= exp + skew) return faulty('token_expired', `the token expired at ${iso(exp)}`);
-  if (Math.max(iat, nbf) > time + skew) return faulty('token_early', `the token is valid from ${iso(Math.max(iat, nbf))}`);
   for (const [name, values] of Object.entries(required_claims)) {
     const value = Object.hasOwn(payload, name) ? payload[name] : undefined;
     const given: readonly unknown[] = Array.isArray(value) ? value : [value];
     if (!given.some((one) => isScalar(one) && values.includes(String(one))))
       return faulty('token_claim', `the claim ${name} is ${quote(value)}; required_claims has ${list(values)}`);
   }
+  return null;
+}
+
+/** Whether a token of the provider is valid at `now`, in milliseconds. null: it is. */
+export function judgeTimes(
+  { clock_skew_seconds: skew }: Pick<Provider, 'clock_skew_seconds'>,
+  { payload: { exp, iat, nbf = iat } }: Pick<SignedToken, 'payload'>,
+  now: number,
+): ProviderFault | null {
+  const time = now / 1_000;
+  if (!isTime(exp) || !isTime(iat) || !isTime(nbf)) return faulty('token_claim', 'exp, iat or nbf is missing or not a number');
+  if (time >= exp + skew) return faulty('token_expired', `the token expired at ${iso(exp)}`);
+  if (Math.max(iat, nbf) > time + skew) return faulty('token_early', `the token is valid from ${iso(Math.max(iat, nbf))}`);
   return null;
 }
 

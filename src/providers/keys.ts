@@ -102,7 +102,10 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
   return {
     metadata: current,
 
-    /** Returns the key that verifies a token with this header. Reads again if the key is unknown. */
+    /**
+     * Returns the key that verifies a token with this header. Reads again if the key is unknown. If the provider cannot be reached then, the
+     * key may be a new one, so the fault is that of the provider and not that of the token.
+     */
     async find(
       provider: Provider,
       header: { readonly alg: string; readonly kid: string | null },
@@ -111,8 +114,12 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
       const read = await current(provider);
       if (isFault(read)) return read;
       const found = chosen(read.keys, header);
-      if (!isFault(found) || !mayTry(state)) return found;
-      await readAgain(provider, state);
+      if (!isFault(found)) return found;
+      if (mayTry(state)) await readAgain(provider, state);
+      if (state.failure !== null) {
+        const reason = `${found.reason}, and the keys could not be read again: ${state.failure.reason}`;
+        return faulty('provider_unreachable', reason);
+      }
       const again = await current(provider);
       return isFault(again) ? again : chosen(again.keys, header);
     },

@@ -4,6 +4,7 @@
  */
 import { v7 as uuidv7 } from 'uuid';
 import type { Provider } from '../auth/provider.ts';
+import { AppError } from '../base/errors.ts';
 import type { Changes } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';
@@ -13,15 +14,21 @@ import { derive, exceedsLimit, givenTo, NOTHING_GIVEN, saysTheSame } from './fac
 import { faulty, isFault, type ProviderFault } from './faults.ts';
 import { providerStore } from './provider-store.ts';
 
+/** How many requests may wait, for one account or for strangers of one provider. */
+const MOST_WAITING = 100;
+
 export interface PeopleParts {
   readonly database: Database;
-  readonly changes: Changes;
+  readonly changes: Pick<Changes, 'change'>;
   readonly now: () => number;
 }
 
 export type People = ReturnType<typeof createPeople>;
 
 export function createPeople({ database, changes, now }: PeopleParts) {
+  const inTurnOfAccount = createLines();
+  const inTurnOfStrangers = createLines();
+
   /** The change of a record by what its user has presented. Nothing older than the present record counts. */
   const settleIn = async (trx: Transaction, issuer: string, presented: Presented, newId: string) => {
     const unchanged = (result: User | ProviderFault) => ({ result, changes: [] });
@@ -56,30 +63,54 @@ export function createPeople({ database, changes, now }: PeopleParts) {
     return { result: after, changes: [change] };
   };
 
+  async function settleAlone(provider: Provider, presented: Presented, by: string): Promise<User | ProviderFault> {
+    const users = userStore(database.knex);
+    const { id: providerId, issuer, name } = provider;
+    const known = await users.findBySubject(issuer, presented.subject);
+    // Refused strangers must not queue up for the lock of the change counter.
+    const fault = known === null ? admissionFault(provider, presented) : null;
+    if (fault !== null) return fault;
+    if (known !== null && isSettled(known, presented)) return known;
+    if (known?.facts && saysTheSame(known.facts.claims, withKnownEmail(known, presented).claims)) {
+      // Remember the newer token, so that no older one can change the record afterwards. If the facts have changed meanwhile, the token
+      // is compared with the new ones, under the lock.
+      if (await users.confirmFacts(known.id, known.facts.claims_iat, presented.iat)) return known;
+    }
+    const id = known?.id ?? uuidv7();
+    const email = labelOf(known ?? { email: presented.claims.email, subject: presented.subject });
+    const actor = { id, email, request_id: uuidv7(), reason: `presented ${by} of the provider ${name}` };
+    const change = () => changes.change(actor, (trx) => settleIn(trx, issuer, presented, id));
+    // Each stranger is a new actor, and actors take turns. All strangers of a provider together have one turn (law 11).
+    const { result } = await (known === null ? inTurnOfStrangers(providerId, change) : change());
+    return result;
+  }
+
   return {
     /**
      * Returns the user who presents a verified token, after the record has what it says. `by` names the token in the log of changes.
-     * A value is a refusal; the caller notes it.
+     * A value is a refusal; the caller notes it. Throws AppError `unavailable` if too many requests wait for the same account, or too many
+     * strangers of the provider.
      */
-    async settle(provider: Provider, presented: Presented, by: string): Promise<User | ProviderFault> {
-      const users = userStore(database.knex);
-      const { issuer, name } = provider;
-      const known = await users.findBySubject(issuer, presented.subject);
-      // Refused strangers must not queue up for the lock of the change counter.
-      const fault = known === null ? admissionFault(provider, presented) : null;
-      if (fault !== null) return fault;
-      if (known !== null && isSettled(known, presented)) return known;
-      if (known?.facts && saysTheSame(known.facts.claims, withKnownEmail(known, presented).claims)) {
-        // Remember the newer token, so that no older one can change the record afterwards. If the facts have changed meanwhile, the token
-        // is compared with the new ones, under the lock.
-        if (await users.confirmFacts(known.id, known.facts.claims_iat, presented.iat)) return known;
-      }
-      const id = known?.id ?? uuidv7();
-      const email = labelOf(known ?? { email: presented.claims.email, subject: presented.subject });
-      const actor = { id, email, request_id: uuidv7(), reason: `presented ${by} of the provider ${name}` };
-      const { result } = await changes.change(actor, (trx) => settleIn(trx, issuer, presented, id));
-      return result;
-    },
+    settle: (provider: Provider, presented: Presented, by: string): Promise<User | ProviderFault> =>
+      inTurnOfAccount(JSON.stringify([provider.issuer, presented.subject]), () => settleAlone(provider, presented, by)),
+  };
+}
+
+/** Returns a function that runs one piece of work at a time for each key. */
+function createLines() {
+  const lines = new Map<string, { last: Promise<unknown>; waiting: number }>();
+  return async <T>(key: string, work: () => Promise<T>): Promise<T> => {
+    const line = lines.get(key) ?? { last: Promise.resolve(), waiting: 0 };
+    if (line.waiting >= MOST_WAITING)
+      throw new AppError('unavailable', 'Too many accounts are signing in at once. Try again.', { retryAfter: 1 });
+    lines.set(key, line);
+    line.waiting++;
+    const turn = line.last.then(work).finally(() => {
+      line.waiting--;
+      if (line.waiting === 0) lines.delete(key);
+    });
+    line.last = turn.catch(() => undefined);
+    return turn;
   };
 }
 
@@ -87,17 +118,19 @@ export function createPeople({ database, changes, now }: PeopleParts) {
 const isSettled = (user: User, { iat }: Presented): boolean => user.facts !== null && iat <= user.facts.claims_iat;
 
 /** Why a stranger does not become a user; null: they do. */
-function admissionFault(provider: Provider, { subject, claims, iat }: Presented): ProviderFault | null {
+function admissionFault(provider: Provider, presented: Presented): ProviderFault | null {
+  const { subject, claims, iat } = presented;
   if (!provider.provisioning) return faulty('not_provisioned', `no user has the subject ${subject}, and provisioning is off`);
   const derived = derive(provider, claims, iat, NOTHING_GIVEN);
   if (exceedsLimit(derived)) return tooLarge(subject);
-  return refusalOf({ subject, ...derived }, provider);
+  return refusalOf({ subject, ...derived }, provider, presented);
 }
 
-/** Why the facts of the provider do not admit the user; null: they do. */
+/** Why the facts of the provider do not admit the user; null: they do. `presented`: the token that was presented, if it is known. */
 export function refusalOf(
   { subject, email, facts }: Pick<User, 'subject' | 'email' | 'facts'>,
   provider: Provider,
+  presented: Pick<Presented, 'hasUnverifiedEmail'> | null = null,
 ): ProviderFault | null {
   const refusal = facts?.refusal ?? null;
   switch (refusal) {
@@ -106,6 +139,11 @@ export function refusalOf(
     case 'no_role':
       return faulty('no_role', `no rule and no claim gives the subject ${subject} a role, and default_role is null`);
     case 'email_domain':
+      if (email === null && presented?.hasUnverifiedEmail)
+        return faulty(
+          'email_unverified',
+          `the provider has not verified the e-mail of the subject ${subject} (email_verified), and email_domains is set`,
+        );
       return faulty(
         'email_domain',
         `the e-mail ${email ?? '(missing)'} of the subject ${subject} is not in ${provider.email_domains.join(', ')}`,

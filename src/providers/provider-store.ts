@@ -13,10 +13,18 @@ interface Row extends Pick<Provider, 'id' | 'name' | 'issuer' | 'created_at' | '
 
 const COLUMNS = ['id', 'name', 'issuer', 'enabled', 'settings', 'created_at', 'updated_at'] as const;
 
-/** Members that an older version did not write have the value that behaves as that version did. */
+/** Members that an older version did not write have the value that behaves as that version did, except `app_only`, which is off. */
 function toProvider({ id, name, issuer, enabled, settings, created_at, updated_at }: Omit<Row, 'sealed_secret'>): Provider {
-  const stored = JSON.parse(settings) as Settings;
-  return { id, name, issuer, enabled: enabled === true || enabled === 1, ...stored, created_at, updated_at };
+  const {
+    tokens,
+    role_required = false,
+    ...stored
+  } = JSON.parse(settings) as Omit<Settings, 'role_required'> & Partial<Settings>;
+  return {
+    ...{ id, name, issuer, enabled: enabled === true || enabled === 1, ...stored, role_required },
+    tokens: tokens && { ...tokens, app_only: tokens.app_only ?? false },
+    ...{ created_at, updated_at },
+  };
 }
 
 function toRow(provider: Provider): Omit<Row, 'sealed_secret'> {

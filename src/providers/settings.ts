@@ -4,7 +4,7 @@ import type { Provider, TokenType } from '../auth/provider.ts';
 /** The members of a provider that have no column of their own. */
 export const SETTINGS = [
   ...(['title', 'preset', 'client_id', 'scopes', 'algorithms', 'required_claims', 'tokens'] as const),
-  ...(['subject_claim', 'email_claim', 'role_claim', 'groups_claim', 'groups_required'] as const),
+  ...(['subject_claim', 'email_claim', 'role_claim', 'role_required', 'groups_claim', 'groups_required'] as const),
   ...(['rules', 'default_role', 'email_domains', 'provisioning', 'clock_skew_seconds', 'outage_minutes'] as const),
 ] as const satisfies readonly (keyof Provider)[];
 
@@ -27,6 +27,7 @@ const OPENID: Preset = {
   subject_claim: ['sub'],
   email_claim: ['email'],
   role_claim: null,
+  role_required: true,
   groups_claim: null,
   groups_required: true,
   rules: [],
@@ -39,8 +40,15 @@ const OPENID: Preset = {
 
 export const PRESET_SETTINGS: Readonly<Record<Provider['preset'], Preset>> = {
   openid: OPENID,
-  // `sub` differs between applications of a tenant, `oid` does not. A user in no group has no claim `groups`.
-  entra: { ...OPENID, subject_claim: ['oid'], role_claim: ['roles'], groups_claim: ['groups'], groups_required: false },
+  // `sub` differs between applications of a tenant, `oid` does not. Entra leaves a claim out if it would be empty.
+  entra: {
+    ...OPENID,
+    subject_claim: ['oid'],
+    role_claim: ['roles'],
+    role_required: false,
+    groups_claim: ['groups'],
+    groups_required: false,
+  },
   okta: { ...OPENID, scopes: [...OPENID.scopes, 'groups'], groups_claim: ['groups'] },
   google: OPENID,
   // Auth0 gives claims of its own only under names that are URLs.

@@ -11,7 +11,7 @@ import { type Outbound, OutboundFault } from '../base/outbound.ts';
 import type { User } from '../users/user-store.ts';
 import { readPresented } from './claims.ts';
 import { faulty, isFault, type ProviderFault } from './faults.ts';
-import { judgeCommon } from './judge.ts';
+import { judgeCommon, judgeTimes } from './judge.ts';
 import { addressOf, type Metadata, type ProviderKeys } from './keys.ts';
 import { type People, refusalOf } from './people.ts';
 import { verified } from './tokens.ts';
@@ -137,13 +137,14 @@ export function createProviderSignIn(parts: ProviderSignInParts) {
       if (typeof token !== 'string') return token;
       const signed = await verified(keys, provider, token);
       if (isFault(signed)) return signed;
-      const fault = judgeCommon(provider, signed, now()) ?? idTokenFault(provider, signed.payload, begun);
+      const fault =
+        judgeCommon(provider, signed) ?? judgeTimes(provider, signed, now()) ?? idTokenFault(provider, signed.payload, begun);
       if (fault !== null) return fault;
       const presented = readPresented(provider, signed.payload, 'id');
       if (isFault(presented)) return presented;
       const user = await people.settle(provider, presented, 'an ID token');
       if (isFault(user)) return user;
-      return refusalOf(user, provider) ?? { user, returnTo: begun.returnTo, wasAsked: begun.again };
+      return refusalOf(user, provider, presented) ?? { user, returnTo: begun.returnTo, wasAsked: begun.again };
     },
   };
 }

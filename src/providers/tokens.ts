@@ -11,7 +11,7 @@ import { keep } from '../base/kept.ts';
 import type { Now } from '../base/promises.ts';
 import type { Payload } from './claims.ts';
 import { type FaultLog, faulty, forUser, isFault, type ProviderFault } from './faults.ts';
-import { judgeAccessToken, type SignedToken } from './judge.ts';
+import { judgeAccessToken, judgeTimes, type SignedToken } from './judge.ts';
 import type { ProviderKeys } from './keys.ts';
 import { type People, refusalOf } from './people.ts';
 
@@ -36,6 +36,7 @@ export interface ProviderTokenParts {
 interface Remembered {
   readonly claims: TokenClaims;
   readonly key: KeyObject;
+  readonly signed: SignedToken;
 }
 
 export type ProviderTokens = ReturnType<typeof createProviderTokens>;
@@ -58,15 +59,16 @@ export function createProviderTokens({ keys, people, faults, known, fresh, now, 
     if (isFault(presented)) return presented;
     const user = await people.settle(provider, presented, 'a token');
     if (isFault(user)) return user;
-    const refused = refusalOf(user, provider);
+    const refused = refusalOf(user, provider, presented);
     if (refused !== null) return refused;
     const { issuer } = provider;
     const { subject, iat } = presented;
-    const foreign: ProviderToken = { issuer, subject, iat, judge: judgement(signed, subject, now) };
+    const foreign: ProviderToken = { issuer, subject, iat, judge: judgement(signed, subject) };
     const exp = Number(signed.payload['exp']) + provider.clock_skew_seconds;
     return {
       claims: { iss: issuer, sub: user.id, jti: userKey(user.id), kid: hash, exp, provider: foreign, resource: null },
       key: signed.key,
+      signed,
     };
   }
 
@@ -86,12 +88,14 @@ export function createProviderTokens({ keys, people, faults, known, fresh, now, 
     /** Forgets a token that the gate has refused: its account may belong to a different user now. */
     forget: ({ kid }: TokenClaims): void => void remembered.delete(kid),
 
-    /** Returns the claims of a token that was verified before, and whose key the provider still publishes. */
+    /** Returns the claims of a token that was verified before, is valid now, and whose key the provider still publishes. */
     recall(hash: string): TokenClaims | null {
       const entry = remembered.get(hash);
       if (entry === undefined) return null;
       const provider = known()?.get(entry.claims.iss);
-      if (provider === undefined || !keys.isPublished(provider, entry.key)) {
+      const isValid =
+        provider !== undefined && judgeTimes(provider, entry.signed, now()) === null && keys.isPublished(provider, entry.key);
+      if (!isValid) {
         remembered.delete(hash);
         return null;
       }
@@ -112,10 +116,10 @@ export function createProviderTokens({ keys, people, faults, known, fresh, now, 
   };
 }
 
-/** Judges a token again under other settings, once for each. */
-function judgement(signed: SignedToken, subject: string, now: () => number): ProviderToken['judge'] {
+/** Judges a token again under the settings of the moment. Its times are judged when a request arrives. */
+function judgement(signed: SignedToken, subject: string): ProviderToken['judge'] {
   return (provider) => {
-    const presented = judgeAccessToken(provider, signed, now());
+    const presented = judgeAccessToken(provider, signed, null);
     if (isFault(presented)) return forUser(presented);
     return presented.subject === subject ? null : forUser(faulty('subject_missing', ''));
   };

@@ -1,5 +1,6 @@
 /** People who sign in with the company's provider, and attackers who try to take part. */
 import test, { type ExecutionContext } from 'ava';
+import { begin, codeOf, openTab, redeem, refresh, register } from '../oauth/support.ts';
 import { browserTest } from '../support/chromium.ts';
 import { CLIENT_ID, CLIENT_SECRET, type Company, startCompany, walker } from '../support/company.ts';
 import { eachServer } from '../support/databases/engines.ts';
@@ -74,6 +75,32 @@ test.serial('a person signs in with the provider, has the role of a rule, and lo
   const refused = await alice.go(gateway.url + START);
   t.is(refused.status, 403);
   t.regex(refused.text, /disabled/);
+});
+
+test.serial('a user of a disabled provider gets no token and no consent', async (t) => {
+  const { gateway, admin, id } = await world(t);
+  const { url } = gateway;
+  const alice = walker('alice');
+  await alice.go(url + START);
+  const tab = openTab(url);
+  tab.jar.set('__Host-portcullis|/', { value: alice.cookies(url).get('__Host-portcullis') ?? '', path: '/' });
+  const { body: client } = await register(url);
+  const connect = async () => {
+    const flow = begin(url, client.client_id);
+    return { flow, code: codeOf(await tab.answer(await tab.follow(flow.authorizeUrl))) };
+  };
+  const [used, unused] = [await connect(), await connect()];
+  const { body: tokens } = await redeem(url, used.flow, used.code);
+  const set = (enabled: boolean) => gateway.rest(200, 'PUT', `/api/providers/${id}`, { token: admin.token, body: { enabled } });
+  const renew = () => refresh(url, client.client_id, tokens.refresh_token ?? '');
+
+  await set(false);
+  t.like(await redeem(url, unused.flow, unused.code), { status: 400, body: { error: 'invalid_grant' } });
+  t.like(await renew(), { status: 400, body: { error: 'invalid_grant' } });
+  const visit = await tab.follow(begin(url, client.client_id).authorizeUrl);
+  t.is(new URL(visit.url).pathname, '/signin', visit.text);
+  await set(true);
+  t.is((await renew()).status, 200, 'the grant is in force again');
 });
 
 test.serial('a living session at the provider is no proof of a recent sign-in', async (t) => {

@@ -118,6 +118,7 @@ export const registration = (provider: TestProvider, more: Claims = {}): Claims 
   client_id: 'the-gateway',
   tokens: { audiences: [AUDIENCE] },
   groups_claim: ['groups'],
+  role_required: false,
   groups_required: false,
   ...more,
 });

@@ -1,0 +1,147 @@
+/** The keys of a provider over time: rotation, and outages of the provider. The clock belongs to the test. */
+import { generateKeyPairSync } from 'node:crypto';
+import test, { type ExecutionContext } from 'ava';
+import { CompactSign, exportJWK } from 'jose';
+import type { TokenClaims } from '../../src/auth/principal.ts';
+import type { Provider } from '../../src/auth/provider.ts';
+import { hashOf } from '../../src/auth/verify.ts';
+import { OutboundFault } from '../../src/base/outbound.ts';
+import { readProvider } from '../../src/providers/document.ts';
+import { createFaultLog, isFault } from '../../src/providers/faults.ts';
+import { createProviderKeys } from '../../src/providers/keys.ts';
+import { createProviderTokens } from '../../src/providers/tokens.ts';
+
+const ISSUER = 'https://login.example.com';
+const MINUTE = 60_000;
+const START = Date.parse('2026-01-01T00:00:00Z');
+
+const PROVIDER: Provider = readProvider(
+  {
+    ...{ name: 'company', preset: 'openid', issuer: ISSUER, client_id: 'the-gateway' },
+    ...{ algorithms: ['ES256'], tokens: { audiences: ['api'] }, outage_minutes: 60, clock_skew_seconds: 0 },
+  },
+  { id: 'p', created_at: 0, updated_at: 0 },
+).provider;
+
+async function world(t: ExecutionContext) {
+  const published = new Map<string, object>();
+  const signing = new Map<string, ReturnType<typeof generateKeyPairSync>['privateKey']>();
+  const state = { now: START, isDown: false, reads: 0 };
+  const fetchFor = () => async (address: string | URL | Request) => {
+    if (String(address).endsWith('/jwks')) state.reads++;
+    if (state.isDown) throw new OutboundFault('the provider is down');
+    const body = String(address).endsWith('/jwks')
+      ? { keys: [...published.values()] }
+      : { issuer: ISSUER, jwks_uri: `${ISSUER}/jwks` };
+    return new Response(JSON.stringify(body));
+  };
+  const keys = createProviderKeys({ outbound: { fetchFor }, now: () => state.now, elapsed: () => state.now });
+  const providers = new Map([[ISSUER, PROVIDER]]);
+  const tokens = createProviderTokens({
+    ...{ keys, faults: createFaultLog(() => state.now), now: () => state.now, own: [] },
+    people: { settle: async (_provider, { subject }) => ({ id: `user-${subject}`, subject, facts: null }) as never },
+    known: () => providers,
+    fresh: async () => providers,
+  });
+  const world = {
+    state,
+    keys,
+    async addKey(kid: string) {
+      const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+      published.set(kid, { ...(await exportJWK(publicKey)), kid, alg: 'ES256', use: 'sig' });
+      signing.set(kid, privateKey);
+    },
+    withdraw: (kid: string) => void published.delete(kid),
+    later: (ms: number) => {
+      state.now += ms;
+    },
+    token(kid: string, claims: object = {}): Promise<string> {
+      const iat = Math.floor(state.now / 1_000);
+      const payload = { iss: ISSUER, aud: 'api', sub: 'alice', iat, exp: iat + 24 * 3_600, ...claims };
+      return new CompactSign(Buffer.from(JSON.stringify(payload)))
+        .setProtectedHeader({ alg: 'ES256', typ: 'at+jwt', kid })
+        .sign(signing.get(kid) as never);
+    },
+    /** Returns what a request with the token gets: `ok`, or the status of the refusal. */
+    async present(token: string): Promise<'ok' | 401 | 503> {
+      const hash = hashOf(token);
+      try {
+        const answer = tokens.recall(hash) ?? (await tokens.check(token, hash));
+        return answer !== null && 'sub' in answer ? 'ok' : 401;
+      } catch (error) {
+        t.like(error, { code: 'unavailable', retryAfter: 10 });
+        return 503;
+      }
+    },
+    recall: (token: string): TokenClaims | null => tokens.recall(hashOf(token)),
+  };
+  await world.addKey('one');
+  return world;
+}
+
+test('keys overlap in a rotation, and a withdrawn key counts no more', async (t) => {
+  const w = await world(t);
+  const old = await w.token('one');
+  t.is(await w.present(old), 'ok');
+  await w.addKey('two');
+  w.later(MINUTE);
+  const renewed = await w.token('two');
+  t.is(await w.present(renewed), 'ok', 'the unknown key is read at once');
+  t.is(await w.present(old), 'ok', 'the old key is still published');
+  w.withdraw('one');
+  w.later(11 * MINUTE);
+  await w.present(renewed);
+  await w.keys.probe(PROVIDER);
+  t.is(await w.present(old), 401);
+  t.is(await w.present(renewed), 'ok');
+});
+
+test('a provider that is down does not stop known keys, for a limited time', async (t) => {
+  const w = await world(t);
+  const known = await w.token('one');
+  t.is(await w.present(known), 'ok');
+  w.state.isDown = true;
+  w.later(59 * MINUTE);
+  t.is(await w.present(known), 'ok', 'a token that was seen before');
+  t.is(await w.present(await w.token('one', { sub: 'bob' })), 'ok', 'a token that was not');
+  w.later(2 * MINUTE);
+  t.is(await w.present(known), 503);
+  w.state.isDown = false;
+  w.later(MINUTE);
+  t.is(await w.present(known), 'ok');
+});
+
+test('a token with a new key gets 503 while the keys cannot be read, and the provider is asked seldom', async (t) => {
+  const w = await world(t);
+  const known = await w.token('one');
+  t.is(await w.present(known), 'ok');
+  await w.addKey('two');
+  w.state.isDown = true;
+  w.later(MINUTE);
+  const renewed = await w.token('two');
+  const isBroken = await w.keys.find(PROVIDER, { alg: 'ES256', kid: 'two' });
+  t.true(isFault(isBroken) && /cannot|could not be read again/.test(isBroken.reason), JSON.stringify(isBroken));
+  for (let i = 0; i < 20; i++) t.is(await w.present(renewed), 503);
+  t.is(await w.present(known), 'ok', 'known keys go on meanwhile');
+  w.state.isDown = false;
+  w.later(11_000);
+  t.is(await w.present(renewed), 'ok');
+  t.is(w.state.reads, 2, 'the keys were read at the start and after the outage');
+  w.later(MINUTE);
+  await w.addKey('three');
+  w.withdraw('three');
+  t.is(await w.present(await w.token('three')), 401, 'a key that the provider does not publish');
+});
+
+test('an expired token begins no request, and what began before goes on', async (t) => {
+  const w = await world(t);
+  const token = await w.token('one', { exp: Math.floor(START / 1_000) + 60 });
+  t.is(await w.present(token), 'ok');
+  const claims = w.recall(token);
+  t.is(claims?.exp, START / 1_000 + 60, 'streams end by this');
+  w.later(MINUTE);
+  t.is(w.recall(token), null);
+  t.is(await w.present(token), 401);
+  t.is(claims?.provider?.judge(PROVIDER), null, 'the gate, which also sees calls in flight, does not judge times');
+  t.regex(claims?.provider?.judge({ ...PROVIDER, algorithms: ['RS256'] }) ?? '', /algorithm/);
+});

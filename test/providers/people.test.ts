@@ -1,0 +1,86 @@
+/** The records of people at a provider when many arrive at once. */
+import test, { type ExecutionContext } from 'ava';
+import type { Provider } from '../../src/auth/provider.ts';
+import { AppError } from '../../src/base/errors.ts';
+import { type Changes, createChanges } from '../../src/db/changes.ts';
+import type { Presented } from '../../src/providers/claims.ts';
+import { readProvider } from '../../src/providers/document.ts';
+import { createPeople } from '../../src/providers/people.ts';
+import { providerStore } from '../../src/providers/provider-store.ts';
+import { userStore } from '../../src/users/user-store.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
+
+const PROVIDER: Provider = readProvider(
+  { name: 'company', preset: 'openid', issuer: 'https://login.example.com', client_id: 'the-gateway' },
+  { id: 'p', created_at: 0, updated_at: 0 },
+).provider;
+
+const presented = (subject: string, iat = 100): Presented => ({
+  ...{ subject, iat, hasUnverifiedEmail: false },
+  claims: { email: null, roles: [], groups: [] },
+});
+
+/** People whose changes wait until the test lets them go on. */
+async function world(t: ExecutionContext) {
+  const sqlite = await createSqlite();
+  t.teardown(() => sqlite.drop());
+  const database = await openTestDatabase(t, sqlite);
+  await providerStore(database.knex).insert(PROVIDER);
+  const changes = await createChanges(database, Date.now);
+  const waiting: (() => void)[] = [];
+  const actors: string[] = [];
+  const arrivals: (() => void)[] = [];
+  const change: Changes['change'] = async (actor, work) => {
+    actors.push(actor.id);
+    arrivals.shift()?.();
+    await new Promise<void>((resolve) => waiting.push(resolve));
+    return changes.change(actor, work);
+  };
+  return {
+    people: createPeople({ database, changes: { change }, now: Date.now }),
+    waiting,
+    actors,
+    users: userStore(database.knex),
+    /** Resolves when the next change wants to begin. */
+    arrival: () => new Promise<void>((resolve) => arrivals.push(resolve)),
+  };
+}
+
+test('strangers of a provider take one place in the line of changes, and not too many wait', async (t) => {
+  const { people, waiting, actors, users, arrival } = await world(t);
+  const first = arrival();
+  const all = Array.from({ length: 150 }, (_, index) => people.settle(PROVIDER, presented(`s${index}`), 'a token'));
+  const settled = Promise.allSettled(all);
+  await first;
+  t.is(actors.length, 1, 'one stranger at a time');
+  let isDone = false;
+  void settled.then(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    const next = arrival();
+    waiting.shift()?.();
+    await Promise.race([next, settled]);
+    t.true(waiting.length <= 1);
+  }
+  const results = await settled;
+  const made = results.filter(({ status }) => status === 'fulfilled').length;
+  const late = results.filter((one): one is PromiseRejectedResult => one.status === 'rejected');
+  t.is(made, 100);
+  t.is(late.length, 50);
+  for (const { reason } of late) t.like(reason as AppError, { code: 'unavailable', retryAfter: 1 });
+  t.is((await users.page(null, null)).length, 100);
+});
+
+test('requests of one account settle it once', async (t) => {
+  const { people, waiting, actors, arrival } = await world(t);
+  const first = arrival();
+  const all = Array.from({ length: 20 }, () => people.settle(PROVIDER, presented('alice'), 'a token'));
+  await first;
+  waiting.shift()?.();
+  const users = await Promise.all(all);
+  t.is(actors.length, 1);
+  t.is(new Set(users.map((user) => ('id' in user ? user.id : ''))).size, 1);
+  t.false(users.some((user) => user instanceof AppError));
+});
