@@ -33,7 +33,7 @@ const PAUSE_MS = 20;
 const ENDED_TOKENS_KEPT_DAYS = 30;
 
 /** Longer than an access token is valid, so that no token is in force when its grant is deleted. */
-const EXPIRED_KEPT_MS = DAY_MS;
+const EXPIRED_GRANTS_KEPT_MS = DAY_MS;
 /** An OAuth client that registers is approved minutes later, or never. */
 const UNUSED_CLIENTS_KEPT_MS = DAY_MS;
 /** A client without grants is kept so long, because its user may come back. */
@@ -56,8 +56,8 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
   /** Deletes all rows that may be deleted now. */
   async function run(): Promise<void> {
     const time = now();
-    await inBatches((limit) => removeExpiredRecords(knex, time - EXPIRED_KEPT_MS, limit));
-    await inBatches((limit) => removeExpiredGrants(knex, time - EXPIRED_KEPT_MS, limit));
+    await inBatches((limit) => removeExpiredRecords(knex, time, limit));
+    await inBatches((limit) => removeExpiredGrants(knex, time - EXPIRED_GRANTS_KEPT_MS, limit));
     await inBatches((limit) =>
       clientStore(knex).removeUnused(time - UNUSED_CLIENTS_KEPT_MS, time - FORMER_CLIENTS_KEPT_MS, limit),
     );

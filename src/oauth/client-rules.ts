@@ -8,21 +8,46 @@ const MAX_URI = 1_024;
 const MAX_NAME = 200;
 const MAX_MEMBERS = 40;
 const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
-/** Schemes that a browser would run or open itself, or that lead to the files of the machine. */
-const FORBIDDEN = new Set([
-  'javascript:',
-  'vbscript:',
-  'data:',
-  'blob:',
-  'file:',
-  'about:',
-  'filesystem:',
-  'ws:',
-  'wss:',
-  'ftp:',
-]);
+/** Schemes that belong to no application that could have registered: a browser or the system opens them itself. */
+const FORBIDDEN = new Set(
+  [
+    // Programs, documents and pages of browsers.
+    ...['javascript', 'vbscript', 'data', 'blob', 'file', 'filesystem', 'about', 'view-source', 'jar', 'cid', 'mid', 'mhtml'],
+    ...['chrome', 'edge', 'brave', 'opera', 'vivaldi', 'resource', 'intent', 'android-app', 'feed', 'res', 'its', 'mk'],
+    ...['chrome-extension', 'moz-extension', 'safari-web-extension', 'chrome-search', 'chrome-untrusted', 'devtools'],
+    // Other protocols.
+    ...['ws', 'wss', 'ftp', 'ftps', 'sftp', 'ssh', 'telnet', 'ldap', 'ldaps', 'smb', 'nfs', 'afp', 'dav', 'davs', 'rdp', 'vnc'],
+    ...['irc', 'ircs', 'news', 'nntp', 'gopher', 'rtsp', 'magnet', 'webcal', 'git', 'svn'],
+    // Messages, calls, shops and settings.
+    ...['mailto', 'tel', 'sms', 'mms', 'smsto', 'callto', 'facetime', 'facetime-audio', 'sip', 'sips', 'skype', 'geo', 'maps'],
+    ...[
+      'market',
+      'itms',
+      'itms-apps',
+      'itms-appss',
+      'itms-services',
+      'prefs',
+      'app-prefs',
+      'shortcuts',
+      'shell',
+      'search',
+      'hcp',
+    ],
+    ...['search-ms', 'help', 'x-apple.systempreferences', 'x-apple-helpbasic', 'applescript', 'onenote'],
+  ].map((scheme) => `${scheme}:`),
+);
+/** Schemes with which Windows opens its own programs, such as `ms-settings:` and `ms-word:`. */
+const FORBIDDEN_FAMILY = /^ms-/;
 /** RFC 8252: a scheme of the application's own. The form is what a content security policy can name. */
 const OWN_SCHEME = /^[a-z][a-z0-9+.-]*:$/;
+/** An address that every program reads alike: URL parsers drop tabs and line breaks, and read a backslash as a slash. */
+const PLAIN = /^[!-[\]-~]+$/;
+/** The part between the slashes and the path. */
+const AUTHORITY = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)/i;
+/** A name or an IPv4 address. Others can mean different hosts to different programs, and a content security policy cannot name them. */
+const HOST = /^[a-z0-9_-]+(\.[a-z0-9_-]+)*(:\d{1,5})?$/;
+/** Characters that a page does not show, or that change how it shows the others. */
+const MISLEADING = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u;
 
 export const isLoopback = (uri: string): boolean => {
   const { protocol, hostname } = new URL(uri);
@@ -31,24 +56,38 @@ export const isLoopback = (uri: string): boolean => {
 
 /** Returns why the gateway does not redirect to this address; null: it does. */
 function redirectProblem(uri: unknown): string | null {
-  if (typeof uri !== 'string' || uri.length > MAX_URI || !URL.canParse(uri)) {
-    return `redirect_uris must be addresses with at most ${MAX_URI} characters`;
+  if (typeof uri !== 'string' || uri.length > MAX_URI || !PLAIN.test(uri) || !URL.canParse(uri)) {
+    return `redirect_uris must be addresses with at most ${MAX_URI} characters of ASCII, without spaces and backslashes`;
   }
   const { protocol, username, password } = new URL(uri);
   if (username !== '' || password !== '') return 'redirect_uris must not contain a user name or password';
-  if (FORBIDDEN.has(protocol) || !OWN_SCHEME.test(protocol)) return `redirect_uris must not use the scheme ${protocol}`;
+  if (FORBIDDEN.has(protocol) || FORBIDDEN_FAMILY.test(protocol) || !OWN_SCHEME.test(protocol))
+    return `redirect_uris must not use the scheme ${protocol}`;
   if (protocol === 'http:' && !isLoopback(uri)) {
     return 'redirect_uris must use https, or http with a loopback address (127.0.0.1, [::1] or localhost)';
   }
+  if (!isPlainHost(uri)) return 'redirect_uris must write the host as a plain name, such as client.example.com';
   return null;
+}
+
+function isPlainHost(uri: string): boolean {
+  const { protocol, host } = new URL(uri);
+  const authority = AUTHORITY.exec(uri)?.[1]?.toLowerCase() ?? '';
+  if (protocol === 'http:' || protocol === 'https:') {
+    const written = authority.replace(protocol === 'https:' ? /:443$/ : /:80$/, '');
+    // The parser writes what it understood. A different text had a second meaning.
+    return written === host && (HOST.test(written) || isLoopback(uri));
+  }
+  // The applications of private schemes often leave the host empty.
+  return authority === '' || HOST.test(authority);
 }
 
 /** Changes the metadata to what the gateway supports. Returns why it cannot; null: it did. */
 export function normalize(metadata: Metadata): string | null {
   if (Object.keys(metadata).length > MAX_MEMBERS) return `a client may have at most ${MAX_MEMBERS} members`;
   const { redirect_uris: redirects, client_name: name } = metadata;
-  if (name !== undefined && (typeof name !== 'string' || [...name].length > MAX_NAME || /\p{Cc}/u.test(name))) {
-    return `client_name must be a text of at most ${MAX_NAME} characters without control characters`;
+  if (name !== undefined && (typeof name !== 'string' || [...name].length > MAX_NAME || MISLEADING.test(name))) {
+    return `client_name must be a text of at most ${MAX_NAME} characters without control characters, line breaks and marks of direction`;
   }
   if (redirects !== undefined) {
     if (!Array.isArray(redirects) || redirects.length > MAX_REDIRECTS)
