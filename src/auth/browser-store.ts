@@ -13,6 +13,8 @@ export interface BrowserSession {
   readonly address: string;
   /** Milliseconds since the epoch. */
   readonly signed_in_at: number;
+  /** When the user last proved who they are: by the password, or at a provider that asked for it. 0: nobody knows. */
+  readonly proved_at: number;
   /** The time of the last request, to within a minute. */
   readonly seen_at: number;
 }
@@ -32,7 +34,14 @@ export const browserSessionLimits = (now: number): BrowserSessionLimits => ({
   signedInAfter: now - LIFETIME_MS,
 });
 
-const COLUMNS = ['id', 'user_id', 'method', 'role', 'agent', 'address', 'signed_in_at', 'seen_at'] as const;
+interface BrowserSessionRow extends Omit<BrowserSession, 'proved_at'> {
+  /** null: an older version of the gateway made the session. */
+  readonly proved_at: number | null;
+}
+
+const COLUMNS = ['id', 'user_id', 'method', 'role', 'agent', 'address', 'signed_in_at', 'proved_at', 'seen_at'] as const;
+
+const toSession = (row: BrowserSessionRow): BrowserSession => ({ ...row, proved_at: row.proved_at ?? row.signed_in_at });
 
 export function browserStore(db: Connection) {
   const sessions = () => db('browser_sessions');
@@ -48,28 +57,35 @@ export function browserStore(db: Connection) {
     async find(id: string): Promise<BrowserSession | null> {
       const row = await sessions()
         .where({ id })
-        .first<BrowserSession | undefined>(...COLUMNS);
-      return row ? { ...row } : null;
+        .first<BrowserSessionRow | undefined>(...COLUMNS);
+      return row ? toSession(row) : null;
     },
 
     async findByDigest(digest: string, limits: BrowserSessionLimits): Promise<BrowserSession | null> {
       const row = await alive(limits)
         .where({ digest })
-        .first<BrowserSession | undefined>(...COLUMNS);
-      return row ? { ...row } : null;
+        .first<BrowserSessionRow | undefined>(...COLUMNS);
+      return row ? toSession(row) : null;
     },
 
     /** Returns the user's open sessions, the last used first. */
     async listOf(userId: string, limits: BrowserSessionLimits): Promise<BrowserSession[]> {
-      const rows: BrowserSession[] = await alive(limits)
+      const rows: BrowserSessionRow[] = await alive(limits)
         .where({ user_id: userId })
         .select(...COLUMNS)
         .orderBy([
           { column: 'seen_at', order: 'desc' },
           { column: 'id', order: 'desc' },
         ]);
-      return rows.map((row) => ({ ...row }));
+      return rows.map(toSession);
     },
+
+    /**
+     * Whether the session is open and the user's. Changes its row, so that a transaction that ends the session at the same time, also at
+     * a different member of a cluster, comes before or after this one.
+     */
+    hold: async (id: string, userId: string, limits: BrowserSessionLimits): Promise<boolean> =>
+      (await alive(limits).where({ id, user_id: userId }).increment('seen_at', 1)) > 0,
 
     async seen(id: string, now: number): Promise<void> {
       await sessions().where({ id }).where('seen_at', '<', now).update({ seen_at: now });

@@ -2,8 +2,8 @@
 import { AppError } from '../base/errors.ts';
 import type { Change, Changes, Position } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';
-import { grantedOf, isAdmissible, isLocal, userStore } from '../users/user-store.ts';
-import { browserStore } from './browser-store.ts';
+import { grantedOf, isAdmissible, isLocal, type User, userStore } from '../users/user-store.ts';
+import { browserSessionLimits, browserStore } from './browser-store.ts';
 import { grantStore } from './grant-store.ts';
 import type { Principal } from './principal.ts';
 import { rightStore } from './right-store.ts';
@@ -40,14 +40,14 @@ export type Administer = <T>(
 ) => Promise<{ result: T; position: Position }>;
 
 /**
- * Whether the caller's token is neither revoked nor expired, or the browser session or the grant not ended. `now`: milliseconds since the
- * epoch.
+ * Whether the caller's token is neither revoked nor expired, or the browser session or the grant not ended. Locks the row of a browser
+ * session. `now`: milliseconds since the epoch.
  */
 export async function isInForce(trx: Transaction, principal: Principal, now: number): Promise<boolean> {
   const { token_kind, token_id, sub, issued_at } = principal;
   switch (token_kind) {
     case 'browser':
-      return (await browserStore(trx).find(token_id))?.user_id === sub;
+      return await browserStore(trx).hold(token_id, sub, browserSessionLimits(now));
     case 'access':
       return (await grantStore(trx).find(token_id))?.user_id === sub;
     case 'provider':
@@ -70,16 +70,40 @@ export interface AdministerParts {
   readonly now?: () => number;
 }
 
+/**
+ * Locks the record of the principal's user until the transaction ends. Returns whether the user is still admitted, and the token or session
+ * still in force.
+ */
+export type StillAdmits = (trx: Transaction, principal: Principal) => Promise<boolean>;
+
+export function createStillAdmits({
+  providerAdmits = async () => false,
+  now = Date.now,
+}: Omit<AdministerParts, 'changes'>): StillAdmits {
+  return async (trx, principal) => isAdmitted(trx, principal, await userStore(trx).lock(principal.sub), providerAdmits, now());
+}
+
+async function isAdmitted(
+  trx: Transaction,
+  principal: Principal,
+  user: User | null,
+  providerAdmits: ProviderAdmits,
+  now: number,
+): Promise<boolean> {
+  return (
+    user !== null &&
+    user.issuer === principal.issuer &&
+    isAdmissible(user) &&
+    (isLocal(user) || (await providerAdmits(trx, user.issuer))) &&
+    (await isInForce(trx, principal, now))
+  );
+}
+
 export function createAdminister({ changes, providerAdmits = async () => false, now = Date.now }: AdministerParts): Administer {
   async function authorityOf(trx: Transaction, principal: Principal, need: ChangeNeed): Promise<Authority> {
     const user = await userStore(trx).find(principal.sub);
-    const isAdmitted =
-      user !== null &&
-      user.issuer === principal.issuer &&
-      isAdmissible(user) &&
-      (isLocal(user) || (await providerAdmits(trx, user.issuer))) &&
-      (await isInForce(trx, principal, now()));
-    if (!isAdmitted) throw new AppError('invalid_token', 'The token is no longer valid.');
+    if (user === null || !(await isAdmitted(trx, principal, user, providerAdmits, now())))
+      throw new AppError('invalid_token', 'The token is no longer valid.');
     const given = await rightStore(trx).all();
     // The limits of a token never change.
     const current = { ...principal, role: user.role, groups: user.groups, granted: grantedOf(user) };

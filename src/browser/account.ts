@@ -278,7 +278,7 @@ ${session.method === PASSWORD && passwordSection(labelOf(user), said.passwordErr
         return await show(res, current, { status: error.status, passwordErrors });
       }
       // Whoever knows the old value of the cookie, too, must not stay signed in.
-      await sessions.signIn(req, res, user, { method: PASSWORD, wasAsked: true });
+      await sessions.signIn(req, res, user, { method: PASSWORD, provedAt: 'now' });
       redirect(res, `${HOME}?done=password`);
     }),
   );

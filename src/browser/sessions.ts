@@ -23,10 +23,8 @@ const VALUE = /^[A-Za-z0-9_-]{43}$/;
 /** Everywhere else a cookie has no authority, because programs and not pages call there. */
 const COUNTS = /^\/(signin|oauth|account|console)([/?]|$)/;
 const SEEN_EVERY_MS = 60_000;
-/** What is sensitive needs a sign-in that is no older. */
+/** Sensitive actions need a user who has proved who they are within this time. */
 const RECENT_MS = 10 * 60_000;
-/** How much older a sign-in counts that a provider may have given without asking the user. The clocks of replicas may differ by the rest. */
-const UNASKED_MS = RECENT_MS + 60_000;
 const SESSIONS_OF_USER = 50;
 const AGENT_MAX = 256;
 
@@ -35,8 +33,19 @@ export interface SignedIn {
   readonly session: BrowserSession;
   /** The user as the services behind REST and the decision function know them. */
   readonly admission: Admission;
-  /** Whether the user has signed in within 10 minutes, which sensitive actions require. */
+  /** Whether the user has proved who they are within 10 minutes, which sensitive actions require. */
   readonly isRecent: boolean;
+}
+
+/** How a user has signed in. */
+export interface SignInFacts {
+  /** `password`, or the name of a provider. */
+  readonly method: string;
+  /**
+   * When the user proved who they are, in milliseconds since the epoch. `now`: in this request. null: nobody knows, because a provider may
+   * have let in the person at a browser that was signed in there.
+   */
+  readonly provedAt: number | 'now' | null;
 }
 
 export interface BrowserSessionParts {
@@ -66,16 +75,10 @@ export function createBrowserSessions({ database, freshRead, trustProxy, now }: 
     void res.appendHeader('Set-Cookie', `${COOKIE}=${value}; ${ATTRIBUTES}`);
 
   /**
-   * Begins a session in the caller's transaction, which holds the record of the user. Returns the value for `setCookie`. The session of
-   * the cookie that the request has ends: an attacker may know its value. `wasAsked`: the user has just proved who they are. Otherwise the
-   * session begins as one that is not recent.
+   * Begins a session in the caller's transaction, which holds the record of the user. Returns the value for `setCookie`. If the request
+   * has a cookie, the session of that cookie ends, because an attacker may know its value.
    */
-  async function open(
-    trx: Transaction,
-    req: IncomingMessage,
-    user: User,
-    { method, wasAsked }: { readonly method: string; readonly wasAsked: boolean },
-  ): Promise<string> {
+  async function open(trx: Transaction, req: IncomingMessage, user: User, { method, provedAt }: SignInFacts): Promise<string> {
     const sessions = browserStore(trx);
     const sent = sentDigest(req);
     if (sent !== null) await sessions.endByDigest(sent);
@@ -85,7 +88,9 @@ export function createBrowserSessions({ database, freshRead, trustProxy, now }: 
     await sessions.insert(
       {
         ...{ id: uuidv7(), user_id: user.id, method, role: user.role, agent: agentOf(req), address: addressOf(req, trustProxy) },
-        ...{ signed_in_at: wasAsked ? time : time - UNASKED_MS, seen_at: time },
+        ...{ signed_in_at: time, seen_at: time },
+        // A provider whose clock is ahead must not give a proof from the future.
+        proved_at: provedAt === 'now' ? time : Math.min(provedAt ?? 0, time),
       },
       digestOf(value),
     );
@@ -125,19 +130,14 @@ export function createBrowserSessions({ database, freshRead, trustProxy, now }: 
         ...principalOf(user),
         ...{ token_id: session.id, token_kind: 'browser' as const, issued_at: null, limits: null },
       };
-      return { user, session, admission: { snapshot, principal }, isRecent: now() - session.signed_in_at < RECENT_MS };
+      return { user, session, admission: { snapshot, principal }, isRecent: now() - session.proved_at < RECENT_MS };
     },
 
     /**
-     * Begins a session for a user whom the caller has authenticated, and sets its cookie. `how` is that of `open`. Throws AppError
-     * `forbidden` if the user is disabled.
+     * Begins a session for a user whom the caller has authenticated, and sets its cookie. Throws AppError `forbidden` if the user is
+     * disabled.
      */
-    async signIn(
-      req: IncomingMessage,
-      res: ServerResponse,
-      { id }: Pick<User, 'id'>,
-      how: { readonly method: string; readonly wasAsked: boolean },
-    ): Promise<void> {
+    async signIn(req: IncomingMessage, res: ServerResponse, { id }: Pick<User, 'id'>, how: SignInFacts): Promise<void> {
       const value = await transact(database, async (trx) => {
         const user = await userStore(trx).lock(id);
         if (user === null || !isAdmissible(user))

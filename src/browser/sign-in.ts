@@ -120,7 +120,7 @@ ${passwordError !== null && fieldError('password-error', passwordError)}</div>
       const refusal = limits.password(addressOf(req, trustProxy), emailKey(account.email));
       if (refusal) throw refusal;
       const value = await login.signIn(account, (trx, user) =>
-        sessions.open(trx, req, user, { method: 'password', wasAsked: true }),
+        sessions.open(trx, req, user, { method: 'password', provedAt: 'now' }),
       );
       sessions.setCookie(res, value);
     } catch (error) {

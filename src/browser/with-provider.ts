@@ -82,7 +82,7 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
     const finished = await signIn.finish(provider, urlOf(req).replace(/^[^?]*\??/, ''), pending);
     if (isFault(finished)) return refuse(res, provider, finished);
     try {
-      await sessions.signIn(req, res, finished.user, { method: provider.name, wasAsked: finished.wasAsked });
+      await sessions.signIn(req, res, finished.user, { method: provider.name, provedAt: finished.provedAt });
     } catch (error) {
       if (!(error instanceof AppError) || error.code !== 'forbidden') throw error;
       return showRefusal(res, 403, provider, error.message);

@@ -20,6 +20,7 @@ import * as rights from './migrations/0014-rights.ts';
 import * as ownAccounts from './migrations/0015-own-accounts.ts';
 import * as identities from './migrations/0016-identities.ts';
 import * as oauth from './migrations/0017-oauth.ts';
+import * as provedAt from './migrations/0018-proved-at.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -43,6 +44,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0015-own-accounts', ownAccounts.up],
   ['0016-identities', identities.up],
   ['0017-oauth', oauth.up],
+  ['0018-proved-at', provedAt.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -1,6 +1,6 @@
 /** Who may call the gateway: tokens, passwords, registration, and the rights of administrators. */
 import { createBrowserSessionList } from '../auth/browser-sessions.ts';
-import { createAdminister } from '../auth/caller.ts';
+import { createAdminister, createStillAdmits, type ProviderAdmits } from '../auth/caller.ts';
 import { createDraftToken } from '../auth/issue.ts';
 import { createLogin } from '../auth/login.ts';
 import { createPasswords } from '../auth/passwords.ts';
@@ -29,10 +29,8 @@ export function createAccounts(
   { admit: admitClaims, current }: Decisions,
 ) {
   const rules = { issuer: ISSUER, audience: AUDIENCE, publicUrl: config.publicUrl, now };
-  const administer = createAdminister({
-    ...{ changes, now },
-    providerAdmits: async (trx, issuer) => (await providerStore(trx).findByIssuer(issuer))?.enabled === true,
-  });
+  const providerAdmits: ProviderAdmits = async (trx, issuer) => (await providerStore(trx).findByIssuer(issuer))?.enabled === true;
+  const administer = createAdminister({ changes, now, providerAdmits });
   const passwords = createPasswords();
   const callers = createCallers(config.trustProxy);
   const outbound = createOutbound(config.allowedAddresses);
@@ -65,6 +63,7 @@ export function createAccounts(
       }),
     },
     administer,
+    stillAdmits: createStillAdmits({ now, providerAdmits }),
     passwords,
     limits: createRateLimits(config.rateLimits),
     registration: createRegistration({ database, passwords, vault, config, now }),

@@ -23,10 +23,10 @@ function originOf(redirectUri: string, client: ClientRecord | null): string {
 
 export type OAuth = ReturnType<typeof createOAuth>;
 
-export function createOAuth(base: Base, { current }: Decisions, { administer, limits }: Accounts) {
+export function createOAuth(base: Base, { current }: Decisions, { administer, stillAdmits, limits }: Accounts) {
   const { config, log, vault, database, changes, keys, now } = base;
   const { publicUrl, trustProxy } = config;
-  const grants = createGrants({ database, changes, administer, now });
+  const grants = createGrants({ database, changes, administer, stillAdmits, now });
   const records = recordStore(database);
   const documents = createDocuments({ allowed: config.oauth.documentAddresses });
   // The pages need the browser's sessions, and so does the server. The sessions are made with the pages.

@@ -25,6 +25,8 @@ const MOST_DEVICES = 10_000;
 /** The library's errors, which an adapter may throw. They become the answer to the client. */
 export interface AdapterErrors {
   invalidGrant(detail: string): Error;
+  /** The question was answered, and the browser has its answer. */
+  sessionNotFound(detail: string): Error;
   slowDown(): Error;
   tooMany(detail: string): Error;
 }
@@ -141,7 +143,7 @@ function clientAdapter({ database, errors, now }: AdapterParts): Adapter {
   };
 }
 
-function recordAdapter({ vault, records, errors, current, now }: AdapterParts, kind: string): Adapter {
+function recordAdapter({ vault, records, grants, errors, current, now }: AdapterParts, kind: string): Adapter {
   const identity = (key: string): string => `oauth:${kind}:${key}`;
 
   /** Stores the id itself only in a sealed payload. */
@@ -197,8 +199,12 @@ function recordAdapter({ vault, records, errors, current, now }: AdapterParts, k
       const time = now();
       const isFirst = await records.consume(kind, id, time);
       if (kind !== 'RefreshToken') {
-        if (!isFirst) throw errors.invalidGrant(`the ${kind} was used at the same time`);
-        return;
+        if (isFirst) return;
+        // The library saw the code before its first use was stored. It is a second use all the same.
+        const used = await records.find(kind, id);
+        const { grantId } = used === null ? {} : (read(hashOf(id), id, used) ?? {});
+        if (grantId !== undefined) await grants.endByProtocol(grantId, current().requestId);
+        throw errors.invalidGrant(`the ${kind} was used at the same time`);
       }
       const record = await records.find(kind, id);
       if (record === null) throw errors.invalidGrant('the refresh token has ended');
@@ -213,7 +219,11 @@ function recordAdapter({ vault, records, errors, current, now }: AdapterParts, k
       if (grantId !== undefined) await records.consumeRotations(grantId, rotations ?? 0, time);
     },
 
-    destroy: (id) => records.delete(kind, id),
+    async destroy(id) {
+      const isFirst = await records.delete(kind, id);
+      // An answer gives one code. The library deletes the question first, and asks nobody whether it was still there.
+      if (!isFirst && kind === 'Interaction') throw errors.sessionNotFound('the question was answered at the same time');
+    },
     // The end of the grant, which the library asks for at the same time, deletes them in its transaction.
     revokeByGrantId: nothing,
     findByUid: unsupported,

@@ -71,9 +71,14 @@ function wantedBy(client: Client, params: Readonly<Record<string, unknown>>, pub
   return { client, facts, params, resources, redirectUri: textOf(params['redirect_uri']) };
 }
 
-function approvalOf({ client, facts, params, resources, redirectUri }: Wanted, userId: string): Approval {
+function approvalOf(
+  { client, facts, params, resources, redirectUri }: Wanted,
+  { admission }: SignedIn,
+  question: Approval['question'],
+): Approval {
   return {
-    userId,
+    principal: admission.principal,
+    question,
     clientId: client.clientId,
     clientKind: kindOf(client.clientId),
     clientName: facts.name,
@@ -140,11 +145,9 @@ function consentRoutes(parts: ConsentParts): Router {
   async function userFor(interaction: Interaction, req: Request, res: Response): Promise<SignedIn | null> {
     const current = await sessions.currentUser(req, res);
     const { prompt, max_age: maxAge } = interaction.params as { prompt?: string; max_age?: string };
-    // Without an age, a new sign-in is needed if the application asks for one.
-    const oldest = prompt?.split(' ').includes('login')
-      ? interaction.iat * 1_000
-      : now() - Number(maxAge ?? Number.POSITIVE_INFINITY) * 1_000;
-    if (current !== null && current.session.signed_in_at >= oldest) return current;
+    // The age counts from the beginning, so that it does not run out while the person reads the page.
+    const age = prompt?.split(' ').includes('login') ? 0 : Number(maxAge ?? Number.POSITIVE_INFINITY);
+    if (current !== null && current.session.proved_at >= (interaction.iat - age) * 1_000) return current;
     redirect(res, signInPath(`${CONSENT_PATH}/${interaction.uid}`, current !== null));
     return null;
   }
@@ -153,6 +156,8 @@ function consentRoutes(parts: ConsentParts): Router {
     const client = await provider.Client.find(textOf(params['client_id']));
     return client === undefined ? null : wantedBy(client, params, publicUrl);
   }
+
+  const questionOf = ({ uid }: Interaction) => ({ kind: 'Interaction', id: uid }) as const;
 
   /** Sends the browser back to the library, which sends it to the application. */
   async function goBack(provider: Provider, req: Request, res: Response, result: InteractionResults): Promise<void> {
@@ -164,14 +169,25 @@ function consentRoutes(parts: ConsentParts): Router {
     req: Request,
     res: Response,
     interaction: Interaction,
-    { user, session }: SignedIn,
+    current: SignedIn,
     asked: Wanted,
+    silent: boolean,
   ): Promise<void> {
-    if (!(await records.answer('Interaction', interaction.uid, now()))) return expired(res);
-    const grantId = await grants.create(approvalOf(asked, user.id));
-    if (grantId === null) return disabled(res, asked);
-    log.info({ user_id: user.id, client: asked.client.clientId, grant: grantId }, 'grant made');
-    const login = { accountId: user.id, ts: Math.floor(session.signed_in_at / 1_000), remember: false };
+    const { user, session } = current;
+    const made = await grants.create(approvalOf(asked, current, questionOf(interaction)), silent);
+    switch (made) {
+      case 'ended':
+        return redirect(res, signInPath(`${CONSENT_PATH}/${interaction.uid}`));
+      case 'client':
+        return disabled(res, asked);
+      case 'answered':
+        return expired(res);
+      case 'ask':
+        return consentPage(res, interaction.uid, current, asked, null, publicUrl);
+    }
+    const { grantId } = made;
+    log.info({ user_id: user.id, client: asked.client.clientId, grant: grantId, silent }, 'grant made');
+    const login = { accountId: user.id, ts: Math.floor(session.proved_at / 1_000), remember: false };
     await goBack(provider, req, res, { login, consent: { grantId } });
   }
 
@@ -186,12 +202,12 @@ function consentRoutes(parts: ConsentParts): Router {
     if (isForApi(asked, publicUrl) && !current.isRecent)
       return redirect(res, signInPath(`${CONSENT_PATH}/${interaction.uid}`, true));
     if ((await grants.findClient(asked.client.clientId))?.enabled === false) return disabled(res, asked);
-    const earlier = await grants.earlier({ ...approvalOf(asked, current.user.id) });
+    const earlier = await grants.earlier(approvalOf(asked, current, questionOf(interaction)));
     const { prompt } = interaction.params as { prompt?: string };
     // Any program on the computer can pretend to be one that redirects there, so a person must answer each time (RFC 8252, 8.6).
     const isOwned = asked.redirectUri.startsWith('https:') && asked.client.applicationType === 'web';
-    if (earlier !== null && isOwned && prompt === undefined) return allow(provider, req, res, interaction, current, asked);
-    consentPage(res, interaction.uid, current, asked, earlier?.created_at ?? null, publicUrl);
+    if (earlier?.suffices && isOwned && prompt === undefined) return allow(provider, req, res, interaction, current, asked, true);
+    consentPage(res, interaction.uid, current, asked, earlier?.since ?? null, publicUrl);
   });
 
   router.post('/:uid', async (req, res) => {
@@ -210,7 +226,7 @@ function consentRoutes(parts: ConsentParts): Router {
       return redirect(res, signInPath(`${CONSENT_PATH}/${interaction.uid}`, true));
     switch (form['answer']) {
       case 'allow':
-        return allow(provider, req, res, interaction, current, asked);
+        return allow(provider, req, res, interaction, current, asked, false);
       case 'deny':
         if (!(await records.answer('Interaction', interaction.uid, now()))) return expired(res);
         return goBack(provider, req, res, { error: 'access_denied', error_description: 'The user refused the access.' });
@@ -364,10 +380,9 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
       if (answer !== 'allow' && answer !== 'deny') return confirm(res, current, code, device, asked);
       // A different user may have signed in since the page was shown.
       if (form['user'] !== current.user.id) return confirm(res, current, code, device, asked);
-      if (!(await records.answer('DeviceCode', device.jti, now()))) {
-        return ask(res, 400, current, '', 'This code was answered already. Start again at the device.');
-      }
+      const answered = 'This code was answered already. Start again at the device.';
       if (answer === 'deny') {
+        if (!(await records.answer('DeviceCode', device.jti, now()))) return ask(res, 400, current, '', answered);
         Object.assign(device, { error: 'access_denied', errorDescription: 'The user refused the access.' });
         await device.save();
         return said(
@@ -377,14 +392,23 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
           'The device gets no access. If you did not start this, somebody may have tried to trick you.',
         );
       }
-      const approval = approvalOf(asked, current.user.id);
-      const grantId = await grants.create(approval);
-      if (grantId === null) return disabled(res, asked);
+      const approval = approvalOf(asked, current, { kind: 'DeviceCode', id: device.jti });
+      const made = await grants.create(approval);
+      switch (made) {
+        case 'ended':
+          return redirect(res, signInPath(DEVICE_PATH));
+        case 'client':
+          return disabled(res, asked);
+        case 'answered':
+        case 'ask':
+          return ask(res, 400, current, '', answered);
+      }
+      const { grantId } = made;
       log.info({ user_id: current.user.id, client: asked.client.clientId, grant: grantId }, 'grant made for a device');
       const indicators = Object.keys(asked.resources);
       Object.assign(device, {
         accountId: current.user.id,
-        authTime: Math.floor(current.session.signed_in_at / 1_000),
+        authTime: Math.floor(current.session.proved_at / 1_000),
         grantId,
         scope: [...new Set([...Object.values(asked.resources), ...approval.openid.split(' ')])].filter(Boolean).join(' '),
         resource: indicators.length === 1 ? indicators[0] : indicators,

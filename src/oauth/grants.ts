@@ -1,32 +1,57 @@
 /** Makes, lists and ends grants: what users have allowed OAuth clients. */
 import { v7 as uuidv7 } from 'uuid';
-import type { Administer, Caller } from '../auth/caller.ts';
+import type { Administer, Caller, StillAdmits } from '../auth/caller.ts';
 import { type Grant, grantStore, removeGrants } from '../auth/grant-store.ts';
+import type { Principal } from '../auth/principal.ts';
 import { AppError } from '../base/errors.ts';
 import type { Change, Changes } from '../db/changes.ts';
-import type { Database, Transaction } from '../db/database.ts';
+import type { Connection, Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import { ADMIN, userStore } from '../users/user-store.ts';
 import { type ClientKind, type ClientRecord, clientStore } from './client-store.ts';
+import { recordStore } from './record-store.ts';
 
 /** A grant ends after this time, also if its client uses it. Then the user is asked again. */
 export const GRANT_MS = 180 * 24 * 3_600_000;
+/** A grant answers the same question of its client again only if it was used within this time. */
+const SILENT_USED_MS = 30 * 24 * 3_600_000;
+/** With this many grants for the same, the user is asked. A client that begins again and again must not fill the table. */
+export const MOST_SAME_GRANTS = 20;
 
 export interface GrantParts {
   readonly database: Database;
   readonly changes: Changes;
   readonly administer: Administer;
+  readonly stillAdmits: StillAdmits;
   readonly now: () => number;
 }
 
 export interface Approval {
-  readonly userId: string;
+  /** The user, with the browser session that the answer came from. */
+  readonly principal: Principal;
+  /** The question that the user answers. A question is answered once. */
+  readonly question: { readonly kind: 'Interaction' | 'DeviceCode'; readonly id: string };
   readonly clientId: string;
   readonly clientKind: ClientKind;
   readonly clientName: string;
   readonly redirectUri: string;
   readonly resources: Readonly<Record<string, string>>;
   readonly openid: string;
+}
+
+/**
+ * Why there is no grant. `ended`: the user is no longer admitted, or the browser session has ended. `client`: the client is disabled, or its
+ * registration has ended. `ask`: no earlier grant allows the same, so the user must be asked. `answered`: the question was answered before.
+ */
+export type NoGrant = 'ended' | 'client' | 'ask' | 'answered';
+
+/** A grant that allowed a client the same before. */
+export interface Earlier {
+  /** When the user allowed it. */
+  readonly since: number;
+  readonly expiresAt: number;
+  /** Whether it also answers the question now. */
+  readonly suffices: boolean;
 }
 
 /** A grant, with what is known of its client. */
@@ -77,7 +102,7 @@ const ended = (view: GrantView): Change => ({
   after: null,
 });
 
-export function createGrants({ database, changes, administer, now }: GrantParts) {
+export function createGrants({ database, changes, administer, stillAdmits, now }: GrantParts) {
   const missing = (): AppError => new AppError('not_found', 'No grant has this id.');
   const noClient = (): AppError => new AppError('not_found', 'No client has this id.');
 
@@ -88,6 +113,32 @@ export function createGrants({ database, changes, administer, now }: GrantParts)
   }
 
   const inForce = (grants: readonly Grant[]): Grant[] => grants.filter(({ expires_at }) => expires_at > now());
+
+  async function earlierIn(
+    db: Connection,
+    clientId: string,
+    { principal, redirectUri, resources, openid }: Approval,
+  ): Promise<Earlier | null> {
+    const client = await clientStore(db).findByClientId(clientId);
+    if (client === null) return null;
+    const scopes = openid.split(' ');
+    const same = inForce(await grantStore(db).ofUser(principal.sub)).filter(
+      (grant) =>
+        grant.client === client.id &&
+        grant.redirect_uri === redirectUri &&
+        Object.entries(resources).every(([resource, scope]) => grant.resources[resource] === scope) &&
+        scopes.every((scope) => scope === '' || grant.openid.split(' ').includes(scope)),
+    );
+    const inUse = same.filter(({ used_at }) => used_at > now() - SILENT_USED_MS);
+    // Grants that a question was not asked for end with the one that the user gave. It is the oldest of those that end last.
+    const given = (inUse.length > 0 ? inUse : same).reduce<Grant | null>(
+      (last, grant) => (last === null || grant.expires_at > last.expires_at ? grant : last),
+      null,
+    );
+    if (given === null) return null;
+    const suffices = inUse.length > 0 && same.length < MOST_SAME_GRANTS;
+    return { since: given.created_at, expiresAt: given.expires_at, suffices };
+  }
 
   /** Ends a grant in the transaction of an administrative change. Throws AppError `not_found`. */
   async function endIn(trx: Transaction, id: string): Promise<Change[]> {
@@ -108,45 +159,43 @@ export function createGrants({ database, changes, administer, now }: GrantParts)
   }
 
   return {
-    /** Stores what a user has allowed a client. Returns the id of the grant; null: the client is disabled, or its registration has ended. */
-    async create(approval: Approval): Promise<string | null> {
-      const { userId, clientId, clientKind: kind, clientName: name, redirectUri, resources, openid } = approval;
-      const time = now();
-      if (kind !== 'registered') {
-        const record = { client_id: clientId, kind, name, metadata: null, enabled: true, created_at: time, used_at: null };
-        await clientStore(database.knex).insert({ id: uuidv7(), ...record });
-      }
-      return await transact(database, async (trx) => {
+    /**
+     * Stores what a user has allowed a client. `silent`: the user is not asked, because an earlier grant allows the same; the new grant ends
+     * when that one does.
+     */
+    create: (approval: Approval, silent = false): Promise<{ readonly grantId: string } | NoGrant> =>
+      transact(database, async (trx) => {
+        const { principal, question, clientId, clientKind: kind, clientName: name, redirectUri, resources, openid } = approval;
+        const time = now();
+        // The lock of the user comes first. A change that disables the user, or ends the sign-ins, ends this grant or refuses it.
+        if (!(await stillAdmits(trx, principal))) return 'ended';
+        if (kind !== 'registered') {
+          const record = { client_id: clientId, kind, name, metadata: null, enabled: true, created_at: time, used_at: null };
+          await clientStore(trx).insert({ id: uuidv7(), ...record });
+        }
         // The lock lets an administrator who disables the client at the same time see this grant, or this see the client disabled.
         const client = await clientStore(trx).lock(clientId);
-        if (client === null || !client.enabled) return null;
+        if (client === null || !client.enabled) return 'client';
+        const earlier = silent ? await earlierIn(trx, clientId, approval) : null;
+        if (silent && !earlier?.suffices) return 'ask';
+        if (!(await recordStore({ knex: trx }).answer(question.kind, question.id, time))) return 'answered';
         const id = uuidv7();
-        const times = { created_at: time, used_at: time, expires_at: time + GRANT_MS };
+        const times = { created_at: time, used_at: time, expires_at: earlier?.expiresAt ?? time + GRANT_MS };
         await grantStore(trx).insert({
-          ...{ id, user_id: userId, client: client.id, resources, openid, redirect_uri: redirectUri },
+          ...{ id, user_id: principal.sub, client: client.id, resources, openid, redirect_uri: redirectUri },
           ...times,
         });
         await clientStore(trx).used(client.id, name, time);
-        return id;
-      });
-    },
+        return { grantId: id };
+      }),
 
     find: (id: string): Promise<Grant | null> => grantStore(database.knex).find(id),
     used: (id: string): Promise<void> => grantStore(database.knex).used(id, now()),
     clientOf: ({ client }: Grant): Promise<ClientRecord | null> => clientStore(database.knex).find(client),
     findClient: (clientId: string): Promise<ClientRecord | null> => clientStore(database.knex).findByClientId(clientId),
 
-    /** Returns the user's grant that allowed the client the same before, at the same redirect address; null: there is none. */
-    async earlier({ userId, clientId, redirectUri, resources }: Omit<Approval, 'clientKind' | 'clientName' | 'openid'>) {
-      const client = await clientStore(database.knex).findByClientId(clientId);
-      if (client === null) return null;
-      const grants = inForce(await grantStore(database.knex).ofUser(userId));
-      const isSame = (grant: Grant): boolean =>
-        grant.client === client.id &&
-        grant.redirect_uri === redirectUri &&
-        Object.entries(resources).every(([resource, scope]) => grant.resources[resource] === scope);
-      return grants.findLast(isSame) ?? null;
-    },
+    /** Returns what allowed the client the same before, at the same redirect address. null: nothing did. */
+    earlier: (approval: Approval): Promise<Earlier | null> => earlierIn(database.knex, approval.clientId, approval),
 
     /** Ends a grant because its client revoked it, or because a code or refresh token of it was presented again. */
     async endByProtocol(id: string, requestId: string): Promise<void> {

@@ -11,9 +11,11 @@ import { bodyLength } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
 import { problemOf } from '../http/problem.ts';
 import type { RateLimits } from '../http/rate-limit.ts';
+import { destinationOf } from './client-rules.ts';
 import { createProviders, type ProviderParts, type Providers, ROUTES } from './provider.ts';
+import { CLI_CLIENT } from './resources.ts';
 
-export interface AuthorizationParts extends Omit<ProviderParts, 'signedIn' | 'showError' | 'failed' | 'mayFetch'> {
+export interface AuthorizationParts extends Omit<ProviderParts, 'signedIn' | 'showError' | 'refused' | 'failed' | 'mayFetch'> {
   readonly currentUser: (req: IncomingMessage, res: ServerResponse) => Promise<SignedIn | null>;
   readonly limits: RateLimits;
 }
@@ -24,21 +26,25 @@ export interface AuthorizationServer {
   readonly router: Router;
 }
 
-/** A page that the library asked for, which is sent when the library has finished with the answer. */
+/** A refusal. The page that says so is sent when the library has finished with the answer. */
 interface ErrorPage {
   readonly error: string;
   readonly description: string;
+  /** Where the browser was not sent, in words. */
+  readonly keptFrom?: string;
 }
 
 export function createAuthorizationServer(parts: AuthorizationParts): AuthorizationServer {
-  const { publicUrl, currentUser, limits, addressOf, log } = parts;
+  const { publicUrl, currentUser, limits, addressOf, grants, log } = parts;
   const { host, protocol } = new URL(publicUrl);
   const pages = new WeakMap<object, ErrorPage>();
+  const refusals = new WeakMap<object, ErrorPage>();
   const providers = createProviders({
     ...parts,
     mayFetch: (req) => limits.registration(addressOf(req)) === null,
     signedIn: async (ctx) => (await currentUser(ctx.req, ctx.res))?.user.id ?? null,
     showError: (ctx, error, description) => void pages.set(ctx.req, { error, description }),
+    refused: (ctx, error, description) => void refusals.set(ctx.req, { error, description }),
     failed(ctx, error) {
       const { status, headers } = problemOf(error, { requestId: String(ctx.res.getHeader('X-Request-Id')), publicUrl, log });
       ctx.status = status;
@@ -61,7 +67,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
         prepared.add(provider);
         provider.use(async (ctx, next) => {
           await next();
-          finish(ctx as KoaContextWithOIDC);
+          await finish(ctx as KoaContextWithOIDC);
         });
       }
       // Express has taken the prefix away.
@@ -74,8 +80,27 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
       await provider.callback()(req, res);
     };
 
-  function finish(ctx: KoaContextWithOIDC): void {
-    const page = pages.get(ctx.req);
+  /**
+   * Keeps the browser from going to a client with an error, if no user has approved the client yet: a stranger could have registered it for
+   * this redirect. Returns the page to show instead; null: the answer stays.
+   */
+  async function keptBack(ctx: KoaContextWithOIDC): Promise<ErrorPage | null> {
+    const refusal = refusals.get(ctx.req);
+    if (refusal === undefined || ctx.response.get('Location') === '') return null;
+    const { client, params } = ctx.oidc;
+    if (client?.clientId === CLI_CLIENT) return null;
+    const known = client === undefined ? null : await grants.findClient(client.clientId);
+    if (known?.enabled && known.used_at !== null) return null;
+    ctx.remove('Location');
+    // The body says where to go, and its length is that of a different body.
+    ctx.body = null;
+    ctx.status = 400;
+    const uri = params?.['redirect_uri'];
+    return { ...refusal, keptFrom: typeof uri === 'string' && URL.canParse(uri) ? destinationOf(uri) : 'the application' };
+  }
+
+  async function finish(ctx: KoaContextWithOIDC): Promise<void> {
+    const page = (await keptBack(ctx)) ?? pages.get(ctx.req);
     dropSessionCookie(ctx.res, ctx.oidc?.provider.cookieName('session'));
     if (ctx.path === ROUTES.device_authorization && ctx.status === 200) {
       ctx.body = { ...(ctx.body as object), interval: 5 };
@@ -83,15 +108,23 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
     if (page === undefined) return;
     ctx.respond = false;
     const { requestId } = contextOf(ctx.res as never);
+    const isRefused = page.error === 'access_denied';
+    const title = isRefused ? 'No access was given' : 'The sign-in cannot continue';
     sendPage(ctx.res, ctx.status, {
-      title: 'The sign-in cannot continue',
+      title,
       narrow: true,
       inPopUp: true,
-      body: html`<div class="panel"><h1>The sign-in cannot continue</h1>
+      body: html`<div class="panel"><h1>${title}</h1>
 <p>${explained(page)}</p>
-<p class="sm muted">Go back to the application and connect again. If that does not help, tell its maker: <code>${page.error}</code>, ${
-        page.description
-      }</p>
+${
+  page.keptFrom !== undefined &&
+  html`<p>Nobody has allowed this application here before. So your browser was not sent on to <strong>${page.keptFrom}</strong>, and the
+application does not know the answer. You can close this page.</p>`
+}
+${
+  !isRefused &&
+  html`<p class="sm muted">Go back to the application and connect again. If that does not help, tell its maker: <code>${page.error}</code>, ${page.description}</p>`
+}
 <p class="xs muted">Request <code>${requestId}</code></p></div>`,
     });
   }
@@ -144,6 +177,8 @@ function problemOfQuery(req: Request): AppError | null {
 
 function explained({ error }: ErrorPage): string {
   switch (error) {
+    case 'access_denied':
+      return 'The application gets no access: it was refused, or a different user has signed in.';
     case 'invalid_client':
       return 'The gateway does not know the application that sent you here. It may have to register again.';
     case 'invalid_redirect_uri':

@@ -55,6 +55,8 @@ export interface ProviderParts {
   readonly signedIn: (ctx: KoaContextWithOIDC) => Promise<string | null>;
   /** Shows a refusal that cannot be told to the client, because it is not known where to. */
   readonly showError: (ctx: KoaContextWithOIDC, error: string, description: string) => void;
+  /** Called with refusals that the library is about to tell the client, by sending the browser there. */
+  readonly refused: (ctx: KoaContextWithOIDC, error: string, description: string) => void;
   /** Called with faults of the gateway during a request. */
   readonly failed: (ctx: KoaContextWithOIDC, error: unknown) => void;
   readonly log: Log;
@@ -106,11 +108,12 @@ const requestIdOf = (ctx: { readonly res: { getHeader(name: string): unknown } }
 
 function makeProvider(library: Library, parts: ProviderParts, jwk: object): Provider {
   const { Provider, errors } = library;
-  const { publicUrl, failed, log } = parts;
+  const { publicUrl, refused, failed, log } = parts;
   const adapter = createAdapters({
     ...parts,
     errors: {
       invalidGrant: (detail) => new errors.InvalidGrant(detail),
+      sessionNotFound: (detail) => new errors.SessionNotFound(detail),
       slowDown: () => new errors.SlowDown(),
       tooMany: (detail) => new errors.TemporarilyUnavailable(detail),
     },
@@ -128,12 +131,16 @@ function makeProvider(library: Library, parts: ProviderParts, jwk: object): Prov
   };
   const events: NodeJS.EventEmitter = provider;
   events.on('error', (error: unknown) => log.error({ err: error }, 'authorization server failed'));
-  events.on('server_error', (ctx: KoaContextWithOIDC, error: unknown) => failed(ctx, error));
+  events.on('server_error', (ctx: KoaContextWithOIDC, error: unknown) => {
+    failed(ctx, error);
+    refused(ctx, 'server_error', '');
+  });
   for (const event of ['authorization.error', 'grant.error', 'registration_create.error', 'revocation.error']) {
     events.on(event, (ctx: KoaContextWithOIDC, error: Refusal) => {
       const { message: code, error_description: why, error_detail: detail } = error;
       const client = ctx.oidc?.params?.['client_id'];
       log.info({ request_id: requestIdOf(ctx), error: code, why, detail, client }, 'authorization refused');
+      if (event === 'authorization.error') refused(ctx, code, why ?? '');
     });
   }
   return provider;

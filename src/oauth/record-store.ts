@@ -58,18 +58,24 @@ export function recordStore(database: Pick<Database, 'knex'>) {
         .merge(Object.keys(row));
     },
 
-    async delete(kind: string, id: string): Promise<void> {
-      await transact(database, async (trx) => {
-        await trx('oauth_records')
+    /** Returns true for the caller that deleted the record: exactly one, whichever replica it asks. */
+    delete: (kind: string, id: string): Promise<boolean> =>
+      transact(database, async (trx) => {
+        const deleted = await trx('oauth_records')
           .where({ kind, key: hashOf(id) })
           .delete();
-      });
-    },
+        return deleted > 0;
+      }),
 
     /** Marks a record as used. Returns true for exactly one caller, whichever replica it asks. */
-    async consume(kind: string, id: string, now: number): Promise<boolean> {
-      return (await one(kind, id).whereNull('consumed_at').update({ consumed_at: now })) > 0;
-    },
+    consume: (kind: string, id: string, now: number): Promise<boolean> =>
+      transact(database, async (trx) => {
+        const used = await trx('oauth_records')
+          .where({ kind, key: hashOf(id) })
+          .whereNull('consumed_at')
+          .update({ consumed_at: now });
+        return used > 0;
+      }),
 
     /** Marks the grant's refresh tokens as used that were rotated at most this often. */
     async consumeRotations(grantId: string, rotation: number, now: number): Promise<void> {

@@ -45,8 +45,11 @@ export interface Begun {
 export interface Finished {
   readonly user: User;
   readonly returnTo: string;
-  /** Whether the provider has asked for the password. Otherwise it may have let in whoever was at a browser that is signed in there. */
-  readonly wasAsked: boolean;
+  /**
+   * When the user proved to the provider who they are (`auth_time`), in milliseconds. null: the provider does not say, and may have let in
+   * the person at a browser that was signed in there.
+   */
+  readonly provedAt: number | null;
 }
 
 export interface ProviderSignInParts {
@@ -144,9 +147,19 @@ export function createProviderSignIn(parts: ProviderSignInParts) {
       if (isFault(presented)) return presented;
       const user = await people.settle(provider, presented, 'an ID token');
       if (isFault(user)) return user;
-      return refusalOf(user, provider, presented) ?? { user, returnTo: begun.returnTo, wasAsked: begun.again };
+      return (
+        refusalOf(user, provider, presented) ?? { user, returnTo: begun.returnTo, provedAt: provedAt(signed.payload, begun) }
+      );
     },
   };
+}
+
+/** See `Finished`. */
+function provedAt({ auth_time }: Readonly<Record<string, unknown>>, { again, begun }: Pending): number | null {
+  if (typeof auth_time !== 'number') return null;
+  // The provider counts whole seconds, and its clock may be behind. If it was told to ask again, it did so after the sign-in began.
+  const time = Math.floor(auth_time * 1_000);
+  return again ? Math.max(time, begun) : time;
 }
 
 /** What only an ID token of this very sign-in has. The library has checked it, too. */

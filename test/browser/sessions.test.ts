@@ -43,8 +43,8 @@ async function clocked(database: Database) {
   return {
     sessions,
     /** Returns the value of the new cookie. */
-    async signIn(value: string | null = null, wasAsked = true): Promise<string> {
-      await sessions.signIn(request(value), response, ANN, { method: 'test', wasAsked });
+    async signIn(value: string | null = null, provedAt: number | 'now' | null = 'now'): Promise<string> {
+      await sessions.signIn(request(value), response, ANN, { method: 'test', provedAt });
       return set.at(-1) ?? '';
     },
     pass: (ms: number) => {
@@ -77,7 +77,8 @@ eachEngine(
   test.serial,
   'what is sensitive needs a sign-in within 10 minutes, and signing in again gives a new value',
   async (t, at) => {
-    const { signIn, who, pass } = await clocked(await openTestDatabase(t, at));
+    const database = await openTestDatabase(t, at);
+    const { signIn, who, pass, now } = await clocked(database);
     const first = await signIn();
     t.true((await who(first))?.isRecent);
     pass(10 * MINUTE);
@@ -86,8 +87,19 @@ eachEngine(
     t.true((await who(second))?.isRecent);
     t.not(second, first);
     t.is(await who(first), null);
-    const unasked = await signIn(second, false);
+    const unasked = await signIn(second, null);
     t.false((await who(unasked))?.isRecent, 'the provider may have asked nobody');
+    t.is((await who(unasked))?.session.signed_in_at, now(), 'which does not make the sign-in older than it is');
+    const proved = await signIn(unasked, now() - 9 * MINUTE);
+    t.true((await who(proved))?.isRecent);
+    pass(MINUTE);
+    t.false((await who(proved))?.isRecent);
+    const ahead = await signIn(proved, now() + 60 * MINUTE);
+    pass(10 * MINUTE);
+    t.false((await who(ahead))?.isRecent, 'the clock of the provider is ahead');
+    // A replica of an older version does not know the column.
+    await database.knex('browser_sessions').update({ proved_at: null, signed_in_at: now() - 9 * MINUTE });
+    t.true((await who(ahead))?.isRecent);
   },
 );
 
@@ -400,7 +412,7 @@ eachEngine(test.serial, 'a session that has ended since the request arrived make
   const principal = current?.admission.principal;
   if (principal === undefined) throw new Error('not signed in');
   const changes = await createChanges(database, () => NOW);
-  const administer = createAdminister({ changes });
+  const administer = createAdminister({ changes, now: () => NOW });
   const change = () => administer({ principal, requestId: 'r' }, 'own', async () => ({ result: 'done', changes: [] }));
   t.is((await change()).result, 'done');
   await t.throwsAsync(

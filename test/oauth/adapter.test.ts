@@ -2,49 +2,41 @@
 import { createHash } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import type { AdapterPayload } from 'oidc-provider';
-import { createAdminister } from '../../src/auth/caller.ts';
+import { type BrowserSession, browserStore } from '../../src/auth/browser-store.ts';
+import { createAdminister, createStillAdmits } from '../../src/auth/caller.ts';
+import type { Principal } from '../../src/auth/principal.ts';
+import { endSessionsAndGrantsOf } from '../../src/auth/sign-ins.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
 import { type AdapterErrors, createAdapters, GRACE_MS, MOST_UNUSED_CLIENTS } from '../../src/oauth/adapter.ts';
 import { clientStore } from '../../src/oauth/client-store.ts';
-import { type Approval, createGrants } from '../../src/oauth/grants.ts';
+import { type Approval, createGrants, MOST_SAME_GRANTS, type NoGrant } from '../../src/oauth/grants.ts';
 import { recordStore } from '../../src/oauth/record-store.ts';
 import { createUpkeep } from '../../src/upkeep.ts';
+import { localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
 
 const errors: AdapterErrors = {
   invalidGrant: (detail) => new Error(`invalid_grant: ${detail}`),
+  sessionNotFound: (detail) => new Error(`not found: ${detail}`),
   slowDown: () => new Error('slow_down'),
   tooMany: (detail) => new Error(`too many: ${detail}`),
 };
 
-const HOUR = 3_600_000;
+let questions = 0;
+const ANN = localUser({ id: '0190163d-8694-739b-aea5-966c26f8ad90', email: 'ann@example.com', role: 'user', groups: [] }, 1);
+const SESSION = '0190163d-8694-739b-aea5-966c26f8ad91';
+const principal = { sub: ANN.id, issuer: ANN.issuer, token_kind: 'browser', token_id: SESSION } as Principal;
 
-/** What one replica has. Replicas share the clock, so that tests can move it. */
-async function replica(database: Database, clock: { time: number }) {
-  const now = (): number => clock.time;
-  const changes = await createChanges(database, now);
-  const grants = createGrants({ database, changes, administer: createAdminister({ changes }), now });
-  const state = { route: null as string | null };
-  const adapterOf = createAdapters({
-    ...{ database, grants, errors, now },
-    vault: createVault(Buffer.alloc(32, 7)),
-    records: recordStore(database),
-    current: () => ({ route: state.route, requestId: 'request' }),
-  });
-  return { adapterOf, grants, state, changes };
-}
+const sessionAt = (time: number): BrowserSession => ({
+  ...{ id: SESSION, user_id: ANN.id, method: 'password', role: 'user', agent: '', address: '' },
+  ...{ signed_in_at: time, proved_at: time, seen_at: time },
+});
 
-async function open(t: ExecutionContext, at: TestDatabase) {
-  const database = await openTestDatabase(t, at);
-  const clock = { time: Date.now() };
-  return { database, clock, a: await replica(database, clock), b: await replica(database, clock) };
-}
-
-const approval: Approval = {
-  userId: '0190163d-8694-739b-aea5-966c26f8ad90',
+const approval: Omit<Approval, 'question'> = {
+  principal,
   clientId: 'https://client.example/metadata.json',
   clientKind: 'document',
   clientName: 'A client',
@@ -52,6 +44,48 @@ const approval: Approval = {
   resources: { 'https://gateway.example/mcp/x/': 'mcp' },
   openid: 'openid',
 };
+
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+
+/** What one replica has. Replicas share the clock, so that tests can move it. */
+async function replica(database: Database, clock: { time: number }) {
+  const now = (): number => clock.time;
+  const changes = await createChanges(database, now);
+  const administer = createAdminister({ changes });
+  const grants = createGrants({ database, changes, administer, stillAdmits: createStillAdmits({ now }), now });
+  const state = { route: null as string | null };
+  const adapterOf = createAdapters({
+    ...{ database, grants, errors, now },
+    vault: createVault(Buffer.alloc(32, 7)),
+    records: recordStore(database),
+    current: () => ({ route: state.route, requestId: 'request' }),
+  });
+  return {
+    ...{ adapterOf, grants, state, changes },
+    /** The user's answer to a new question. */
+    async approve(change: Partial<Approval> = {}, silent = false): Promise<string | NoGrant> {
+      const id = `question ${questions++}`;
+      await adapterOf('Interaction').upsert(id, { kind: 'Interaction', jti: id }, 1_800);
+      const made = await grants.create({ ...approval, question: { kind: 'Interaction', id }, ...change }, silent);
+      return typeof made === 'string' ? made : made.grantId;
+    },
+  };
+}
+
+async function open(t: ExecutionContext, at: TestDatabase) {
+  const database = await openTestDatabase(t, at);
+  const clock = { time: Date.now() };
+  await userStore(database.knex).insert(ANN, 'hash');
+  await browserStore(database.knex).insert(sessionAt(clock.time), 'digest');
+  /** Moves the clock. The user signs in again. */
+  const later = async (ms: number): Promise<void> => {
+    clock.time += ms;
+    await browserStore(database.knex).end(SESSION);
+    await browserStore(database.knex).insert(sessionAt(clock.time), 'digest');
+  };
+  return { database, clock, later, a: await replica(database, clock), b: await replica(database, clock) };
+}
 
 const refused = async (work: Promise<unknown>): Promise<string> => {
   try {
@@ -180,9 +214,9 @@ eachEngine(test.serial, 'a question to a person is answered once', async (t, at)
 
 eachEngine(test.serial, 'a grant that the library ends is an administrative change, with its tokens', async (t, at) => {
   const { a, b, database } = await open(t, at);
-  const id = (await a.grants.create(approval)) ?? '';
+  const id = await a.approve();
   t.like(await b.adapterOf('Grant').find(id), {
-    accountId: approval.userId,
+    accountId: ANN.id,
     clientId: approval.clientId,
     resources: approval.resources,
     openid: { scope: 'openid' },
@@ -197,21 +231,148 @@ eachEngine(test.serial, 'a grant that the library ends is an administrative chan
   t.like(change, { action: 'grant.end', object_id: id, object_type: 'grant', after: null });
   t.is(await b.adapterOf('Grant').find(id), undefined);
   t.is(await b.adapterOf('RefreshToken').find('token'), undefined);
-  t.deepEqual(await database.knex('oauth_records'), []);
+  t.deepEqual(await database.knex('oauth_records').whereNot({ kind: 'Interaction' }), []);
 });
 
 eachEngine(test.serial, 'a disabled client gets no grant, also if the user approves it at the same moment', async (t, at) => {
   const { a, b, database } = await open(t, at);
-  await a.grants.create(approval);
+  await a.approve();
   const client = await a.grants.findClient(approval.clientId);
   const disabling = database.knex.transaction(async (trx) => {
     await clientStore(trx).lock(approval.clientId);
     await clientStore(trx).setEnabled(client?.id ?? '', false);
   });
   await disabling;
-  t.deepEqual(await Promise.all([a.grants.create(approval), b.grants.create(approval)]), [null, null]);
-  const [first] = await a.grants.ofUser(approval.userId);
+  t.deepEqual(await Promise.all([a.approve(), b.approve()]), ['client', 'client']);
+  const [first] = await a.grants.ofUser(ANN.id);
   t.is(await b.adapterOf('Grant').find(first?.grant.id ?? ''), undefined, 'and its earlier grants are refused');
+});
+
+eachEngine(test.serial, 'a user or a session that has ended since the request arrived gets no grant', async (t, at) => {
+  const { a, database } = await open(t, at);
+  const { knex } = database;
+  const ends: readonly (readonly [what: string, end: () => Promise<unknown>, undo: () => Promise<unknown>])[] = [
+    [
+      'a disabled user',
+      () => knex('users').update({ enabled: false }),
+      () => knex('users').where({ id: ANN.id }).update({ enabled: true }),
+    ],
+    [
+      'a user of a different issuer',
+      () => knex('users').update({ issuer: 'https://company.example' }),
+      () => knex('users').update({ issuer: ANN.issuer }),
+    ],
+    [
+      'an idle session',
+      () => knex('browser_sessions').update({ seen_at: knex.raw('seen_at - 1900000') }),
+      () => knex('browser_sessions').update({ seen_at: knex.raw('seen_at + 1900000') }),
+    ],
+    [
+      'a session of a different user',
+      () => knex('browser_sessions').update({ user_id: 'ben' }),
+      () => knex('browser_sessions').update({ user_id: ANN.id }),
+    ],
+    ['an ended session', () => browserStore(knex).end(SESSION), async () => undefined],
+    ['a user who is not there', () => knex('users').delete(), async () => undefined],
+  ];
+  t.is((await a.approve()).length, 36);
+  const made = (await knex('grants')).length;
+  for (const [what, end, undo] of ends) {
+    await end();
+    t.is(await a.approve(), 'ended', what);
+    t.is((await knex('grants')).length, made, what);
+    await undo();
+  }
+});
+
+eachEngine(
+  test.serial,
+  'a user who is disabled while a sign-in is under way keeps no grant, at whichever replica',
+  async (t, at) => {
+    const { a, b, clock, database } = await open(t, at);
+    for (let round = 0; round < 5; round++) {
+      const disable = b.changes.change({ id: 'admin', email: '', request_id: '' }, async (trx) => {
+        await userStore(trx).lock(ANN.id);
+        await trx('users').where({ id: ANN.id }).update({ enabled: false });
+        return { result: null, changes: await endSessionsAndGrantsOf(trx, ANN.id, null) };
+      });
+      await Promise.all([a.approve(), disable, a.approve(), b.approve()]);
+      t.deepEqual(await database.knex('grants'), [], `round ${round}`);
+      await database.knex('users').update({ enabled: true });
+      await browserStore(database.knex).insert(sessionAt(clock.time), 'digest');
+    }
+  },
+);
+
+eachEngine(test.serial, 'an earlier grant answers again only while it is in use, and while there are few', async (t, at) => {
+  const { a, b, clock, database, later } = await open(t, at);
+  const { knex } = database;
+  t.is(await a.approve({}, true), 'ask', 'the user has allowed nothing yet');
+  const first = await a.approve();
+  t.is(await a.approve({ redirectUri: 'https://client.example/other' }, true), 'ask');
+  t.is(await a.approve({ resources: { 'https://gateway.example/mcp/y': 'mcp' } }, true), 'ask');
+  t.is(await a.approve({ openid: 'openid offline_access' }, true), 'ask');
+
+  // It does not renew itself: what it answers ends when it ends.
+  const end = (await a.grants.find(first))?.expires_at ?? 0;
+  await later(20 * DAY);
+  const second = await a.approve({}, true);
+  t.is((await a.grants.find(second))?.expires_at, end);
+  await knex('grants').where({ id: first }).delete();
+  await later(20 * DAY);
+  t.is((await a.grants.find(await a.approve({}, true)))?.expires_at, end);
+
+  // Nobody has used it for 30 days.
+  await later(30 * DAY);
+  t.is(await a.approve({}, true), 'ask');
+  await a.grants.used(second);
+  const many = await Promise.all(Array.from({ length: 30 }, (_, n) => (n % 2 === 0 ? a : b).approve({}, true)));
+  t.is(many.filter((made) => made !== 'ask').length, MOST_SAME_GRANTS - 2);
+  t.is((await knex('grants')).length, MOST_SAME_GRANTS);
+  t.is((await a.approve()).length, 36, 'a person may allow more');
+  const { question, ...same } = { ...approval, question: { kind: 'Interaction', id: '' } as const };
+  t.like(await a.grants.earlier({ question, ...same }), { suffices: false });
+  await later(end - clock.time);
+  await knex('grants').where('expires_at', '>', end).delete();
+  t.is(await a.approve({}, true), 'ask', 'they have all ended');
+});
+
+eachEngine(test.serial, 'a grant that ends while its client asks again answers nothing', async (t, at) => {
+  const { a, b, database } = await open(t, at);
+  for (let round = 0; round < 5; round++) {
+    const id = await a.approve();
+    const results = await Promise.all([a.approve({}, true), b.adapterOf('Grant').destroy(id), b.approve({}, true)]);
+    t.is(await a.grants.find(id), null);
+    const silent = results.filter((made) => typeof made === 'string' && made.length === 36);
+    t.is((await database.knex('grants')).length, silent.length);
+    await database.knex('grants').delete();
+    t.is(await a.approve({}, true), 'ask');
+  }
+});
+
+eachEngine(test.serial, 'a question gives one grant and one answer, whichever replica is asked', async (t, at) => {
+  const { a, b, database } = await open(t, at);
+  await a.adapterOf('Interaction').upsert('q', { kind: 'Interaction', jti: 'q' }, 1_800);
+  const question = { kind: 'Interaction', id: 'q' } as const;
+  const made = await Promise.all(Array.from({ length: 6 }, (_, n) => (n % 2 === 0 ? a : b).approve({ question })));
+  t.deepEqual(made.filter((one) => one === 'answered').length, 5);
+  t.is((await database.knex('grants')).length, 1);
+  const taken = await Promise.all(
+    Array.from({ length: 6 }, (_, n) => refused((n % 2 === 0 ? a : b).adapterOf('Interaction').destroy('q'))),
+  );
+  t.deepEqual(taken.sort(), ['done', ...Array.from({ length: 5 }, () => 'not found')]);
+});
+
+eachEngine(test.serial, 'the second of several uses of a code at once ends its grant', async (t, at) => {
+  const { a, b } = await open(t, at);
+  for (const kind of ['AuthorizationCode', 'DeviceCode']) {
+    const grantId = await a.approve();
+    await a.adapterOf(kind).upsert(`used ${kind}`, { kind, jti: `used ${kind}`, grantId }, 60);
+    await a.adapterOf(kind).consume(`used ${kind}`);
+    t.truthy(await a.grants.find(grantId));
+    t.is(await refused(b.adapterOf(kind).consume(`used ${kind}`)), 'invalid_grant');
+    t.is(await a.grants.find(grantId), null, kind);
+  }
 });
 
 eachEngine(test.serial, 'registrations make room for each other when there are too many', async (t, at) => {
@@ -242,10 +403,15 @@ eachEngine(test.serial, 'expired rows are removed, and those in use stay', async
   await a.adapterOf('Client').upsert('used', { client_id: 'used', client_name: 'y' });
   await a.adapterOf('AuthorizationCode').upsert('code', { kind: 'AuthorizationCode', jti: 'code' }, 60);
   await a.adapterOf('RefreshToken').upsert('token', { kind: 'RefreshToken', jti: 'token' }, 30 * 86_400);
-  const id = (await a.grants.create({ ...approval, clientId: 'used', clientKind: 'registered' })) ?? '';
+  const id = await a.approve({ clientId: 'used', clientKind: 'registered' });
   const log = { info: () => undefined, warn: () => undefined };
   const upkeep = createUpkeep({ database, changesDays: 0, log, now: () => clock.time });
   t.teardown(() => upkeep.stop());
+  await upkeep.run();
+  t.truthy(await a.adapterOf('AuthorizationCode').find('code'));
+  clock.time += 60_001;
+  await upkeep.run();
+  t.is(await a.adapterOf('AuthorizationCode').find('code'), undefined, 'it ends with its time, and not a day later');
   clock.time += 2 * 24 * HOUR;
   await upkeep.run();
   t.is(await a.adapterOf('Client').find('unused'), undefined);

@@ -17,6 +17,7 @@ import {
   refresh,
   register,
   type Tab,
+  type Visit,
 } from './support.ts';
 
 /** How far the clocks of gateway and library are ahead, in milliseconds. Only serial tests change it. */
@@ -85,6 +86,51 @@ test('a code that is redeemed again ends the access of the first redemption', as
   t.is((await initialize(s.mcp, tokens.access_token)).status, 401);
   t.is((await refresh(s.gateway.url, s.clientId, tokens.refresh_token ?? '')).status, 400);
   t.deepEqual(await grantsOf(s, s.user), []);
+});
+
+test('a code that is redeemed four times at once gives no access in the end', async (t) => {
+  const s = await scene(t);
+  const code = await approve(s, s.flow);
+  const redeemed = await Promise.all([1, 2, 3, 4].map(() => redeem(s.gateway.url, s.flow, code)));
+  t.true(redeemed.filter(({ status }) => status === 200).length <= 1);
+  for (const { body } of redeemed) {
+    if (body.access_token !== undefined) t.is((await initialize(s.mcp, body.access_token)).status, 401);
+    if (body.refresh_token !== undefined) t.is((await refresh(s.gateway.url, s.clientId, body.refresh_token)).status, 400);
+  }
+  t.deepEqual(await grantsOf(s, s.user), []);
+});
+
+test('an answer that the browser brings back four times at once gives one code', async (t) => {
+  const s = await scene(t);
+  const page = await s.tab.follow(s.flow.authorizeUrl);
+  const answered = await s.tab.post(page.url, { user: s.user.id, answer: 'allow' });
+  const back = await Promise.all([1, 2, 3, 4].map(() => s.tab.get(answered.to ?? '')));
+  const codes = back.filter(({ to }) => to !== null && new URL(to).searchParams.has('code'));
+  t.is(codes.length, 1);
+  t.true(back.every((visit) => codes.includes(visit) || (visit.status === 400 && visit.to === null)));
+});
+
+test.serial('prompt=login needs a new sign-in, and max_age one that was young when the application asked', async (t) => {
+  const s = await scene(t);
+  const { url } = s.gateway;
+  const open = (more: Record<string, string>) =>
+    s.tab.follow(begin(url, s.clientId, { more: { scope: 'openid mcp', ...more } }).authorizeUrl);
+  const asks = (visit: Visit): boolean => {
+    t.is(visit.status, 200);
+    return new URL(visit.url).pathname === '/signin';
+  };
+  const young = await open({ max_age: '60' });
+  t.false(asks(young));
+  later(t, 120_000);
+  t.false(asks(await s.tab.get(young.url)), 'the time that the person needs does not count');
+  t.true(asks(await open({ max_age: '60' })));
+  t.false(asks(await open({ max_age: '600' })));
+  const login = await open({ prompt: 'login' });
+  t.true(asks(login));
+  t.true(asks(await open({ max_age: '0' })));
+  await s.tab.signIn(s.user);
+  const next = new URL(login.url).searchParams.get('return') ?? '';
+  t.is((await s.tab.get(next)).status, 200, 'the new sign-in is enough');
 });
 
 test('a code of one client, redirect address or proof is worth nothing with another', async (t) => {
@@ -185,6 +231,45 @@ test('the browser is never sent to an address that the client has not registered
   }
 });
 
+test('an error of a client that nobody has approved is a page, and the browser is sent nowhere', async (t) => {
+  const s = await scene(t);
+  const { url } = s.gateway;
+  const wrong: Record<string, Record<string, string>> = {
+    'a wrong type': { response_type: 'token' },
+    'a wrong resource': { resource: 'https://evil.example/mcp' },
+    'no question': { prompt: 'none' },
+    'a wrong prompt': { prompt: 'whatever' },
+    'the plain method': { code_challenge_method: 'plain' },
+    'an age without openid': { max_age: '60' },
+    'a wrong age': { scope: 'openid', max_age: '-1' },
+  };
+  const visit = (more: Record<string, string>): Promise<Visit> => s.tab.follow(begin(url, s.clientId, { more }).authorizeUrl);
+  const refused = await s.tab.answer(await visit({}), 'deny');
+  const kept = async (what: string, page: Visit): Promise<void> => {
+    t.is(page.status, 400, what);
+    t.is(page.to, null, what);
+    t.regex(page.headers.get('content-type') ?? '', /^text\/html/, what);
+    t.true(page.text.includes('not sent on to <strong>client.example</strong>'), what);
+    t.false(page.text.includes('http-equiv="refresh"'), what);
+  };
+  await kept('a refusal', refused);
+  for (const [what, more] of Object.entries(wrong)) await kept(what, await visit(more));
+  await approve(s, s.flow);
+  for (const [what, more] of Object.entries(wrong)) {
+    const { status, to } = await visit(more);
+    t.is(status, 303, what);
+    t.true(to?.startsWith(CALLBACK), what);
+  }
+  // An administrator does not trust it any more.
+  const { body: clients } = await s.gateway.rest<{ id: string; client_id: string }[]>(200, 'GET', '/api/clients?limit=1000', {
+    token: s.admin.token,
+  });
+  const client = clients.find(({ client_id }) => client_id === s.clientId);
+  await s.gateway.rest(200, 'PUT', `/api/clients/${client?.id}`, { token: s.admin.token, body: { enabled: false } });
+  const disabled = await visit({ response_type: 'token' });
+  t.deepEqual([disabled.status, disabled.to], [400, null]);
+});
+
 test('every answer names its issuer, so that a client that uses several servers notices a mix-up', async (t) => {
   const s = await scene(t);
   const allowed = await s.tab.answer(await s.tab.follow(s.flow.authorizeUrl));
@@ -200,6 +285,7 @@ test('every answer names its issuer, so that a client that uses several servers 
 
 test('a sign-in without PKCE, or with the plain method, is refused', async (t) => {
   const s = await scene(t);
+  await approve(s, s.flow);
   const url = new URL(s.flow.authorizeUrl);
   url.searchParams.delete('code_challenge');
   url.searchParams.delete('code_challenge_method');
@@ -360,9 +446,18 @@ test('only the endpoints that are documented exist', async (t) => {
 test('a registration is refused that would lead a browser astray', async (t) => {
   const { gateway } = await scene(t);
   const refused: Record<string, Record<string, unknown>> = {
-    script: { redirect_uris: ['javascript:alert(1)//'] },
-    data: { redirect_uris: ['data:text/html,x'] },
-    'a file': { redirect_uris: ['file:///etc/passwd'] },
+    ...Object.fromEntries(
+      [
+        ...['javascript:alert(1)//', 'data:text/html,x', 'file:///etc/passwd', 'view-source:https://client.example/'],
+        ...['mailto:a@client.example', 'tel:+1', 'sms:+1', 'chrome://settings', 'edge://settings', 'search-ms:query=x'],
+        ...['ms-settings:privacy', 'MS-Word:ofe|u|https://evil.example/x.docx', 'ms-msdt:/id', 'intent://x#Intent;end'],
+        // Hosts with more than one reading.
+        ...['https://client.example./cb', 'https://cliént.example/cb', 'https://client%2eexample/cb', 'https://0x7f.1/cb'],
+        ...['https:\\\\client.example\\cb', 'https:client.example/cb', 'https://client.ex\tample/cb', 'https://a;b.example/cb'],
+        ...['https://[2001:db8::1]/cb', 'https://client.example/c b', ' https://client.example/cb', 'https://client。example/cb'],
+        ...['http://127.1/cb', 'http://2130706433/cb', 'cursor://evil@client.example/cb', 'cursor://a%00b/cb'],
+      ].map((uri) => [uri, { redirect_uris: [uri] }]),
+    ),
     'plain http elsewhere': { redirect_uris: ['http://client.example/callback'] },
     'a name in front': { redirect_uris: ['https://user:secret@client.example/callback'] },
     'a fragment': { redirect_uris: ['https://client.example/callback#x'] },
@@ -371,6 +466,10 @@ test('a registration is refused that would lead a browser astray', async (t) => 
     'a long address': { redirect_uris: [`https://client.example/${'x'.repeat(2_000)}`] },
     'a long name': { client_name: 'x'.repeat(201) },
     'a name with line breaks': { client_name: 'Claude\n\nverified by your administrator' },
+    'a name with a line separator': { client_name: 'Claude\u2028verified by your administrator' },
+    'a name with a paragraph separator': { client_name: 'Claude\u2029verified by your administrator' },
+    'a name that is shown backwards': { client_name: '\u202eedualC' },
+    'a name with an isolate': { client_name: 'Claude\u2066' },
     'a keyless method': { token_endpoint_auth_method: 'private_key_jwt' },
     'an implicit grant': { grant_types: ['implicit'], response_types: ['token'] },
     'a password grant': { grant_types: ['password'] },
@@ -379,6 +478,18 @@ test('a registration is refused that would lead a browser astray', async (t) => 
     const { status, body } = await register(gateway.url, metadata);
     t.is(status, 400, what);
     t.truthy(body.error, what);
+  }
+  for (const uri of [
+    ...[
+      'https://client.example:443/cb',
+      'https://client.example:8443/cb?x=1',
+      'https://Client.Example/cb',
+      'https://xn--9ca.example/',
+    ],
+    ...['http://127.0.0.1/cb', 'http://[::1]:4711/cb', 'http://localhost:80/cb', 'https://192.0.2.1/cb'],
+    ...['cursor://anysphere.cursor-retrieval/oauth/cb', 'com.example.app:/cb', 'vscode://vscode.github-authentication/did'],
+  ]) {
+    t.is((await register(gateway.url, { redirect_uris: [uri] })).status, 201, uri);
   }
 });
 
@@ -473,6 +584,7 @@ test('whether a target exists shows in no answer of the authorization server', a
 
 test('resources that are not endpoints of this gateway are refused', async (t) => {
   const s = await scene(t);
+  await approve(s, s.flow);
   const { url } = s.gateway;
   for (const resource of [
     'https://evil.example/mcp',
