@@ -1,6 +1,6 @@
 /**
- * Deletes rows that are no longer needed: ended tokens, browser sessions whose time is over, and old changes. It runs hourly and in batches, so that requests come
- * first.
+ * Deletes rows that are no longer needed: expired sign-ins, grants and browser sessions, ended tokens, clients that are not used, and old
+ * changes. It runs hourly and in batches, so that requests come first.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { browserSessionLimits, browserStore } from './auth/browser-store.ts';
@@ -36,7 +36,7 @@ const ENDED_TOKENS_KEPT_DAYS = 30;
 const EXPIRED_GRANTS_KEPT_MS = DAY_MS;
 /** An OAuth client that registers is approved minutes later, or never. */
 const UNUSED_CLIENTS_KEPT_MS = DAY_MS;
-/** A client without grants is kept so long, because its user may come back. */
+/** A client whose last grant has ended is kept this long, because its user may come back. */
 const FORMER_CLIENTS_KEPT_MS = 90 * DAY_MS;
 
 export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {

@@ -52,7 +52,7 @@ const recordOf = (value: string, cut: boolean): string => `{"value":${value},"cu
 const fits = (json: string): boolean => Buffer.byteLength(json) <= MAX_ARGUMENT_BYTES;
 const shortened = (text: string): string => (text.length > SHORT_TEXT ? `${text.slice(0, SHORT_TEXT).toWellFormed()}…` : text);
 
-/** Returns a masked copy, or undefined if shortened texts would not make it fit. It stops there, so a huge value costs little. */
+/** Returns a masked copy. undefined: it would not fit even with shortened texts. It stops as soon as it knows, so a huge value costs little. */
 function masked(value: JsonValue, isMasked: (name: string) => boolean): JsonValue | undefined {
   // A lower bound: each value and name takes more than this in JSON.
   let left = MAX_ARGUMENT_BYTES;

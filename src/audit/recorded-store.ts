@@ -1,4 +1,4 @@
-/** Recorded decisions with the facts that they are based on, oldest first, for a different policy set to decide again. */
+/** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again. */
 import type { Connection } from '../db/database.ts';
 import type { ResourceType } from '../engine/compile/policy.ts';
 import { type ChainedRecord, chainStore } from './chain/chain-store.ts';
@@ -145,8 +145,8 @@ export function recordedStore(db: Connection) {
         decisions.push(...decisionsOf(await store.whole(records.filter(({ kind }) => kind === 'decision'))));
         lists.push(...listRowsOf(records.filter(({ kind }) => kind === 'shown')));
       }
-      const there = new Set(decisions.map(({ id }) => id));
-      const earlier = await find([...new Set(lists.map((list) => list.decision_id).filter((id) => !there.has(id)))]);
+      const known = new Set(decisions.map(({ id }) => id));
+      const earlier = await find([...new Set(lists.map((list) => list.decision_id).filter((id) => !known.has(id)))]);
       return { decisions, lists: listsOf(lists, [...decisions, ...earlier]), positions: reached, more };
     },
   };

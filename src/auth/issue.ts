@@ -5,15 +5,15 @@ import type { KeyRing } from './keys.ts';
 import type { TokenRecord } from './token-store.ts';
 import { LOGIN_TOKEN_MS, type TokenRules } from './verify.ts';
 
-/** What the user chooses of an API token. */
+/** The members of an API token that its user chooses. */
 export type NewApiToken = { readonly name: string } & Pick<TokenRecord, 'expires_at' | 'limits'>;
 
 export type DraftToken = ReturnType<typeof createDraftToken>;
 
 export function createDraftToken(keys: KeyRing, { issuer, audience, now }: TokenRules) {
   /**
-   * Makes the record of a token, then signs the token. `api` null: a login token. Picks the current signing key, so that record and token name the same key. Call it outside of transactions, because it
-   * reads the key table.
+   * Returns functions that make the record of a token and sign the token. Both name the signing key that is current at the call. `api` null:
+   * a login token. Call it outside of transactions, because it reads the key table.
    */
   return async (api: NewApiToken | null) => {
     const signer = await keys.signer();

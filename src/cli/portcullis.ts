@@ -25,7 +25,7 @@ import { policies } from './policies.ts';
 const USAGE = `Usage: portcullis <command>
 
   login, logout, status          signs in at a gateway with a browser, signs out, shows who you are (portcullis login --help)
-  user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins
+  user reset-password <e-mail>   gives the user a new password, prints it, and ends the user's logins, browser sessions and grants
   setup-code                     prints the code that the first registration needs
   audit verify                   checks that the audit log is intact (portcullis audit --help)
   audit reproduce <decision-id>  evaluates a recorded decision again (portcullis audit reproduce --help)
@@ -75,7 +75,7 @@ const user: CommandGroup = {
     {
       name: 'reset-password',
       takes: '<e-mail>',
-      summary: "gives the user a new password, prints it, and ends the user's logins",
+      summary: "gives the user a new password, prints it, and ends the user's logins, browser sessions and grants",
       async run({ args: [email = ''] }) {
         const password = await resetPassword(email);
         return { text: `${password}\n`, json: { password } };

@@ -26,7 +26,7 @@ interface Query {
 class SqliteConnection {
   readonly #worker: Worker;
   readonly #waiting = new Map<number, { resolve(reply: SqliteReply): void; reject(error: Error): void }>();
-  /** Replies that came in a turn of the event loop that has had one. */
+  /** Replies that wait for a later turn of the event loop, because one was handed on in this turn. */
   readonly #late: SqliteReply[] = [];
   #hadOne = false;
   #next = 1;

@@ -18,11 +18,11 @@ export function createCallers(trustProxy: boolean) {
    * its address, because anybody can make one up.
    */
   const known = new Map<string, string>();
-  /** The digests of verified tokens, which are not admitted yet. */
+  /** The digests of tokens that are verified, but perhaps not admitted yet. */
   const digests = new WeakMap<TokenClaims, string>();
   const digestOf = (authorization: string): string => hash('sha256', authorization, 'base64');
   return {
-    /** The principal, if the token was admitted the last time. null: it was not, or there is none. Only for the order of requests. */
+    /** Returns the principal if its token was admitted the last time. null: it was not, or there is none. Only for the order of requests. */
     principalOf({ headers: { authorization } }: IncomingMessage): string | null {
       return authorization === undefined ? null : (known.get(digestOf(authorization)) ?? null);
     },

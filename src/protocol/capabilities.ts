@@ -1,4 +1,4 @@
-/** Removes from the capabilities of clients and targets all that the gateway would not carry between them. Pure. */
+/** Removes from the capabilities of clients and targets everything that the gateway does not pass on between them. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 import { CODES, isImitated } from './message.ts';
 import { META_KEYS, type Mode } from './mode.ts';
@@ -9,7 +9,7 @@ export const ASKABLE = ['sampling', 'elicitation', 'elicitation_url', 'roots'] a
 export type Askable = (typeof ASKABLE)[number];
 
 const SERVER_MEMBERS = ['tools', 'resources', 'prompts', 'completions', 'logging'];
-/** Extensions that need no methods besides the served ones. */
+/** Extensions that need no methods beyond those that the gateway serves. */
 const SERVER_EXTENSIONS = ['io.modelcontextprotocol/ui'];
 export const TASKS_EXTENSION = 'io.modelcontextprotocol/tasks';
 
@@ -41,8 +41,8 @@ function withListChanges(capabilities: JsonObject): JsonObject {
 }
 
 /**
- * The capabilities of several targets as one. null stands for a target that has not told its capabilities: it may have all of
- * them. If a target lacks one, the call is answered like an unknown method, or with an empty list.
+ * Returns the capabilities of several targets as those of one server. null stands for a target that has not stated its capabilities: it may
+ * have all of them. If a target lacks one, the call is answered like an unknown method, or with an empty list.
  */
 export function mergeServerCapabilities(all: readonly (JsonObject | null)[], tasks: TasksForm): JsonObject {
   const everything: JsonObject = { tools: {}, prompts: {}, resources: { subscribe: true }, completions: {}, logging: {} };
@@ -63,8 +63,8 @@ function mergeObjects(a: JsonValue | undefined, b: JsonValue): JsonValue {
 }
 
 /**
- * The client's capabilities as the target gets them, without those that the target may not ask for. The gateway does not
- * carry tasks that a target makes at its client (2025-11-25), so it does not announce them either.
+ * Returns the client's capabilities as the target gets them, without those that the target may not ask for. The gateway does not
+ * support tasks that a target makes at its client (2025-11-25), so it does not announce them.
  */
 export function reduceClientCapabilities(capabilities: JsonObject, mode: Mode, mayAsk: readonly Askable[]): JsonObject {
   const refused = ['tasks', 'sampling', 'roots', 'elicitation'].filter((name) => !(mayAsk as readonly string[]).includes(name));
@@ -91,7 +91,7 @@ function offersForms(elicitation: JsonObject): boolean {
   return own(elicitation, 'form') !== undefined || own(elicitation, 'url') === undefined;
 }
 
-/** The permission that a request of a target needs (`may_ask`). null: a client cannot be asked this. */
+/** Returns the permission that a request of a target needs (`may_ask`). null: no target may send its client such a request. */
 function askedFor(method: JsonValue | undefined, params: JsonValue | undefined): Askable | null {
   switch (method) {
     case 'sampling/createMessage':
@@ -174,10 +174,10 @@ export function isWithheldError(
 /** An `elicitation` without a mode means forms. */
 function covers(capabilities: JsonObject, required: JsonObject): boolean {
   return Object.entries(required).every(([name, value]) => {
-    const there = own(capabilities, name);
-    if (!isObject(there)) return there !== undefined && !isObject(value);
+    const declared = own(capabilities, name);
+    if (!isObject(declared)) return declared !== undefined && !isObject(value);
     if (!isObject(value)) return true;
-    return covers(name === 'elicitation' && offersForms(there) ? { form: {}, ...there } : there, value);
+    return covers(name === 'elicitation' && offersForms(declared) ? { form: {}, ...declared } : declared, value);
   });
 }
 

@@ -13,8 +13,10 @@ export function homePage(publicUrl: string): Page {
     body: html`<h1>Portcullis</h1>
 <p>${ABOUT}</p>
 <section class="stack tight"><h2>Use it</h2>
-<p>Give your MCP client the address <code>${mcp}</code>, or <code>${mcp}/&lt;target&gt;</code> for one server, and your API token. You make and
-revoke tokens on <a href="/account">your account page</a>. Ask an administrator if you have no account.</p></section>
+<p>Give your MCP client the address <code>${mcp}</code>, or <code>${mcp}/&lt;target&gt;</code> for one server. The client opens a browser, where
+you sign in and allow the client to act for you. Ask an administrator if you have no account.</p>
+<p>On <a href="/account">your account page</a> you see which applications may act for you, and make API tokens for programs that cannot open a
+browser.</p></section>
 <section class="stack tight"><h2>Operate it</h2>
 <ul>
 <li><a href="/api/openapi.json">REST API description (OpenAPI)</a></li>

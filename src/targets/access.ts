@@ -26,7 +26,7 @@ const subjectKey = (type: CredentialSubject['subject_type'], value: string): str
  * a winner is unusable, all credentials are unusable, because a less specific one would act as a different account.
  */
 export function accessor(target: Target, held: readonly HeldCredential[]): RoutedTarget['accessOf'] {
-  // Everything except the user is the same for every principal, and is made when it is first needed.
+  // If there is only a default credential, everything except the user is the same for every principal.
   if (target.transport !== 'stdio' && held.every(({ subject_type }) => subject_type === 'default')) {
     let everybodys: Omit<Access, 'user'> | undefined;
     return ({ sub: user }) => {

@@ -166,7 +166,7 @@ export function createTargetEdits(parts: TargetEditParts) {
       edit(caller, 'admin', async (store) => {
         const target = await requireTarget(store, targetId);
         if (hasOwnAccounts(target)) {
-          const message = 'is not for this target: each of its users has an own account there (own_accounts)';
+          const message = 'is not possible for this target: users call it with their own accounts there (own_accounts)';
           throw invalidRequest([{ path: 'type', message }]);
         }
         if (!fitsTransport(target.transport, credential.type)) {

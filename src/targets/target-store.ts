@@ -133,7 +133,7 @@ export function targetStore(db: Connection) {
     ): Promise<void> {
       await thatOne(before).where({ sealed: before.sealed, origin: before.origin }).update({ sealed, version, origin });
     },
-    /** Disables them until they are set again, even if the target moves back. */
+    /** Disables the target's credentials until they are set again, even if the target moves back. */
     async disableCredentials(targetId: string): Promise<void> {
       await db('target_credentials').where('target_id', targetId).update({ origin: '' });
     },

@@ -32,8 +32,8 @@ export interface CredentialKey {
 }
 
 /**
- * Each user calls the target with their own OAuth account there. Such a target has no other credentials. null members are found
- * through the target's protected resource metadata (RFC 9728).
+ * Each user calls the target with their own OAuth account there. Such a target has no other credentials. If a member is null, the gateway
+ * finds its value in the target's protected resource metadata (RFC 9728).
  */
 export interface OwnAccounts {
   /** The authorization server; null: the one that the target names. */
@@ -194,7 +194,7 @@ export interface Credentials {
   readonly identity: string;
 }
 
-/** The account of a user at a target with own accounts. Its tokens are not part of the state: `accounts/tokens.ts` reads them. */
+/** The account of a user at a target with own accounts. Its tokens are not part of the state: `src/connections/tokens.ts` reads them. */
 export interface OwnAccount {
   /** null: the user has not connected an account. */
   readonly connectionId: string | null;

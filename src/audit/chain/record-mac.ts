@@ -18,7 +18,7 @@ export function recordMac(
   return legacyMac(key, version, chainId, seq, previous, record.kind, record.row);
 }
 
-/** Whether the record has the MAC of its content. In an export, a forged record may have neither a MAC nor a content that has one. */
+/** Whether the record has the MAC of its content. False if the MAC is missing, or if the content has none: an export may be forged. */
 export function fitsMac(key: ChainKey, version: number, previous: string, record: ChainedRecord): boolean {
   const { chain_id, chain_seq, mac } = record.row;
   const written = recordMac(key, version, chain_id, chain_seq, previous, record);

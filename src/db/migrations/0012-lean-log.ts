@@ -2,7 +2,7 @@ import type { Knex } from 'knex';
 import { hasIndex } from '../tables.ts';
 
 /**
- * Creates the tables of version 2 of the audit log: records of few bytes, and the facts that they refer to. Each table is ordered by
+ * Creates the tables of version 2 of the audit log: small records, and the facts that they refer to. Each table is ordered by
  * its primary key, so a record is stored once and not again in an index.
  */
 export async function up(db: Knex, collation: string | null): Promise<void> {
@@ -28,7 +28,7 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
        names ${key} not null, ${stamp}`,
     ],
     [
-      // One record has the outcomes of some requests. `since` is the time of the first of their decisions.
+      // One record has the outcomes of several requests. `since` is the time of the first of their decisions.
       'log_outcomes',
       `since ${number} not null, created_at ${number} not null, outcomes ${isMysql ? 'varbinary(672)' : 'blob'} not null,
        ${stamp}, primary key (chain, seq)`,

@@ -57,12 +57,12 @@ const LEVEL = 'level';
 /** The longest log level of the protocol has nine characters. */
 const MAX_LEVEL_LENGTH = 64;
 const MAX_HELLO_BYTES = 1024 * 1024;
-/** Larger capabilities are not kept: they stay in memory as long as the upstream session is known. */
+/** Larger capabilities are not kept, because they would stay in memory as long as the upstream session is known. */
 const MAX_CAPABILITIES_LENGTH = 16 * 1024;
 export const OPENING = 'initialize';
 export const LATE: UpstreamFault = { fault: 'suspended' };
 
-/** `asking`: called when `initialize` is sent. */
+/** Opens an upstream session. Returns a fault at once if the circuit breaker suspends the target. `asking`: called when `initialize` is sent. */
 export async function openAt(
   { health, pace, limits, ...parts }: OpeningParts,
   sessionTarget: SessionTarget,
@@ -76,13 +76,13 @@ export async function openAt(
   const overdue = (): void => {
     if (attempt.overdue()) health.failed(asked, 'timeout');
   };
-  const isAmong = sessionTarget.session.fingerprint === AGGREGATE;
-  const timer = isAmong ? setTimeout(overdue, limits.joinMs).unref() : undefined;
+  const isAggregate = sessionTarget.session.fingerprint === AGGREGATE;
+  const timer = isAggregate ? setTimeout(overdue, limits.joinMs).unref() : undefined;
   asking(attempt);
   const opened = await introduce({ ...parts, limits }, sessionTarget, client).finally(() => clearTimeout(timer));
   if (!isFault(opened)) health.answered(asked);
   else {
-    if (isAmong && opened.fault === 'timeout') overdue();
+    if (isAggregate && opened.fault === 'timeout') overdue();
     else health.failed(asked, opened.fault);
     if (opened.fault !== 'suspended' && opened.fault !== 'account')
       health.note(sessionTarget.target, opened.fault, 'no session could be opened', opened.cause);
@@ -178,7 +178,7 @@ function request(method: string, params: JsonObject): object {
   return { jsonrpc: '2.0', id: ID, method, params };
 }
 
-/** The result of the gateway's own request, whether it comes as JSON or in a stream; null for anything else. */
+/** Returns the result of the gateway's own request, which comes as JSON or in a stream. null: the answer has no such result. */
 async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
   try {
     if (answer.status !== 200) return null;

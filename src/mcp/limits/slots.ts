@@ -1,5 +1,5 @@
 /**
- * Concurrency slots: limits the calls of one principal in flight in this process, so that none takes all connections to a target.
+ * Concurrency slots: limits the calls of one principal in flight in this process, so that no principal takes all connections to a target.
  */
 import { principalKey, type TokenClaims } from '../../auth/principal.ts';
 

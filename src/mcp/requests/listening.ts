@@ -1,6 +1,6 @@
 /**
- * `subscriptions/listen` (2026-07-28): reduces its filter to the part that the caller may have, and watches its stream while the
- * caller's rights change.
+ * `subscriptions/listen` (2026-07-28): reduces its filter to the part that the caller may have, and ends its stream when the caller may
+ * no longer have that part.
  */
 import type { JsonObject } from '../../base/json/json.ts';
 import { type Answer, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
@@ -18,14 +18,14 @@ import { openTask, type Task, type TaskScope, toolOf } from '../sessions/tasks.t
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import { bindingNow, onRightsChanged } from './standalone-stream.ts';
 
-/** What the context of a listening stream has in addition. */
+/** The members that only the context of a listening stream has. */
 export interface Listened {
   readonly longLived: true;
   readonly listening: JsonObject;
   readonly tasks: ReadonlyMap<string, Task>;
 }
 
-/** Records the reduced filter before anything is delivered. Or refuses it. */
+/** Returns the reduced filter after it is recorded, so before anything is delivered; or the answer that refuses the request. */
 export async function listenFor(
   { deps, caller, target, access, awaited }: RequestContext,
   filter: ListenFilter,
@@ -56,7 +56,7 @@ export function missingTasks(id: RpcId): Answer {
   return refuse(id, { status: 400, code: CODES.missingCapability, message, data: MISSING_TASKS });
 }
 
-/** The caller's own tasks of tools that the caller may call. Each tool is decided and recorded. */
+/** Returns the caller's own tasks of tools that the caller may call. For each tool, a decision is made and recorded. */
 async function listenedTasks(caller: Caller, taskIds: readonly string[], scope: TaskScope): Promise<ReadonlyMap<string, Task>> {
   const own = taskIds.map((handle) => openTask(scope, handle)).filter((task) => task !== null);
   const tools = new Map(own.map((task) => [task.tool, toolOf(task)] as const));

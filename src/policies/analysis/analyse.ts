@@ -1,4 +1,4 @@
-/** Finds what is or looks wrong with a policy set. The findings are exact over all possible requests of any callers. */
+/** Finds mistakes in a policy set, and policies that may be mistakes. The findings are exact for all possible requests of any caller. */
 import type { Policy, ResourceType } from '../../engine/compile/policy.ts';
 import { type Automaton, acceptsAnyBeginning, type Budget, shortestName, TooLarge } from './automaton.ts';
 import { createLibrary, domainOf } from './names.ts';
@@ -265,7 +265,7 @@ function* firstTie(view: View, world: World, ask: AskFor): Generator<undefined, 
   });
   if (outcome.kind !== 'found' || with_ === null) return null;
   const deny: View = with_;
-  const message = `${quote(view)} and ${quote(deny)} have the same priority, ${view.policy.priority}, and match the same request. The request is denied, because deny goes first.`;
+  const message = `${quote(view)} and ${quote(deny)} have the same priority, ${view.policy.priority}, and match the same request. The request is denied, because deny comes before allow.`;
   return finding('tie', view, message, { others: [deny], request: outcome.request }, world);
 }
 

@@ -18,7 +18,7 @@ export type Question = ResourceType | 'use';
 export type Key = string;
 export const EVERYONE: Key = '["everyone"]';
 
-/** A policy as the rules read it, with what it is about. */
+/** A policy as the rules read it, with its target, names, questions and subjects. */
 export interface View {
   readonly rank: Rank;
   readonly policy: ReadPolicy;
@@ -200,7 +200,7 @@ export function firstFit({ cells, below, except }: Side, name: string): View | n
   return best;
 }
 
-/** Yields callers who have exactly what both policies require. It skips a caller who has more than another one that it yields. */
+/** Yields callers who have exactly what both policies require. It skips a caller if it yields one who needs only a part of that. */
 export function* callersOf(one: View, two: View): Generator<Key[]> {
   for (const key of one.keys) {
     if (two.keys.includes(EVERYONE) || two.keys.includes(key)) yield [key];

@@ -91,7 +91,7 @@ export const ACCOUNT_OPERATIONS: Operations = {
   'GET /api/auth/rights': getWithToken('getOwnRights', 'Get what the token of this request may administer.', one(OwnRights)),
   'PUT /api/auth/password': {
     id: 'changePassword',
-    summary: 'Change the password. Ends the other logins and the browser sessions of the user.',
+    summary: 'Change the password. Ends the other logins, the browser sessions and the grants of the user.',
     access: 'login token',
     takes: passwordChange,
     gives: { 204: nothing() },

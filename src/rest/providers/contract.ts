@@ -96,7 +96,7 @@ export const LINK_OPERATIONS: Operations = {
     id: 'endUserTokens',
     access: 'admin',
     summary:
-      'End the login tokens and browser sessions of the user, and refuse the tokens of the provider that were issued until now. API tokens stay.',
+      'End the login tokens, browser sessions and grants of the user, and refuse the tokens of the provider that were issued until now. API tokens stay.',
     gives: { 200: one(User) },
   },
 };

@@ -41,7 +41,7 @@ export const RIGHT_OPERATIONS: Operations = {
   'DELETE /api/rights/{id}': {
     id: 'takeRight',
     access: 'admin',
-    summary: 'Take a right. It ends with the next request at every replica.',
+    summary: 'Take a right away. It no longer counts for the next request, at every replica.',
     gives: { 204: nothing() },
   },
 };
