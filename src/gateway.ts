@@ -120,7 +120,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   };
   const decisions = await createDecisions(base);
   const audit = await startAudit(base);
-  // An erasure is a change of its user. A replica with another state of the database may lack facts that were stored.
+  // An erasure is a change of its user. A replica with a different state of the database may lack facts that were stored.
   decisions.current.whenUsersChange(audit.writer.forget);
   const rowUpkeep = createUpkeep({ database, changesDays: config.changesRetentionDays, log, now: base.now });
   const accounts = createAccounts(base, decisions);

@@ -13,7 +13,7 @@ export interface BrowserSession {
   readonly address: string;
   /** Milliseconds since the epoch. */
   readonly signed_in_at: number;
-  /** When the user last proved who they are: by the password, or at a provider that asked for it. 0: nobody knows. */
+  /** When the user last proved who they are: by the password, or at a provider that asked for it. 0: it is not known. */
   readonly proved_at: number;
   /** The time of the last request, to within a minute. */
   readonly seen_at: number;

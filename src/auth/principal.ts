@@ -49,7 +49,7 @@ export const principalKey = ({ sub }: Pick<TokenClaims, 'sub'>): string => sub;
 export interface Principal extends PrincipalFacts {
   /** The issuer of the user record. */
   readonly issuer: string;
-  /** The e-mail, or another name of the user for people (`labelOf`). */
+  /** The e-mail, or a different name of the user for people (`labelOf`). */
   readonly email: string;
   /** Which of `role` and `groups` may carry rights of administration. */
   readonly granted: Granted;

@@ -51,7 +51,7 @@ export function serverOf(given: Given): { readonly url: string; readonly token: 
   return { url, token, file: loginFile(logins, url) };
 }
 
-/** An access token is replaced so long before it expires that a request with it arrives in time. */
+/** An access token is renewed this long before it expires, so that a request with it arrives in time. */
 const SPARE_MS = 30_000;
 
 /** Returns a function that gives the access token of the login, and renews it when needed. */
@@ -96,7 +96,7 @@ export function connect(given: Given) {
   return stored === null ? clientOf(url, async () => token ?? '', WITH_TOKEN) : clientOfLogin(url, file, stored);
 }
 
-/** Returns the client for a login, whatever `PORTCULLIS_TOKEN` is. */
+/** Returns the client for a login, even if `PORTCULLIS_TOKEN` is set. */
 export const clientOfLogin = (url: string, file: string, login: StoredLogin) =>
   clientOf(url, renewing(url, file, login), WITH_LOGIN);
 

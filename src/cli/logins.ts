@@ -42,7 +42,7 @@ export function readLogin(file: string): StoredLogin | null {
     const login: unknown = JSON.parse(text);
     if (isLogin(login)) return login;
   } catch {
-    // What is no JSON is no login either.
+    // A file that is not JSON is not a login either.
   }
   throw new CommandError(`${file} is damaged: run portcullis login again`);
 }

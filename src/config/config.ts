@@ -7,7 +7,7 @@ import Joi from 'joi';
 import type { LogLevel } from '../base/log.ts';
 import { isNetwork } from '../base/network-address.ts';
 
-/** Retention never removes a record younger than this, whatever the configuration says. */
+/** Retention never removes a younger record. The configuration cannot change that. */
 export const MIN_RETENTION_DAYS = 30;
 
 export type DatabaseConfig =

@@ -36,7 +36,7 @@ const log = { warn: nothing, error: nothing, deprecate: nothing, debug: nothing 
 
 function openSqlite(path: string): Knex {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  // Only the owner may read the file, whatever the folder allows. SQLite gives its other files the same mode.
+  // Only the owner may read the file, even if others may read the folder. SQLite gives its other files the same mode.
   closeSync(openSync(path, 'a', 0o600));
   return knex({
     client: SqliteClient,

@@ -83,7 +83,7 @@ export function createDecisionCache(capacity: number) {
   };
 }
 
-/** Each text follows its length, so that two different callers never share a key, whatever their names are. */
+/** Each text follows its length, so that two different callers never share a key, not even with odd names. */
 function callerKey(set: number, { sub, role, groups }: PrincipalFacts, target: string): string {
   let key = `${set}:${target.length}:${target}${sub.length}:${sub}${role.length}:${role}${groups.length}`;
   for (const group of groups) key += `:${group.length}:${group}`;

@@ -70,7 +70,7 @@ export function receiveHead(
     const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
     if (wait !== null) return tooMany('Too many requests.', wait);
     if (isRefusal(claims)) return unauthenticated(deps, targetName, claims);
-    // An access token is for one endpoint. A token of another one must not lead anywhere else (RFC 8707).
+    // An access token is valid at one endpoint only, and must not lead to a different one (RFC 8707).
     if (claims.resource !== null && claims.resource !== endpointOf(targetName)) {
       return unauthenticated(deps, targetName, {
         refused: 'invalid_token',

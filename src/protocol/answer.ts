@@ -67,7 +67,7 @@ export function noTarget(id: RpcId | null, targetName: string): Answer {
   return rpcError(id, CODES.noTarget, noTargetText(targetName));
 }
 
-/** The answer is the same for an unknown session, an expired one, one with an edited id, and one of another caller. */
+/** The answer is the same for a session that is unknown, has expired, has an edited id, or belongs to a different caller. */
 export function noSession(id: RpcId | null): Answer {
   return { kind: 'message', status: 404, text: errorMessage(id, { code: CODES.sessionNotFound, message: 'Session not found' }) };
 }

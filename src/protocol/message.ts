@@ -1,7 +1,7 @@
 /** JSON-RPC 2.0 messages as MCP restricts them: reads their shapes, and writes the gateway's own answers. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 
-/** Folding never shortens a name, so longer ones are no protocol names. Folding thousands of them would take too long. */
+/** Folding never shortens a name, so a longer name is not a protocol name. Folding thousands of them would take too long. */
 const MAX_FOLDED_LENGTH = 256;
 
 export type RpcId = string | number;

@@ -70,7 +70,7 @@ export interface Identity {
 const refused = (detail: string): AuthRefusal => ({ refused: 'invalid_token', detail });
 
 /**
- * Whether the record lets the user in at all, whatever the token: it is enabled, the facts of its provider admit it, and that
+ * Whether the record lets the user in with any token at all: the user is enabled, the facts of the provider admit the user, and the
  * provider is enabled.
  */
 export const admitsUser = (user: Identity['user'], providers: Providers): boolean =>

@@ -16,7 +16,7 @@ export type FreshRead = <T>(
 /** `fresh`: the freshness gate. */
 export function createFreshRead({ snapshot }: Pick<Database, 'snapshot'>, fresh: () => Promise<Snapshot>): FreshRead {
   return async (read, inTurn) => {
-    // All requests wait for the gate together. If it fails, nobody waits for a turn.
+    // All requests wait for the gate together. If it fails, no request waits for a turn.
     const state = await fresh();
     const { sequence, found } = await inTurn(() =>
       snapshot(async (db) => {

@@ -28,7 +28,7 @@ export interface ConnectionRow {
   readonly attempts: number;
 }
 
-/** What the state of the gate has of a connection. */
+/** The members of a connection that the live state holds. */
 export type LiveConnection = Pick<ConnectionRow, 'id' | 'user_id' | 'target_id'>;
 
 export interface FlowRow {

@@ -178,7 +178,7 @@ export function userStore(db: Connection) {
     /** Like `find`, and locks the record until the transaction ends. */
     lock: (id: string): Promise<User | null> => one({ id }, true),
 
-    /** Finds local accounts only: an e-mail that a provider gives identifies nobody. */
+    /** Finds local accounts only, because an e-mail from a provider does not identify a user. */
     findByEmail: (email: string): Promise<User | null> => one({ issuer: LOCAL_ISSUER, email_key: emailKey(email) }),
 
     findBySubject: (issuer: string, subject: string): Promise<User | null> => one({ issuer, subject }),

@@ -119,7 +119,7 @@ function signer(secret: Buffer): ChainKey['sign'] {
   };
 }
 
-/** Returns the MAC of a record of version 1. A JSON array can be read in only one way, whatever its values are. */
+/** Returns the MAC of a record of version 1. A JSON array can be read in only one way. */
 export function legacyMac(
   key: ChainKey,
   version: number,

@@ -17,8 +17,8 @@ const KINDS = ['decision', 'shown', 'outcome'] as const satisfies RecordKind[];
  */
 const ORDER = { decision: ['t.seq', 't.id'], shown: ['t.seq', 't.id'], outcome: ['t.seq'] };
 /**
- * What an invalid number of a record is. Each takes a query: for several in one, SQLite would read the whole chain, and all calls would
- * wait.
+ * The conditions that find records with an invalid number. Each needs a query of its own: for several in one query, SQLite would read the
+ * whole chain, and all calls would wait.
  */
 export const INVALID_NUMBERS = ['is null', '< 1', `> ${Number.MAX_SAFE_INTEGER}`] as const;
 /** Facts are removed this many days later than the records, because clocks differ. */

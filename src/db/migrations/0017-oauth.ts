@@ -33,7 +33,7 @@ export async function up(db: Knex, collation: string | null): Promise<void> {
   });
   await create('oauth_records', (t) => {
     t.string('kind', 32).notNullable();
-    // SHA-256 of the id: whoever reads the table cannot use a code or a refresh token.
+    // SHA-256 of the id, so that a person who can read the table cannot use a code or a refresh token.
     t.string('key', 64).notNullable();
     t.text('payload', 'mediumtext').notNullable();
     t.string('grant_id', 36).index();

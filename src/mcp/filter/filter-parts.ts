@@ -99,7 +99,7 @@ export function isOfTwoKinds(result: JsonObject, isWhole: boolean, { mode, metho
   return mode === 'stateless' && !isTaskMethod(method) && 'inputRequests' in result;
 }
 
-/** Members that the filter reads in every result, whatever the method. */
+/** Members that the filter reads in the results of every method. */
 export const COMMON = '_meta resultType inputRequests requestState ttlMs cacheScope';
 export const CONTENT_MEMBERS = imitationOf(COMMON, 'content task');
 export const TASK_MEMBERS = imitationOf(COMMON, 'taskId result error');

@@ -56,7 +56,7 @@ export function fileNames(policies: readonly StoredPolicy[], owner: string): Map
   return names;
 }
 
-/** Returns the names that an export may have given to the file of a policy without a file, whatever other policies there were. */
+/** Returns every name that an export may have given to the file of a policy without a file. The name depends on the other policies. */
 export function possibleNames({ id, name }: StoredPolicy): string[] {
   const words = name
     .normalize('NFKD')
