@@ -1,5 +1,5 @@
 /**
- * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,upgrade,faults,frozen,new-enemy,accounts,galera,group-replication`
+ * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,upgrade,faults,frozen,new-enemy,accounts,sign-in,keycloak,galera,group-replication`
  * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--kills=n` (200), `--rows=n` (a million rows of an older
  * version) and `--revocations=n` (1,000 of each kind; in the clusters a tenth) and `--calls=n` (10,000 with users' own
  * accounts) say how much. The exit code is 0 if all passed.
@@ -64,6 +64,16 @@ const STEPS: Readonly<Record<string, Step>> = {
   accounts: {
     args: [...typescript, 'test/run.ts', 'test/connections/*.test.ts'],
     env: { PORTCULLIS_TEST_ACCOUNT_CALLS: values.calls },
+  },
+  // Python and npm install what they need into a temporary folder.
+  'sign-in': {
+    args: ['node_modules/ava/entrypoints/cli.mjs', 'test/sign-in/clients.test.ts'],
+    env: { PORTCULLIS_TEST_REAL_CLIENTS: 'true' },
+  },
+  // Maven downloads it once, 160 MB.
+  keycloak: {
+    args: ['node_modules/ava/entrypoints/cli.mjs', 'test/sign-in/keycloak.test.ts'],
+    env: { PORTCULLIS_TEST_KEYCLOAK: 'true' },
   },
   galera: { args: cluster('galera') },
   'group-replication': { args: cluster('group-replication') },

@@ -10,7 +10,7 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import test, { type ExecutionContext } from 'ava';
 import * as oauth from 'oauth4webapi';
 import { type World, world } from '../support/world.ts';
-import { codeOf, openTab } from './support.ts';
+import { codeOf, openTab, sdkProvider } from './support.ts';
 
 let w: World;
 const ended: (() => unknown)[] = [];
@@ -26,43 +26,6 @@ test.after.always(async () => {
 });
 
 const REDIRECT = 'http://localhost:4711/oauth/callback';
-
-/** What an SDK needs to sign its user in. Both SDKs take the same. */
-function providerFor() {
-  const kept: Record<string, unknown> = {};
-  const memory = <T>(name: string) => {
-    const read = (): T => kept[name] as T;
-    const write = (value: T): void => {
-      kept[name] = value;
-    };
-    return [read, write] as const;
-  };
-  const [clientInformation, saveClientInformation] = memory<never>('client');
-  const [tokens, saveTokens] = memory<never>('tokens');
-  const [codeVerifier, saveCodeVerifier] = memory<string>('verifier');
-  const provider = {
-    redirectUrl: REDIRECT,
-    clientMetadata: {
-      client_name: 'An SDK',
-      redirect_uris: [REDIRECT],
-      grant_types: ['authorization_code', 'refresh_token'],
-      response_types: ['code'],
-      token_endpoint_auth_method: 'none',
-      scope: 'mcp',
-    },
-    state: () => 'a-state',
-    clientInformation,
-    saveClientInformation,
-    tokens,
-    saveTokens,
-    codeVerifier,
-    saveCodeVerifier,
-    redirectToAuthorization: (url: URL) => {
-      kept['url'] = url.href;
-    },
-  };
-  return { provider, kept };
-}
 
 /** Returns code and issuer, as the client reads them from its redirect address. */
 async function signIn(authorizeUrl: string): Promise<readonly [code: string, iss: string]> {
@@ -103,7 +66,7 @@ const SDKS: readonly (readonly [
 for (const [name, makeClient, makeTransport, error] of SDKS) {
   test(`${name} signs in, calls, and refreshes by itself`, async (t) => {
     for (const address of [w.mcp, `${w.gateway.url}/mcp`]) {
-      const { provider, kept } = providerFor();
+      const { provider, kept } = sdkProvider(REDIRECT);
       const transport = (): AnyTransport => makeTransport(new URL(address), { authProvider: provider }) as AnyTransport;
       const first = transport();
       const client = makeClient() as AnyClient;

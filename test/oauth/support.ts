@@ -228,3 +228,40 @@ export async function initialize(address: string, token: string | null): Promise
   const json = /^\s*\{/.test(text) ? text : (/data: (\{.*)/.exec(text)?.[1] ?? '{}');
   return { status: answer.status, body: JSON.parse(json), headers: answer.headers };
 }
+
+/** What an SDK needs to sign its user in. Both SDKs take the same. `kept.url`: where it sends the user. */
+export function sdkProvider(redirectUrl: string) {
+  const kept: Record<string, unknown> = {};
+  const memory = <T>(name: string) => {
+    const read = (): T => kept[name] as T;
+    const write = (value: T): void => {
+      kept[name] = value;
+    };
+    return [read, write] as const;
+  };
+  const [clientInformation, saveClientInformation] = memory<never>('client');
+  const [tokens, saveTokens] = memory<never>('tokens');
+  const [codeVerifier, saveCodeVerifier] = memory<string>('verifier');
+  const provider = {
+    redirectUrl,
+    clientMetadata: {
+      client_name: 'An SDK',
+      redirect_uris: [redirectUrl],
+      grant_types: ['authorization_code', 'refresh_token'],
+      response_types: ['code'],
+      token_endpoint_auth_method: 'none',
+      scope: 'mcp',
+    },
+    state: () => 'a-state',
+    clientInformation,
+    saveClientInformation,
+    tokens,
+    saveTokens,
+    codeVerifier,
+    saveCodeVerifier,
+    redirectToAuthorization: (url: URL) => {
+      kept['url'] = url.href;
+    },
+  };
+  return { provider, kept };
+}
