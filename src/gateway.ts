@@ -126,7 +126,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const accounts = createAccounts(base, decisions);
   const policies = createPolicies(base, decisions, accounts);
   const targets = createTargets(base, accounts);
-  const connections = createConnections(base, accounts, targets);
+  const connections = createConnections(base, accounts);
   const oauth = createOAuth(base, decisions, accounts);
   const browser = createBrowser(base, decisions, accounts, connections, oauth.applications, oauth.pagesFor);
   const replicas = await joinReplicas(base, decisions, policies);

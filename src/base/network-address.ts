@@ -16,78 +16,57 @@ const DENIED = blockListOf([
 ]);
 
 /**
- * Returns why the gateway does not connect to an address; null: it may. `address` is a resolved address, or the host of a URL.
+ * Returns why the gateway does not connect to an address; null: it may. `address` is a resolved address, or the host of a URL. A name is
+ * judged by the addresses that it has when the connection is made, so the rule has nothing to say about the name itself.
  */
 export type AddressRule = (address: string) => string | null;
 
-/** `allowed` has addresses and networks (`10.0.0.0/8`) that take precedence over the denied ones. */
-export function createAddressRule(allowed: readonly string[]): AddressRule {
+/**
+ * The rule for addresses that an administrator chose. `allowed` has addresses and networks (`10.0.0.0/8`) that take precedence over the
+ * denied ones. `setting`: where an operator allows more.
+ */
+export function createAddressRule(allowed: readonly string[], setting = 'UPSTREAM_ALLOWED_ADDRESSES'): AddressRule {
   const list = blockListOf(allowed);
   return (address) => {
     const bare = bareAddress(address);
     if (bare === null || matches(list, bare)) return null;
     const denied = [bare, ...embedded(bare)].find((form) => matches(DENIED, form) && !matches(list, form));
     if (denied === undefined) return null;
-    return `${bare} is a link-local or metadata address. The gateway connects to it only if UPSTREAM_ALLOWED_ADDRESSES names it`;
+    return `${bare} is a link-local or metadata address. The gateway connects to it only if ${setting} names it`;
   };
 }
 
-/** Addresses that only hosts of the same network reach, and addresses that are no address of a host. */
-const INSIDE = blockListOf([
-  ...['0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16', '172.16.0.0/12', '192.0.0.0/24'],
-  ...['192.0.2.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24', '224.0.0.0/3'],
-  ...['::/128', '::1/128', '64:ff9b:1::/48', '100::/64', '2001:db8::/32', 'fc00::/7', 'fe80::/10', 'fec0::/10', 'ff00::/8'],
-]);
-
-/** Whether an address is in a private network, or is the machine itself. `address` is a resolved address, or the host of a URL. */
-export function isInside(address: string): boolean {
-  const bare = bareAddress(address);
-  return bare !== null && [bare, ...embedded(bare)].some((form) => matches(INSIDE, form));
-}
-
-/** Like `createAddressRule`, for URLs that a stranger chose: also refuses addresses of private networks and of the machine itself. */
-export function createPublicAddressRule(allowed: readonly string[]): AddressRule {
-  const rule = createAddressRule(allowed);
-  const list = blockListOf(allowed);
-  return (address) => {
-    const problem = rule(address);
-    const bare = bareAddress(address);
-    if (problem !== null || bare === null || matches(list, bare) || !isInside(bare)) return problem;
-    return `${bare} is an address of a private network. The gateway connects to it only if UPSTREAM_ALLOWED_ADDRESSES names it`;
-  };
-}
-
-/** Networks that are not part of the public internet (IANA registries of special-purpose addresses). */
+/** Networks of IPv4 that are not part of the public internet (IANA registry of special-purpose addresses). */
 const SPECIAL = blockListOf([
-  ...[
-    '0.0.0.0/8',
-    '10.0.0.0/8',
-    '100.64.0.0/10',
-    '127.0.0.0/8',
-    '169.254.0.0/16',
-    '172.16.0.0/12',
-    '192.0.0.0/24',
-    '192.0.2.0/24',
-  ],
-  ...['192.31.196.0/24', '192.52.193.0/24', '192.88.99.0/24', '192.168.0.0/16', '192.175.48.0/24', '198.18.0.0/15'],
-  ...['198.51.100.0/24', '203.0.113.0/24', '224.0.0.0/3', '168.63.129.16'],
+  ...['0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16', '172.16.0.0/12', '192.0.0.0/24'],
+  ...['192.0.2.0/24', '192.31.196.0/24', '192.52.193.0/24', '192.88.99.0/24', '192.168.0.0/16', '192.175.48.0/24'],
+  ...['198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24', '224.0.0.0/3', '168.63.129.16'],
 ]);
-/** The part of IPv6 that is assigned to the public internet, and what is special in it. */
-const GLOBAL_V6 = blockListOf(['2000::/3']);
+/** The part of IPv6 that is assigned to the public internet, and the addresses by which NAT64 reaches the IPv4 internet (RFC 6052). */
+const GLOBAL_V6 = blockListOf(['2000::/3', '64:ff9b::/96']);
 const SPECIAL_V6 = blockListOf(['2001::/23', '2001:db8::/32', '2002::/16', '2620:4f:8000::/48', '3fff::/20']);
 
-/** Returns whether an address belongs to the public internet, or to a network in `allowed`. Other texts do not. */
-export function isPublicAddress(allowed: readonly string[]): (address: string) => boolean {
+function isPublic(address: string): boolean {
+  if (isIP(address) === 4) return !matches(SPECIAL, address);
+  // An address of a translator or tunnel leads to the IPv4 address in it.
+  return matches(GLOBAL_V6, address) && !matches(SPECIAL_V6, address) && embedded(address).every(isPublic);
+}
+
+/** The rule for addresses that a stranger chose: only those of the public internet, and those in `allowed`. */
+export function createPublicAddressRule(allowed: readonly string[], setting = 'UPSTREAM_ALLOWED_ADDRESSES'): AddressRule {
+  const rule = createAddressRule(allowed, setting);
   const list = blockListOf(allowed);
   return (address) => {
     const bare = bareAddress(address);
-    if (bare === null) return false;
-    if (matches(list, bare)) return true;
-    if (isIP(bare) === 4) return !matches(SPECIAL, bare);
-    // An address of a translator or tunnel leads to the IPv4 address in it.
-    return matches(GLOBAL_V6, bare) && !matches(SPECIAL_V6, bare) && embedded(bare).every((inner) => !matches(SPECIAL, inner));
+    if (bare === null || matches(list, bare)) return null;
+    const problem = `${bare} is not an address of the public internet. The gateway connects to it only if ${setting} names it`;
+    return rule(bare) ?? (isPublic(bare) ? null : problem);
   };
 }
+
+/** Whether the host of a URL is this machine itself, by its name. */
+export const isLoopbackName = (hostname: string): boolean =>
+  hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d+){3}$/.test(hostname);
 
 /** Whether `createAddressRule` accepts the text. */
 export function isNetwork(text: string): boolean {

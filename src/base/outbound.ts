@@ -1,81 +1,159 @@
 /**
- * Requests to servers that a document or an administrator names, apart from targets. An address is checked when the connection is
- * made. Redirects are not followed, because they would leave the checked server. Time and size are limited.
+ * Requests to servers that a document, a client or an administrator names, apart from the calls of targets. The gateway connects only to
+ * addresses that the rules allow, follows no redirect, and limits the time and the size of the whole answer.
  */
-import { Agent, buildConnector, fetch as undiciFetch } from 'undici';
-import { DeniedAddress, guardedLookup } from './guarded-lookup.ts';
-import { type AddressRule, createAddressRule, createPublicAddressRule } from './network-address.ts';
+import type { IncomingHttpHeaders } from 'node:http';
+import { Agent, type Dispatcher } from 'undici';
+import { DeniedAddress, guardedConnector, strangerNames, systemNames } from './guarded-connect.ts';
+import { createAddressRule, createPublicAddressRule } from './network-address.ts';
 
-const TIMEOUT_MS = 5_000;
+const CONNECT_MS = 5_000;
+/** The lookup of a stranger's name. It leaves time for the connection itself. */
+const LOOKUP_MS = 3_000;
 
 /** The message says what failed, for the administrator. */
-export class OutboundFault extends Error {}
+export class OutboundFault extends Error {
+  /** Whether the server may have read the request. */
+  readonly sent: boolean;
+
+  constructor(message: string, { sent = true, ...options }: { readonly sent?: boolean; readonly cause?: unknown } = {}) {
+    super(message, options);
+    this.name = 'OutboundFault';
+    this.sent = sent;
+  }
+}
+
+export interface OutboundRules {
+  /** Whether an administrator chose the server, which may then have a private address. Without this, a stranger chose all of them. */
+  readonly isChosen?: (url: URL) => boolean;
+  /** Whether the request may go without TLS. */
+  readonly mayBePlain?: (url: URL) => boolean;
+  readonly maxBytes: number;
+  /** The limit for the whole request with its answer, in milliseconds. */
+  readonly withinMs: number;
+}
+
+/** Throws OutboundFault. Redirects are answered as they are. The body has arrived when the promise resolves. */
+export type OutboundFetch = (
+  url: string | URL,
+  request?: {
+    readonly method?: string;
+    readonly headers?: Readonly<Record<string, string>>;
+    readonly body?: unknown;
+    readonly signal?: AbortSignal | undefined;
+  },
+) => Promise<Response>;
+
+interface Limits {
+  readonly name: string;
+  readonly maxBytes: number;
+  readonly signal: AbortSignal;
+}
+
+export interface OutboundParts {
+  /** Addresses and networks that take precedence over the refused ones. */
+  readonly allowed: readonly string[];
+  /** The setting that has `allowed`, for messages. */
+  readonly setting?: string;
+  /** For tests: certificates of authorities, and the DNS servers of strangers' names. */
+  readonly ca?: string;
+  readonly dns?: readonly string[];
+}
 
 export type Outbound = ReturnType<typeof createOutbound>;
-type Fetch = typeof globalThis.fetch;
 
-/** `allowed` has addresses and networks that take precedence over the refused ones. */
-export function createOutbound(allowed: readonly string[]) {
-  const own = agentOf(createAddressRule(allowed));
-  const foreign = agentOf(createPublicAddressRule(allowed));
+export function createOutbound({ allowed, setting, ca, dns }: OutboundParts) {
+  // A connection for each request: one that the server closes meanwhile could lose an answer that has a new refresh token.
+  const agentOf = (...[rule, resolve]: [Parameters<typeof guardedConnector>[0], typeof systemNames]): Agent =>
+    new Agent({ pipelining: 0, connect: guardedConnector(rule, { timeout: CONNECT_MS, resolve, ca }) });
+  const chosen = agentOf(createAddressRule(allowed, setting), systemNames);
+  const foreign = agentOf(createPublicAddressRule(allowed, setting), strangerNames(LOOKUP_MS, dns));
 
   return {
-    /**
-     * Returns a `fetch` for the documents of one server. An administrator has named `home`, which may be on a private network. All
-     * other servers were named by a third party and must not be on a private network. Throws OutboundFault.
-     */
-    fetchFor:
-      (home: string, maxBytes: number): Fetch =>
-      async (input, init) => {
-        const url = new URL(input instanceof Request ? input.url : input);
-        const dispatcher = url.origin === new URL(home).origin ? own : foreign;
-        const signal = AbortSignal.timeout(TIMEOUT_MS);
+    fetchWith:
+      ({ isChosen = () => false, mayBePlain = () => false, maxBytes, withinMs }: OutboundRules): OutboundFetch =>
+      async (address, { method = 'GET', headers, body, signal } = {}) => {
+        const url = new URL(address);
+        const name = url.origin + url.pathname;
+        if (url.protocol !== 'https:' && !(url.protocol === 'http:' && mayBePlain(url))) {
+          throw new OutboundFault(`${name} does not use HTTPS`, { sent: false });
+        }
+        const limit = AbortSignal.timeout(withinMs);
+        const options: Dispatcher.DispatchOptions = {
+          ...{ origin: url.origin, path: url.pathname + url.search, method: method as Dispatcher.HttpMethod },
+          headers: { ...headers, 'accept-encoding': 'identity', 'user-agent': 'portcullis' },
+          body: body instanceof Uint8Array ? body : (body ?? null) === null ? null : String(body),
+        };
+        const limits = { name, maxBytes, signal: signal === undefined ? limit : AbortSignal.any([signal, limit]) };
+        const { answer, sent } = exchange(isChosen(url) ? chosen : foreign, options, limits);
         try {
-          const answer = await undiciFetch(url, { ...(init as object), redirect: 'manual', dispatcher, signal });
-          if (answer.status >= 300 && answer.status < 400) {
-            await answer.body?.cancel();
-            throw new OutboundFault(`${url.href} answers with a redirect, which is not followed`);
-          }
-          const body = await readLimited(answer.body, maxBytes, url);
-          const bare = answer.status === 204 || answer.status === 304;
-          return new Response(bare ? null : body, { status: answer.status, headers: [...answer.headers] });
+          return await answer;
         } catch (error) {
-          throw error instanceof OutboundFault ? error : new OutboundFault(`${url.href} ${reasonOf(error)}`, { cause: error });
+          if (error instanceof OutboundFault) throw error;
+          const reason = limit.aborted ? `has not answered within ${withinMs / 1_000} s` : reasonOf(error);
+          throw new OutboundFault(`${name} ${reason}`, { cause: error, sent: sent() });
         }
       },
     async close(): Promise<void> {
-      await Promise.all([own.destroy(), foreign.destroy()]);
+      await Promise.all([chosen.destroy(), foreign.destroy()]);
     },
   };
 }
 
-function agentOf(problemOf: AddressRule): Agent {
-  const connect = buildConnector({ timeout: TIMEOUT_MS, lookup: guardedLookup(problemOf) } as buildConnector.BuildOptions);
-  return new Agent({
-    keepAliveTimeout: 1_000,
-    connect: (options, callback) => {
-      // No lookup is made for an address.
-      const problem = problemOf(options.hostname);
-      if (problem !== null) callback(new DeniedAddress(problem), null);
-      else connect(options, callback);
-    },
-  });
-}
-
-async function readLimited(body: AsyncIterable<Uint8Array> | null, maxBytes: number, url: URL): Promise<Uint8Array<ArrayBuffer>> {
-  const parts: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const part of body ?? []) {
-    bytes += part.length;
-    if (bytes > maxBytes) throw new OutboundFault(`${url.href} answers with more than ${maxBytes} bytes`);
-    parts.push(part);
-  }
-  return new Uint8Array(Buffer.concat(parts));
-}
-
 function reasonOf(error: unknown): string {
-  const { name, message, cause } = error as Error;
-  if (name === 'TimeoutError') return `has not answered within ${TIMEOUT_MS / 1_000} s`;
+  const { message, cause } = error as Error;
   if (cause instanceof Error) return reasonOf(cause);
   return error instanceof DeniedAddress ? `is refused: ${message}` : `cannot be reached: ${message}`;
+}
+
+/** Sends one request. It never pauses the connection, because the limit of size is reached first. */
+function exchange(agent: Agent, options: Dispatcher.DispatchOptions, { name, maxBytes, signal }: Limits) {
+  let sent = false;
+  const answer = new Promise<Response>((resolve, reject) => {
+    let [status, bytes] = [0, 0];
+    let headers: IncomingHttpHeaders = {};
+    const parts: Buffer[] = [];
+    let stop = (_reason: Error): void => undefined;
+    const end = (): void => {
+      stop(signal.reason);
+      reject(signal.reason);
+    };
+    if (signal.aborted) return end();
+    signal.addEventListener('abort', end);
+    const settle = (finish: () => void): void => {
+      signal.removeEventListener('abort', end);
+      try {
+        finish();
+      } catch (error) {
+        reject(error);
+      }
+    };
+    agent.dispatch(options, {
+      onRequestStart(controller) {
+        if (signal.aborted) return controller.abort(signal.reason);
+        sent = true;
+        stop = (reason) => controller.abort(reason);
+      },
+      onResponseStart(controller, code, given) {
+        [status, headers] = [code, given];
+        // A small body could unpack to a very large one.
+        const { 'content-encoding': encoding = 'identity' } = given;
+        if (encoding !== 'identity') controller.abort(new OutboundFault(`${name} answers with a compressed body`));
+      },
+      onResponseData(controller, part) {
+        bytes += part.length;
+        if (bytes > maxBytes) controller.abort(new OutboundFault(`${name} answers with more than ${maxBytes} bytes`));
+        else parts.push(part);
+      },
+      onResponseEnd: () => settle(() => resolve(responseOf(status, headers, Buffer.concat(parts)))),
+      onResponseError: (_controller, error) => settle(() => reject(error)),
+    });
+  });
+  return { answer, sent: () => sent };
+}
+
+function responseOf(status: number, given: IncomingHttpHeaders, body: Buffer<ArrayBuffer>): Response {
+  const headers = new Headers();
+  for (const [name, value = ''] of Object.entries(given)) for (const one of [value].flat()) headers.append(name, one);
+  return new Response([204, 205, 304].includes(status) ? null : body, { status, headers });
 }

@@ -38,6 +38,11 @@ export function clientDocument(publicUrl: string, targetId: string) {
   };
 }
 
+/** How many registrations the gateway keeps for one target, however many issuers the target names. */
+const MAX_REGISTERED = 8;
+/** A user who connects needs the registration for at least this long. Without a connection, it is then removed. */
+const UNUSED_MS = 24 * 60 * 60_000;
+
 export type Clients = ReturnType<typeof createClients>;
 
 export function createClients({ database, vault, publicUrl, now }: ClientParts) {
@@ -56,10 +61,11 @@ export function createClients({ database, vault, publicUrl, now }: ClientParts) 
     const made = await register(server, { redirectUri: redirectUriOf(publicUrl, target.id), url: publicUrl });
     if (before !== null) await store.deleteClient(before.id, before.client_id);
     const kept = await store.addClient(sealClient(vault, target, issuer, made, { registered: true, created_at: now() }));
+    await store.trimClients(target.id, kept.id, MAX_REGISTERED, now() - UNUSED_MS);
     return openClient(vault, kept) ?? made;
   }
 
-  return {
+  const clients = {
     /** Returns the client with which users connect. Throws ConnectionFault. */
     async clientFor(target: AccountTarget, server: Pick<FoundServer, 'metadata' | 'fetch'>): Promise<OAuthClient> {
       const { metadata } = server;
@@ -87,5 +93,11 @@ export function createClients({ database, vault, publicUrl, now }: ClientParts) 
       const row = await store.client(target.id, issuer);
       if (row?.registered && row.client_id === client_id) await store.deleteClient(row.id, client_id);
     },
+    /** For a client that the server no longer knows: registers the gateway again. False: it has no other client. Throws ConnectionFault. */
+    async replace(target: AccountTarget, server: Pick<FoundServer, 'metadata' | 'fetch'>, client_id: string): Promise<boolean> {
+      await clients.forget(target, server.metadata.issuer, client_id);
+      return (await clients.clientFor(target, server)).client_id !== client_id;
+    },
   };
+  return clients;
 }

@@ -24,7 +24,7 @@ import { targetStore } from '../targets/target-store.ts';
 import { scopesOf } from './challenge.ts';
 import { type Clients, redirectUriOf } from './clients.ts';
 import { ConnectionFault } from './fault.ts';
-import { type Asking, authorizationUrl, type Given, newSecret, redeem, revoke, tokensOf } from './oauth.ts';
+import { type Asking, authorizationUrl, type Given, isUnknownClient, newSecret, redeem, revoke, tokensOf } from './oauth.ts';
 import type { Revocations } from './revocations.ts';
 import type { Servers } from './servers.ts';
 
@@ -50,6 +50,7 @@ export interface Visitor {
 /** Where the user goes to sign in, and what they will be asked for. */
 export interface Departure {
   readonly url: URL;
+  readonly issuer: string;
   readonly scopes: readonly string[];
 }
 
@@ -167,7 +168,7 @@ export function createConnecting(parts: FlowParts) {
         created_at: now(),
       });
       await store.trimFlows(user, MAX_FLOWS, now() - FLOW_MS);
-      return { url, scopes };
+      return { url, issuer: server.metadata.issuer, scopes };
     },
 
     /** Finishes with the address to which the authorization server sent the visitor. Throws ConnectionFault and AppError. */
@@ -195,7 +196,15 @@ export function createConnecting(parts: FlowParts) {
       // The registered redirect address counts, however the request reached this replica.
       const address = new URL(flow.asking.redirectUri);
       address.search = returned.search;
-      await redeem(server, flow.client, flow.asking, address, take);
+      try {
+        await redeem(server, flow.client, flow.asking, address, take);
+      } catch (fault) {
+        if (!isUnknownClient((fault as Error).cause) || !(await clients.replace(target, server, flow.client.client_id)))
+          throw fault;
+        const { host } = new URL(flow.issuer);
+        const text = `The authorization server ${host} no longer knew the gateway, which has registered itself again. Connect the account again.`;
+        throw new ConnectionFault('no_client', text, { cause: fault });
+      }
       if (given === null) throw new ConnectionFault('refused', 'The authorization server gave no usable token.');
       try {
         const kept = await keepTokens(caller, target, flow, given);

@@ -1,6 +1,7 @@
 /** The gateway as an OAuth client of the authorization servers of targets. */
 import { randomBytes } from 'node:crypto';
 import type * as client from 'openid-client';
+import { OutboundFault, type OutboundFetch } from '../base/outbound.ts';
 import type { OAuthClient, Tokens } from '../targets/connections.ts';
 import { isLoopback } from '../targets/document.ts';
 import { scopesOf } from './challenge.ts';
@@ -92,17 +93,19 @@ function configurationOf(lib: Library, server: Server, own: OAuthClient, fetch =
 function watched(
   { metadata, fetch }: Server,
   take: (given: Given) => Promise<void>,
-): { fetch: client.CustomFetch; sent: () => boolean } {
+): { fetch: OutboundFetch; sent: () => boolean } {
   let sent = false;
   return {
     sent: () => sent,
     fetch: async (url, options) => {
-      if (url !== metadata.token_endpoint) return fetch(url, options);
+      if (String(url) !== metadata.token_endpoint) return fetch(url, options);
       sent = true;
       const answer = await fetch(url, options);
-      if (answer.status !== 200) return answer;
-      const text = await answer.text();
       const { status, headers } = answer;
+      // The library would report the challenge of a refusal, and not its error code.
+      headers.delete('www-authenticate');
+      if (status !== 200) return answer;
+      const text = await answer.text();
       const read = given(parsed(text));
       if (read !== null) await take(read);
       return new Response(text, { status, headers });
@@ -194,21 +197,16 @@ export async function renew(
     return { outcome: 'renewed' };
   } catch (cause) {
     if (cause instanceof lib.ResponseBodyError) return { outcome: isForNow(cause) ? 'unknown' : 'refused', cause };
-    return { outcome: sent() ? (wasRefused(cause) ? 'unsent' : 'unknown') : 'unsent', cause };
+    return { outcome: sent() && !wasUnsent(cause) ? 'unknown' : 'unsent', cause };
   }
 }
 
 const isForNow = ({ status, error }: client.ResponseBodyError): boolean =>
   status >= 500 || status === 429 || error === 'temporarily_unavailable' || error === 'server_error' || error === 'slow_down';
 
-/** Whether no connection was made, so that the server cannot have read the request. */
-function wasRefused(cause: unknown): boolean {
-  for (let error = cause; error instanceof Error; error = error.cause) {
-    const { code, name } = error as NodeJS.ErrnoException;
-    if (code === 'ECONNREFUSED' || code === 'ENOTFOUND' || code === 'EAI_AGAIN' || code === 'UND_ERR_CONNECT_TIMEOUT')
-      return true;
-    if (name === 'DeniedAddress' || name === 'RefusedRequest') return true;
-  }
+/** Whether the server cannot have read the request. */
+function wasUnsent(cause: unknown): boolean {
+  for (let error = cause; error instanceof Error; error = error.cause) if (error instanceof OutboundFault) return !error.sent;
   return false;
 }
 
@@ -249,7 +247,6 @@ export async function register(
       method: 'POST',
       headers: { 'content-type': 'application/json', accept: 'application/json' },
       body: JSON.stringify(wanted),
-      redirect: 'manual',
     });
     // Some servers leave out members that the RFC requires, such as the time at which the secret expires.
     const { client_id, client_secret, client_secret_expires_at, token_endpoint_auth_method } = (parsed(await answer.text()) ??
@@ -273,7 +270,7 @@ export async function register(
 
 /** Whether the server no longer knows the gateway's client. */
 export function isUnknownClient(cause: unknown): boolean {
-  const { name, error } = cause as { readonly name?: string; readonly error?: string };
+  const { name, error } = (cause ?? {}) as { readonly name?: string; readonly error?: string };
   return name === 'ResponseBodyError' && (error === 'invalid_client' || error === 'unauthorized_client');
 }
 

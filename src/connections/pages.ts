@@ -130,15 +130,15 @@ ${
     const refusal = limits.own(current.user.id);
     if (refusal) throw refusal;
     try {
-      const { url, scopes } = await connecting.begin(visitorOf(res, current), target);
+      const { url, issuer, scopes } = await connecting.begin(visitorOf(res, current), target);
       sendPage(res, 200, {
         title: 'Connect your account',
         user: current.user,
         narrow: true,
         // The browser follows a link here, and no form, so the address of the server needs no place in the security policy.
         body: html`<div class="panel"><h1>Connect your account at ${target.name}</h1>
-<p>You sign in at <strong>${url.host}</strong>, which then lets the gateway act for you at <code>${new URL(target.url).host}</code>.
-Go on only if you know both, and if you want to connect the account for yourself, <strong>${current.user.email ?? current.user.id}</strong>.</p>
+<p>You sign in at <strong>${issuerName(issuer)}</strong>, which then lets the gateway act for you at <code>${new URL(target.url).host}</code>.
+${url.host !== new URL(issuer).host && html`The sign-in page is at <strong>${url.host}</strong>. `}Go on only if you know these addresses, and if you want to connect the account for yourself, <strong>${current.user.email ?? current.user.id}</strong>.</p>
 ${scopes.length > 0 && html`<p class="sm">The gateway asks for: ${scopes.map((scope) => html`<code>${scope}</code> `)}</p>`}
 <p><a class="btn" href="${url.href}">Go to ${url.host}</a></p><p class="sm"><a href="${CONNECTIONS_PATH}">Cancel</a></p></div>`,
       });
@@ -181,6 +181,12 @@ ${scopes.length > 0 && html`<p class="sm">The gateway asks for: ${scopes.map((sc
   return router;
 }
 
+/** The issuer, for people. Two tenants of one server differ in the path alone. */
+function issuerName(issuer: string): string {
+  const { host, pathname } = new URL(issuer);
+  return host + pathname.replace(/\/$/, '');
+}
+
 const disconnect = ({ id }: ConnectionRow, what: string): Markup =>
   html`<form method="post" action="/account/connections/${id}/disconnect"><button class="btn danger">Disconnect<span class="hidden"> ${what}</span></button></form>`;
 
@@ -188,7 +194,7 @@ function targetRow(target: Usable, row: ConnectionRow | null): Markup {
   const account =
     row === null
       ? html`<span class="muted">not connected</span>`
-      : html`at ${new URL(row.issuer).host}, since ${timeOf(row.created_at)}${row.problem && html`<span class="sub">${PROBLEMS[row.problem]}</span>`}`;
+      : html`at ${issuerName(row.issuer)}, since ${timeOf(row.created_at)}${row.problem && html`<span class="sub">${PROBLEMS[row.problem]}</span>`}`;
   const label = row === null ? 'Connect' : 'Connect again';
   return html`<tr><th scope="row">${target.name}<span class="sub">${target.description}</span></th><td>${account}</td>
 <td class="end"><div class="row"><form method="post" action="/account/connections/${target.id}/connect"><button class="btn">${label}<span class="hidden"> at ${target.name}</span></button></form>${
@@ -198,5 +204,5 @@ function targetRow(target: Usable, row: ConnectionRow | null): Markup {
 
 /** A connection at a target that the user may no longer use. */
 const otherRow = (row: ConnectionRow): Markup =>
-  html`<tr><th scope="row"><span class="muted">a target that you cannot use now</span></th><td>at ${new URL(row.issuer).host}, since ${timeOf(row.created_at)}</td>
-<td class="end">${disconnect(row, `the account at ${new URL(row.issuer).host}`)}</td></tr>`;
+  html`<tr><th scope="row"><span class="muted">a target that you cannot use now</span></th><td>at ${issuerName(row.issuer)}, since ${timeOf(row.created_at)}</td>
+<td class="end">${disconnect(row, `the account at ${issuerName(row.issuer)}`)}</td></tr>`;

@@ -1,14 +1,15 @@
 /** Finds the authorization server of a target: its issuer, its metadata, and what the gateway names in requests to it. */
 import type { ServerMetadata } from 'openid-client';
+import type { OutboundFetch } from '../base/outbound.ts';
 import { type AccountTarget, type Place, placeOf } from '../targets/connections.ts';
 import { issuerProblem } from '../targets/document.ts';
 import { readChallenge, scopesOf } from './challenge.ts';
 import { ConnectionFault } from './fault.ts';
-import type { Fetches, ServerFetch } from './fetch.ts';
+import type { FetchFor } from './fetch.ts';
 
 export interface FoundServer {
   readonly metadata: ServerMetadata;
-  readonly fetch: ServerFetch;
+  readonly fetch: OutboundFetch;
   /** The `resource` of requests (RFC 8707); null: they name none. */
   readonly resource: string | null;
   /** The scopes that the target names. */
@@ -28,14 +29,14 @@ const strings = (value: unknown): string[] =>
 
 export type Servers = ReturnType<typeof createServers>;
 
-export function createServers({ fetches, now }: { readonly fetches: Fetches; readonly now: () => number }) {
+export function createServers({ fetchFor, now }: { readonly fetchFor: FetchFor; readonly now: () => number }) {
   const kept = new Map<string, { readonly metadata: ServerMetadata; readonly until: number }>();
 
   async function metadataOf(place: Place, issuer: string): Promise<ServerMetadata> {
     const key = JSON.stringify([place.url, place.trusted, issuer]);
     const known = kept.get(key);
     if (known !== undefined && known.until > now()) return known.metadata;
-    const metadata = await readMetadata(fetches.fetchFor(place), issuer);
+    const metadata = await readMetadata(fetchFor(place), issuer);
     kept.delete(key);
     const [oldest] = kept.keys();
     if (kept.size >= MAX_KEPT && oldest !== undefined) kept.delete(oldest);
@@ -47,7 +48,7 @@ export function createServers({ fetches, now }: { readonly fetches: Fetches; rea
     const { issuer, send_resource } = target.own_accounts;
     const resource = send_resource ? target.url : null;
     if (issuer !== null) return { issuer, resource, scopes: [] };
-    const fetch = fetches.fetchFor(placeOf(target));
+    const fetch = fetchFor(placeOf(target));
     const { document, scopes } = await readResource(fetch, target);
     // Targets of revision 2025-03-26 have no such document: their own origin is the issuer.
     if (document === null) return { issuer: new URL(target.url).origin, resource, scopes };
@@ -74,18 +75,13 @@ export function createServers({ fetches, now }: { readonly fetches: Fetches; rea
     },
     /** Returns the server that gave existing tokens. Throws ConnectionFault. */
     async known(place: Place, issuer: string): Promise<Pick<FoundServer, 'metadata' | 'fetch'>> {
-      return { metadata: await metadataOf(place, issuer), fetch: fetches.fetchFor(place) };
+      return { metadata: await metadataOf(place, issuer), fetch: fetchFor(place) };
     },
   };
 }
 
-async function readJson(fetch: ServerFetch, url: string): Promise<Json | null> {
-  const answer = await fetch(url, {
-    method: 'GET',
-    headers: { accept: 'application/json' },
-    body: undefined,
-    redirect: 'manual',
-  });
+async function readJson(fetch: OutboundFetch, url: string): Promise<Json | null> {
+  const answer = await fetch(url, { headers: { accept: 'application/json' } });
   if (answer.status !== 200) return null;
   try {
     const value: unknown = JSON.parse(await answer.text());
@@ -99,7 +95,7 @@ const PING = '{"jsonrpc":"2.0","id":"portcullis","method":"ping"}';
 
 /** Returns the target's protected resource metadata (null: it has none), and the scopes of its challenge. Throws ConnectionFault. */
 async function readResource(
-  fetch: ServerFetch,
+  fetch: OutboundFetch,
   target: AccountTarget,
 ): Promise<{ readonly document: Json | null; readonly scopes: readonly string[] }> {
   const failed = (text: string, cause?: unknown) =>
@@ -110,7 +106,6 @@ async function readResource(
       method: 'POST',
       headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
       body: PING,
-      redirect: 'manual',
     });
     const challenge = answer.status === 401 ? readChallenge(answer.headers.get('www-authenticate')) : null;
     const scopes = scopesOf(challenge?.scope);
@@ -153,7 +148,7 @@ function placesOf(issuer: string): string[] {
   return path === '' ? inserted : [...inserted, `${origin}${path}/.well-known/openid-configuration`];
 }
 
-async function readMetadata(fetch: ServerFetch, issuer: string): Promise<ServerMetadata> {
+async function readMetadata(fetch: OutboundFetch, issuer: string): Promise<ServerMetadata> {
   const { host } = new URL(issuer);
   const failed = (text: string, cause?: unknown) =>
     new ConnectionFault('metadata', `The authorization server ${host} ${text}`, { cause });

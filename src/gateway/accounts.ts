@@ -33,7 +33,7 @@ export function createAccounts(
   const administer = createAdminister({ changes, now, providerAdmits });
   const passwords = createPasswords();
   const callers = createCallers(config.trustProxy);
-  const outbound = createOutbound(config.allowedAddresses);
+  const outbound = createOutbound({ allowed: config.allowedAddresses });
   const faults = createFaultLog(now);
   const providerKeys = createProviderKeys({ outbound, now });
   const people = createPeople({ database, changes, now });
@@ -50,6 +50,7 @@ export function createAccounts(
     }),
   );
   return {
+    outbound,
     callers,
     admit,
     verify: createVerifier(keys, rules, callers.heard, providerTokens),

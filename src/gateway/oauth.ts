@@ -1,5 +1,6 @@
 /** The authorization server for OAuth clients: its endpoints, its pages, and the grants behind access tokens. */
 import type { IncomingMessage } from 'node:http';
+import { createOutbound } from '../base/outbound.ts';
 import type { Applications } from '../browser/account.ts';
 import type { PageMount } from '../browser/pages.ts';
 import type { BrowserSessions } from '../browser/sessions.ts';
@@ -7,7 +8,6 @@ import { addressOf } from '../http/client-address.ts';
 import { destinationOf, factsOf } from '../oauth/client-rules.ts';
 import type { ClientRecord } from '../oauth/client-store.ts';
 import { createConsent } from '../oauth/consent.ts';
-import { createDocuments } from '../oauth/documents.ts';
 import { createGrants } from '../oauth/grants.ts';
 import { createAuthorizationServer } from '../oauth/handler.ts';
 import { recordStore } from '../oauth/record-store.ts';
@@ -15,6 +15,9 @@ import { admitsUser } from '../state/admission.ts';
 import type { Accounts } from './accounts.ts';
 import type { Base } from './base.ts';
 import type { Decisions } from './decisions.ts';
+
+/** The whole request for a client's metadata document. */
+const DOCUMENT_MS = 5_000;
 
 function originOf(redirectUri: string, client: ClientRecord | null): string {
   if (client?.kind === 'document') return factsOf(client.client_id, undefined).document ?? '';
@@ -28,13 +31,14 @@ export function createOAuth(base: Base, { current }: Decisions, { administer, st
   const { publicUrl, trustProxy } = config;
   const grants = createGrants({ database, changes, administer, stillAdmits, now });
   const records = recordStore(database);
-  const documents = createDocuments({ allowed: config.oauth.documentAddresses });
+  const documents = createOutbound({ allowed: config.oauth.documentAddresses, setting: 'OAUTH_DOCUMENT_ADDRESSES' });
   // The pages need the browser's sessions, and so does the server. The sessions are made with the pages.
   let browser: BrowserSessions | null = null;
   const { providers, router } = createAuthorizationServer({
     ...{ publicUrl, database, vault, keys, records, grants, limits, log, now },
     registration: config.oauth.registration,
-    fetchDocument: documents.fetch,
+    // The library refuses documents of more than 5 KB.
+    fetchDocument: documents.fetchWith({ maxBytes: 16 * 1024, withinMs: DOCUMENT_MS }),
     addressOf: (req: IncomingMessage) => addressOf(req, trustProxy),
     admits: async (user) => admitsUser(user, (await current.fresh()).providers),
     currentUser: async (req, res) => (await browser?.currentUser(req, res)) ?? null,

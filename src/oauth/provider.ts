@@ -9,12 +9,12 @@ import { v7 as uuidv7 } from 'uuid';
 import type { KeyRing } from '../auth/keys.ts';
 import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
+import type { OutboundFetch } from '../base/outbound.ts';
 import type { Database } from '../db/database.ts';
 import { type User, userStore } from '../users/user-store.ts';
 import { createAdapters } from './adapter.ts';
 import { normalize } from './client-rules.ts';
 import { isClientSecret } from './client-secrets.ts';
-import type { FetchDocument } from './documents.ts';
 import { GRANT_MS, type Grants } from './grants.ts';
 import type { Records } from './record-store.ts';
 import { CLI_CLIENT, defaultResource, OPENID_SCOPES, resourceOf, withNeededScope } from './resources.ts';
@@ -45,7 +45,8 @@ export interface ProviderParts {
   readonly records: Records;
   readonly grants: Grants;
   readonly registration: boolean;
-  readonly fetchDocument: FetchDocument;
+  /** Reads the metadata document of a client. */
+  readonly fetchDocument: OutboundFetch;
   /** Whether the gateway may read another document of a client for this request. */
   readonly mayFetch: (req: IncomingMessage) => boolean;
   readonly addressOf: (req: IncomingMessage) => string;
@@ -244,7 +245,7 @@ function configurationOf(
       },
       revocation: { enabled: true, allowedPolicy: (_ctx, client, token) => token.clientId === client.clientId },
     },
-    fetch: (url) => fetchDocument(url instanceof Request ? url.url : url),
+    fetch: (url) => fetchDocument(url instanceof Request ? url.url : url, { headers: { accept: 'application/json' } }),
     async findAccount(ctx, sub) {
       const user = await userStore(database.knex).find(sub);
       if (user !== null && (await parts.admits(user))) return { accountId: sub, claims: () => ({ sub }) };

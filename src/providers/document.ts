@@ -10,6 +10,7 @@ import {
   type TokenType,
 } from '../auth/provider.ts';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
+import { isLoopbackName } from '../base/network-address.ts';
 import { asTimestamp, checked, model, readOnly, readOnlyErrors, text, uuid, validate } from '../base/validate.ts';
 import { USER_LIMITS } from '../users/document.ts';
 import { ADMIN, AUDITOR, LOCAL_ISSUER } from '../users/user-store.ts';
@@ -30,8 +31,6 @@ const LIMITS = {
 export const PROVIDER_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 const DOMAIN = /^[a-z0-9-]+(\.[a-z0-9-]+)+$/;
 const ASCII = /^[\x21-\x7e]+$/;
-
-const isLoopbackName = (host: string): boolean => host === 'localhost' || host === '[::1]' || /^127(\.\d+){3}$/.test(host);
 
 /** Returns why an address of a provider is not usable; null: it is. */
 export function addressProblem(value: string): string | null {

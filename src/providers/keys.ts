@@ -2,7 +2,8 @@
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import type { JWK } from 'jose';
 import type { Provider } from '../auth/provider.ts';
-import { type Outbound, OutboundFault } from '../base/outbound.ts';
+import { isLoopbackName } from '../base/network-address.ts';
+import { type Outbound, OutboundFault, type OutboundFetch, type OutboundRules } from '../base/outbound.ts';
 import { addressProblem } from './document.ts';
 import { faulty, isFault, type ProviderFault } from './faults.ts';
 
@@ -11,6 +12,8 @@ const REFRESH_MS = 10 * 60_000;
 /** How long an unknown key id, or a failure, does not cause another read. Anybody can send tokens with unknown key ids. */
 const PAUSE_MS = 10_000;
 const MAX_BYTES = 256 * 1024;
+/** The whole request, with its answer. */
+const REQUEST_MS = 5_000;
 const MAX_KEYS = 100;
 const RSA_BITS = { min: 2_048, max: 8_192 } as const;
 
@@ -47,7 +50,7 @@ interface State {
 export type ProviderKeys = ReturnType<typeof createProviderKeys>;
 
 export interface ProviderKeyParts {
-  readonly outbound: Pick<Outbound, 'fetchFor'>;
+  readonly outbound: Pick<Outbound, 'fetchWith'>;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
@@ -149,8 +152,8 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
   };
 }
 
-async function readFrom(outbound: Pick<Outbound, 'fetchFor'>, issuer: string): Promise<Pick<ReadKeys, 'metadata' | 'keys'>> {
-  const fetch = outbound.fetchFor(issuer, MAX_BYTES);
+async function readFrom(outbound: Pick<Outbound, 'fetchWith'>, issuer: string): Promise<Pick<ReadKeys, 'metadata' | 'keys'>> {
+  const fetch = outbound.fetchWith(rulesFor(issuer));
   const address = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = await readObject(fetch, address);
   if (metadata['issuer'] !== issuer)
@@ -168,6 +171,16 @@ async function readFrom(outbound: Pick<Outbound, 'fetchFor'>, issuer: string): P
   return { metadata: metadata as Metadata, keys: usable };
 }
 
+/** An administrator has named the issuer, which may be in a private network. Its documents name all other servers. */
+export function rulesFor(issuer: string): OutboundRules {
+  const { origin, protocol } = new URL(issuer);
+  return {
+    isChosen: (url) => url.origin === origin,
+    mayBePlain: (url) => protocol === 'http:' && isLoopbackName(url.hostname),
+    ...{ maxBytes: MAX_BYTES, withinMs: REQUEST_MS },
+  };
+}
+
 /** A provider with https must not send the gateway to an address without it. */
 export function addressOf(issuer: string, address: string): string | null {
   const problem = addressProblem(address);
@@ -175,9 +188,13 @@ export function addressOf(issuer: string, address: string): string | null {
   return new URL(issuer).protocol === 'https:' && new URL(address).protocol !== 'https:' ? 'must begin with https://' : null;
 }
 
-async function readObject(fetch: typeof globalThis.fetch, address: string): Promise<Record<string, unknown>> {
+async function readObject(fetch: OutboundFetch, address: string): Promise<Record<string, unknown>> {
   const answer = await fetch(address, { headers: { accept: 'application/json' } });
-  if (answer.status !== 200) throw new OutboundFault(`${address} answers with status ${answer.status}`);
+  if (answer.status !== 200) {
+    const isRedirect = answer.headers.has('location');
+    const what = isRedirect ? 'a redirect, which is not followed' : `status ${answer.status}`;
+    throw new OutboundFault(`${address} answers with ${what}`);
+  }
   const text = await answer.text();
   try {
     const value: unknown = JSON.parse(text);

@@ -12,11 +12,10 @@ import type { User } from '../users/user-store.ts';
 import { readPresented } from './claims.ts';
 import { faulty, isFault, type ProviderFault } from './faults.ts';
 import { judgeCommon, judgeTimes } from './judge.ts';
-import { addressOf, type Metadata, type ProviderKeys } from './keys.ts';
+import { addressOf, type Metadata, type ProviderKeys, rulesFor } from './keys.ts';
 import { type People, refusalOf } from './people.ts';
 import { verified } from './tokens.ts';
 
-const MAX_BYTES = 256 * 1024;
 /** How long a person may take at the provider. */
 const PENDING_MS = 10 * 60_000;
 /** Browsers drop cookies of more than 4 KiB. */
@@ -56,7 +55,7 @@ export interface ProviderSignInParts {
   readonly vault: Vault;
   readonly keys: ProviderKeys;
   readonly people: People;
-  readonly outbound: Pick<Outbound, 'fetchFor'>;
+  readonly outbound: Pick<Outbound, 'fetchWith'>;
   /** The secret of the gateway at the provider; null: it has none. */
   readonly secretOf: (provider: Provider) => Promise<string | null>;
   /** Where the provider sends the browser back. */
@@ -88,7 +87,7 @@ export function createProviderSignIn(parts: ProviderSignInParts) {
       metadata,
       authOf(lib, secret, read.metadata),
     );
-    config[lib.customFetch] = outbound.fetchFor(provider.issuer, MAX_BYTES) as client.CustomFetch;
+    config[lib.customFetch] = outbound.fetchWith(rulesFor(provider.issuer));
     // `addressProblem` accepts plain HTTP on this machine only.
     if (new URL(provider.issuer).protocol === 'http:') lib.allowInsecureRequests(config);
     return { lib, config };

@@ -51,6 +51,9 @@ export interface ClientRow {
   readonly created_at: number;
 }
 
+/** Facts with a refusal (`ProviderFacts`). In JSON, no text inside of a value has these quotes. */
+const REFUSED_FACTS = '%"refusal":"%';
+
 export const clientKey = (targetId: string, issuer: string): string =>
   createHash('sha256')
     .update(JSON.stringify([targetId, issuer]))
@@ -97,12 +100,14 @@ export function connectionStore(db: Db) {
     async end(where: Partial<Pick<ConnectionRow, 'id' | 'user_id' | 'target_id'>>, time: number): Promise<number> {
       return live().where(where).update(end(time));
     },
-    /** Ends connections of users that are disabled or gone. Returns those connections. */
+    /** Returns connections of users that are disabled, gone, or refused because of what their provider says of them. */
     async strays(limit: number): Promise<LiveConnection[]> {
       return (await db('connections')
         .leftJoin('users', 'users.id', 'connections.user_id')
         .whereNull('connections.ended_at')
-        .andWhere((query) => query.whereNull('users.id').orWhere('users.enabled', false))
+        .andWhere((query) =>
+          query.whereNull('users.id').orWhere('users.enabled', false).orWhere('users.facts', 'like', REFUSED_FACTS),
+        )
         .limit(limit)
         .select('connections.id', 'connections.user_id', 'connections.target_id')) as LiveConnection[];
     },
@@ -216,6 +221,22 @@ export function connectionStore(db: Db) {
     },
     async deleteClient(id: string, client_id: string): Promise<number> {
       return db('connection_clients').where({ id, client_id }).delete();
+    },
+    /**
+     * Deletes registrations of a target, except `current`: those that no connection in use needs and that were made before `unusedSince`, and
+     * then the oldest ones above `max`. Connections keep the client that they were made with.
+     */
+    async trimClients(target_id: string, current: string, max: number, unusedSince: number): Promise<void> {
+      const used: { issuer: string }[] = await live().where({ target_id }).distinct('issuer');
+      const rows = (await db<ClientRow>('connection_clients')
+        .where({ target_id, registered: true })
+        .whereNot('id', current)
+        .orderBy('created_at', 'desc')) as ClientRow[];
+      const isUsed = ({ issuer }: ClientRow): boolean => used.some((one) => one.issuer === issuer);
+      const kept = rows.filter((row) => isUsed(row) || Number(row.created_at) >= unusedSince);
+      const ordered = [...kept.filter(isUsed), ...kept.filter((row) => !isUsed(row))].slice(0, max - 1);
+      const removed = rows.filter((row) => !ordered.includes(row)).map(({ id }) => id);
+      if (removed.length > 0) await db('connection_clients').whereIn('id', removed).delete();
     },
     /** Deletes the clients of a target. */
     async deleteClients(target_id: string): Promise<void> {

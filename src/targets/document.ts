@@ -2,6 +2,7 @@
 import { isAbsolute } from 'node:path';
 import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
+import { isLoopbackName } from '../base/network-address.ts';
 import { asTimestamp, checked, lines, model, readOnly, text, uuid, validate } from '../base/validate.ts';
 import { RESOURCE_TYPES } from '../engine/compile/policy.ts';
 import { ASKABLE, type Askable } from '../protocol/capabilities.ts';
@@ -82,8 +83,7 @@ function urlProblem(value: string): string | null {
 const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]+$/;
 
 /** Whether the host is this machine itself. There, an authorization server may use plain HTTP. */
-export const isLoopback = ({ hostname }: URL): boolean =>
-  hostname === 'localhost' || hostname === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+export const isLoopback = ({ hostname }: URL): boolean => isLoopbackName(hostname);
 
 /** Returns why the gateway does not use an authorization server; null: it does. The form of issuers is that of RFC 8414. */
 export function issuerProblem(value: string): string | null {

@@ -1,12 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
+import { redirectUriOf } from '../../src/connections/clients.ts';
 import type { Visitor } from '../../src/connections/flows.ts';
 import type { HeldToken, NoToken } from '../../src/connections/tokens.ts';
 import { type AccountTarget, openTokens } from '../../src/targets/connections.ts';
 import { targetStore } from '../../src/targets/target-store.ts';
+import { type FactsRefusal, type ProviderFacts, type User, userStore } from '../../src/users/user-store.ts';
 import { insertTarget, insertVisitor, PUBLIC_URL, type Replica, replica, vault } from '../support/connections.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
 import {
   type AccountProvider,
   type AccountTargetServer,
@@ -274,12 +277,92 @@ eachEngine(test.serial, 'tokens that a renewal gives after the connection has en
   t.is(await w.provider.provider.RefreshToken.find(renewed?.refresh_token ?? ''), undefined);
 });
 
-eachEngine(test.serial, 'the connections of a user who was disabled in any way end', async (t, db) => {
+eachEngine(test.serial, 'the connections of users who were disabled in any way, refused or deleted end', async (t, db) => {
   const w = await world(t, db);
-  const row = await w.a.connect(w.visitor, w.target, 'alice');
-  await w.a.database.knex('users').where('id', w.visitor.caller.principal.sub).update({ enabled: false });
-  await w.b.revocations.run();
-  t.is(await w.a.store.find(row.id), null);
+  const users = userStore(w.a.database.knex);
+  const ends = async (name: string, change: (user: User) => Promise<unknown>, doesEnd = true): Promise<void> => {
+    const visitor = await insertVisitor(w.a.database);
+    const row = await w.a.connect(visitor, w.target, 'alice');
+    const user = await users.find(visitor.caller.principal.sub);
+    await change(user as User);
+    await w.b.revocations.run();
+    t.is((await w.a.store.find(row.id)) === null, doesEnd, name);
+  };
+  const facts = (refusal: FactsRefusal | null): ProviderFacts => ({
+    claims: { role: null, groups: ['"refusal":"', 'refusal'], email: null } as unknown as ProviderFacts['claims'],
+    ...{ claims_iat: 1, given_role: null, given_groups: [], rule_groups: ['\\"refusal":"'], role_from: 'none', refusal },
+  });
+  await ends('disabled', (user) => users.update({ ...user, enabled: false }));
+  await ends('no role', (user) => users.update({ ...user, facts: facts('no_role') }));
+  await ends('another domain', (user) => users.update({ ...user, facts: facts('email_domain') }));
+  await ends('deleted', ({ id }) => w.a.database.knex('users').where({ id }).delete());
+  await ends('admitted', (user) => users.update({ ...user, facts: facts(null) }), false);
+});
+
+for (const challenged of [false, true]) {
+  const how = challenged ? ' and answers with a challenge' : '';
+  test(`a server that has forgotten the gateway${how} gets one new registration, and the user connects again`, async (t) => {
+    const db = await createSqlite();
+    t.teardown(db.drop);
+    const w = await world(t, db);
+    const own = w.visitor.caller.principal.sub;
+    let registrations = 0;
+    let forgets = true;
+    w.provider.intercept = (req, res) => {
+      if (req.url === '/reg') registrations++;
+      if (req.url !== '/token' || !forgets) return false;
+      const headers = { 'content-type': 'application/json', ...(challenged ? { 'www-authenticate': 'Basic realm="x"' } : {}) };
+      res.writeHead(401, headers).end('{"error":"invalid_client"}');
+      return true;
+    };
+    const used = async () => (await w.a.store.client(w.target.id, w.provider.issuer))?.client_id;
+    const again = { name: 'ConnectionFault', message: /no longer knew the gateway, which has registered itself again/ };
+    const { url } = await w.a.connecting.begin(w.visitor, w.target);
+    const first = await used();
+    await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, await signInAt(url, 'alice', PUBLIC_URL)), again);
+    const second = await used();
+    t.not(second, first);
+    t.is(registrations, 2, 'once, and not until the server is content');
+    forgets = false;
+    const row = await w.b.connect(w.visitor, w.target, 'alice');
+    t.is(registrations, 2, 'the new registration is used by every replica');
+
+    forgets = true;
+    const at = w.a.at(w.visitor, w.target, row.id);
+    const token = await w.a.tokens.get(at);
+    if ('none' in token) return t.fail();
+    const none = await w.a.tokens.afterRefusal(at, { ...token, youngUntil: 0 });
+    t.is('none' in none && none.none, 'reconnect');
+    t.is(await used(), undefined, 'a renewal forgets the registration, too');
+    forgets = false;
+    await w.a.connect(w.visitor, w.target, 'alice');
+    t.is(registrations, 3);
+    t.not(await used(), second);
+    t.is((await w.a.store.findOf(own, w.target.id))?.problem, null);
+  });
+}
+
+test('a configured client that the server does not accept is not replaced', async (t) => {
+  const db = await createSqlite();
+  t.teardown(db.drop);
+  const client = { client_id: 'gateway', token_endpoint_auth_method: 'none', redirect_uris: ['http://127.0.0.1:1/none'] };
+  const w = await world(t, db, { clients: [client] });
+  const target = await insertTarget(w.a.database, w.server.url, {
+    issuer: w.provider.issuer,
+    client_id: 'gateway',
+    scopes: ['tools'],
+  });
+  const found = await w.provider.provider.Client.find('gateway');
+  Object.assign(found ?? {}, { redirectUris: [redirectUriOf(PUBLIC_URL, target.id)] });
+  const { url } = await w.a.connecting.begin(w.visitor, target);
+  w.provider.intercept = (req, res) => {
+    if (req.url === '/reg') t.fail('registered');
+    if (req.url !== '/token') return false;
+    res.writeHead(401, { 'content-type': 'application/json' }).end('{"error":"invalid_client"}');
+    return true;
+  };
+  const returned = await signInAt(url, 'alice', PUBLIC_URL);
+  await t.throwsAsync(w.a.connecting.finish(w.visitor, target, returned), { message: /gave no token \(invalid_client\)/ });
 });
 
 eachEngine(test.serial, 'a token that the target refuses is renewed, and not again while the new one is young', async (t, db) => {

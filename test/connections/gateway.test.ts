@@ -11,10 +11,15 @@ import { post } from '../support/mcp.ts';
 import { signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
 import { call, connect, linkIn, OWN, open, textOf, type User, world } from './world.ts';
 
+const MODERN_META = {
+  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+  'io.modelcontextprotocol/clientCapabilities': {},
+};
+
 /** `npm run test:long` makes 10,000. */
 const CALLS = Number(process.env['PORTCULLIS_TEST_ACCOUNT_CALLS'] ?? 0);
 
-test('each user of a target calls it with their own account, and is sent to connect one first', async (t) => {
+test.serial('each user of a target calls it with their own account, and is sent to connect one first', async (t) => {
   const w = await world(t);
   const mcp = `${w.gateway.url}/mcp/git`;
   const { session } = await open(mcp, w.ann.api);
@@ -48,7 +53,7 @@ test('each user of a target calls it with their own account, and is sent to conn
   t.is(textOf(await call(`${w.gateway.url}/mcp`, w.ann.api, everywhere.session, 'git__whoami')), 'annsaccount');
 });
 
-test('clients with URL elicitation get the address in the form of their revision (SDK 2.x)', async (t) => {
+test.serial('clients with URL elicitation get the address in the form of their revision (SDK 2.x)', async (t) => {
   const w = await world(t);
   const transport = () =>
     new StreamableHTTPClientTransport(new URL(`${w.gateway.url}/mcp/git`), {
@@ -73,40 +78,136 @@ test('clients with URL elicitation get the address in the form of their revision
   t.like(await client.callTool({ name: 'whoami', arguments: {} }), { content: [{ type: 'text', text: 'annsaccount' }] });
 });
 
-test('a stateless client is asked with input_required, and its retry waits until the account is connected (SDK 2.x)', async (t) => {
-  const w = await world(t, { modern: true });
-  await connect(w, w.ann, 'annsaccount');
-  const client = new Client(
-    { name: 'test', version: '1' },
-    { capabilities: { elicitation: { url: {} } }, versionNegotiation: { mode: 'auto' } },
-  );
-  const asked: string[] = [];
-  client.setRequestHandler('elicitation/create', async ({ params }) => {
-    asked.push((params as { url?: string }).url ?? '');
-    setTimeout(() => void connect(w, w.ann, 'annsother'), 300);
-    return { action: 'accept' as const };
-  });
-  const transport = new StreamableHTTPClientTransport(new URL(`${w.gateway.url}/mcp/git`), {
-    requestInit: { headers: { authorization: `Bearer ${w.ann.api}` } },
-  });
-  await client.connect(transport);
-  t.teardown(() => client.close());
-  t.is(client.getNegotiatedProtocolVersion(), '2026-07-28');
-  t.like(await client.callTool({ name: 'whoami', arguments: {} }), { content: [{ type: 'text', text: 'annsaccount' }] });
+test.serial(
+  'a stateless client is asked with input_required, and its retry waits until the account is connected (SDK 2.x)',
+  async (t) => {
+    const w = await world(t, { modern: true });
+    await connect(w, w.ann, 'annsaccount');
+    const client = new Client(
+      { name: 'test', version: '1' },
+      { capabilities: { elicitation: { url: {} } }, versionNegotiation: { mode: 'auto' } },
+    );
+    const asked: string[] = [];
+    client.setRequestHandler('elicitation/create', async ({ params }) => {
+      asked.push((params as { url?: string }).url ?? '');
+      setTimeout(() => void connect(w, w.ann, 'annsother'), 300);
+      return { action: 'accept' as const };
+    });
+    const transport = new StreamableHTTPClientTransport(new URL(`${w.gateway.url}/mcp/git`), {
+      requestInit: { headers: { authorization: `Bearer ${w.ann.api}` } },
+    });
+    await client.connect(transport);
+    t.teardown(() => client.close());
+    t.is(client.getNegotiatedProtocolVersion(), '2026-07-28');
+    t.like(await client.callTool({ name: 'whoami', arguments: {} }), { content: [{ type: 'text', text: 'annsaccount' }] });
 
-  // The target asks for a scope that the account lacks.
-  w.server.needs = 'more';
-  t.like(await client.callTool({ name: 'more', arguments: {} }), { content: [{ type: 'text', text: 'more for annsother' }] });
-  t.is(asked.length, 1);
-  t.true(asked[0]?.startsWith(`${w.gateway.url}/account/connections?target=git&for=`));
-  const { body } = await w.gateway.rest<{ scopes: string[]; problem: string | null }[]>(200, 'GET', '/api/connections', {
-    token: w.ann.api,
-  });
-  t.deepEqual(body[0]?.scopes.sort(), ['more', 'tools']);
-  t.is(body[0]?.problem, null);
+    // The target asks for a scope that the account lacks.
+    w.server.needs = 'more';
+    t.like(await client.callTool({ name: 'more', arguments: {} }), { content: [{ type: 'text', text: 'more for annsother' }] });
+    t.is(asked.length, 1);
+    t.true(asked[0]?.startsWith(`${w.gateway.url}/account/connections?target=git&for=`));
+    const { body } = await w.gateway.rest<{ scopes: string[]; problem: string | null }[]>(200, 'GET', '/api/connections', {
+      token: w.ann.api,
+    });
+    t.deepEqual(body[0]?.scopes.sort(), ['more', 'tools']);
+    t.is(body[0]?.problem, null);
+  },
+);
+
+test.serial('a client that knows only 2026-07-28 and opens no addresses gets the address in the error (SDK 2.x)', async (t) => {
+  const w = await world(t, { modern: true });
+  const client = () => new Client({ name: 'test', version: '1' }, { versionNegotiation: { mode: { pin: '2026-07-28' } } });
+  const transport = () =>
+    new StreamableHTTPClientTransport(new URL(`${w.gateway.url}/mcp/git`), {
+      requestInit: { headers: { authorization: `Bearer ${w.ann.api}` } },
+    });
+  const error = await t.throwsAsync(client().connect(transport()));
+  const address = `${w.gateway.url}/account/connections?target=git&for=`;
+  t.true(error?.message.includes(`have not connected one. Connect it at ${address}`), error?.message);
+
+  const answer = await post(
+    `${w.gateway.url}/mcp/git`,
+    w.ann.api,
+    { jsonrpc: '2.0', id: 1, method: 'server/discover', params: { _meta: MODERN_META } },
+    { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'server/discover' },
+  );
+  const { url, account, supported } = (answer.message?.error?.data ?? {}) as {
+    url: string;
+    account: string;
+    supported: string[];
+  };
+  t.true(url.startsWith(address));
+  t.is(account, 'connect');
+  t.true(supported.includes('2025-11-25'), 'other clients open a session');
+
+  await connect(w, w.ann, 'annsaccount');
+  const connected = client();
+  await connected.connect(transport());
+  t.teardown(() => connected.close());
+  t.like(await connected.callTool({ name: 'whoami', arguments: {} }), { content: [{ type: 'text', text: 'annsaccount' }] });
 });
 
-test('users and administrators see connections without tokens, and end them; the tokens are revoked', async (t) => {
+test.serial(
+  'lists of a user without an account: an error with the address at the target, and no tools of it at /mcp',
+  async (t) => {
+    const w = await world(t);
+    await connect(w, w.ben, 'bensaccount');
+    const [own, all] = [`${w.gateway.url}/mcp/git`, `${w.gateway.url}/mcp`];
+    const sessions = new Map<string, string>();
+    const list = async (url: string, { api }: User, method: string) => {
+      const session = sessions.get(url + api) ?? (await open(url, api)).session ?? '';
+      sessions.set(url + api, session);
+      return (await post(url, api, { jsonrpc: '2.0', id: 1, method }, { 'mcp-session-id': session })).message;
+    };
+    for (const method of ['tools/list', 'prompts/list', 'resources/list', 'resources/templates/list']) {
+      const alone = await list(own, w.ann, method);
+      t.is(alone?.error?.code, -32603, method);
+      const { url } = (alone?.error?.data ?? {}) as { url: string };
+      t.true(alone?.error?.message.includes(url) && url.includes('/account/connections?target=git&for='), method);
+      const [member] = Object.entries((await list(all, w.ann, method))?.result ?? {}).filter(([, value]) => Array.isArray(value));
+      t.deepEqual(member?.[1], [], `${method} at /mcp`);
+    }
+    const hidden = await list(all, w.ann, 'tools/list');
+    t.deepEqual(hidden?.result?.['_meta'], { 'portcullis/unavailable': ['git'] });
+    const names = async (who: User): Promise<string[]> => {
+      const tools = ((await list(all, who, 'tools/list'))?.result?.['tools'] ?? []) as { name: string }[];
+      return tools.map(({ name }) => name).sort();
+    };
+    t.deepEqual(await names(w.ben), ['git__more', 'git__slow', 'git__whoami']);
+    t.deepEqual(await names(w.ann), []);
+    await connect(w, w.ann, 'annsaccount');
+    t.deepEqual(await names(w.ann), ['git__more', 'git__slow', 'git__whoami']);
+  },
+);
+
+test.serial(
+  'the page names the issuer that the user will trust, and the host of its sign-in page if that is a different one',
+  async (t) => {
+    const w = await world(t);
+    const page = async () => (await w.ann.browser.post(`/account/connections/${w.targetId}/connect`)).text;
+    const { host, port } = new URL(w.provider.issuer);
+    const same = await page();
+    t.true(same.includes(`You sign in at <strong>${host}</strong>`), same);
+    t.false(same.includes('The sign-in page is at'));
+    const issuer = `${w.provider.issuer}/tenant-1`;
+    w.server.metadata = { ...w.server.metadata, authorization_servers: [issuer] };
+    w.provider.intercept = (req, res) => {
+      if (req.url !== '/.well-known/oauth-authorization-server/tenant-1') return false;
+      res.writeHead(200, { 'content-type': 'application/json' }).end(
+        JSON.stringify({
+          ...{ issuer, token_endpoint: `${issuer}/token`, registration_endpoint: `${w.provider.issuer}/reg` },
+          ...{ authorization_endpoint: `http://localhost:${port}/auth`, code_challenge_methods_supported: ['S256'] },
+        }),
+      );
+      return true;
+    };
+    const other = await page();
+    t.true(other.includes(`You sign in at <strong>${host}/tenant-1</strong>`), other);
+    t.true(other.includes(`The sign-in page is at <strong>localhost:${port}</strong>`), other);
+  },
+);
+
+test.serial('users and administrators see connections without tokens, and end them; the tokens are revoked', async (t) => {
   const w = await world(t);
   await connect(w, w.ann, 'annsaccount');
   await connect(w, w.ben, 'bensaccount');
@@ -140,7 +241,7 @@ test('users and administrators see connections without tokens, and end them; the
   }
 });
 
-test('an account that is disconnected in mid-call lets the call finish, and the next one fails', async (t) => {
+test.serial('an account that is disconnected in mid-call lets the call finish, and the next one fails', async (t) => {
   const w = await world(t);
   await connect(w, w.ann, 'annsaccount');
   const mcp = `${w.gateway.url}/mcp/git`;
@@ -161,7 +262,7 @@ test('an account that is disconnected in mid-call lets the call finish, and the 
   t.is(textOf(await slow), 'annsaccount');
 });
 
-test('a target that moves, and a user who is disabled, lose their connections', async (t) => {
+test.serial('a target that moves, and a user who is disabled, lose their connections', async (t) => {
   const w = await world(t);
   await connect(w, w.ann, 'annsaccount');
   await connect(w, w.ben, 'bensaccount');
@@ -169,6 +270,9 @@ test('a target that moves, and a user who is disabled, lose their connections', 
   const listed = async () => (await w.gateway.rest<unknown[]>(200, 'GET', path, { token: w.admin.token })).body.length;
   await w.gateway.rest(200, 'PUT', `/api/users/${w.ben.id}`, { token: w.admin.token, body: { enabled: false } });
   t.is(await listed(), 1);
+  await w.gateway.rest(200, 'PUT', `/api/users/${w.ben.id}`, { token: w.admin.token, body: { enabled: true } });
+  t.is(await listed(), 1, 'the account does not come back with the user');
+  await signIn(w.ben.browser, w.ben);
   await w.gateway.rest(200, 'PUT', `/api/targets/${w.targetId}`, { token: w.admin.token, body: { description: 'no move' } });
   t.is(await listed(), 1);
   await w.gateway.rest(200, 'PUT', `/api/targets/${w.targetId}`, {
@@ -180,7 +284,7 @@ test('a target that moves, and a user who is disabled, lose their connections', 
   t.is((await call(`${w.gateway.url}/mcp/git`, w.ann.api, session))?.error?.code, -32603);
 });
 
-test('a different user or browser cannot finish a sign-in, and forms come only from the page itself', async (t) => {
+test.serial('a different user or browser cannot finish a sign-in, and forms come only from the page itself', async (t) => {
   const w = await world(t);
   const page = await w.ann.browser.post(`/account/connections/${w.targetId}/connect`);
   const returned = await signInAt(linkIn(page.text), 'annsaccount', w.gateway.url);
@@ -203,7 +307,7 @@ test('a different user or browser cannot finish a sign-in, and forms come only f
   );
 });
 
-test('metadata that point inside, name a different resource or a different issuer are refused', async (t) => {
+test.serial('metadata that point inside, name a different resource or a different issuer are refused', async (t) => {
   const w = await world(t);
   const begin = async () => (await w.ann.browser.post(`/account/connections/${w.targetId}/connect`)).text;
   const good = w.server.metadata;
@@ -231,35 +335,38 @@ test('metadata that point inside, name a different resource or a different issue
   t.is(w.server.accounts.length, 0);
 });
 
-test('a target that names the server of a different target gets tokens for itself alone, and cannot show them', async (t) => {
-  const w = await world(t);
-  const evil = await startAccountTarget(w.provider);
-  t.teardown(() => evil.stop());
-  const { body: made } = await w.gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
-    token: w.admin.token,
-    body: { name: 'evil', url: evil.url, own_accounts: OWN },
-  });
-  await connect(w, w.ann, 'annsaccount');
-  await connect({ ...w, targetId: made.id }, w.ann, 'annsaccount');
-  for (const name of ['git', 'evil']) {
-    const mcp = `${w.gateway.url}/mcp/${name}`;
-    t.is(textOf(await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session)), 'annsaccount');
-  }
-  t.true(evil.tokens.size > 0 && w.server.tokens.size > 0);
-  for (const token of evil.tokens) {
-    t.false(w.server.tokens.has(token));
-    const answer = await fetch(w.server.url, { method: 'POST', headers: { authorization: `Bearer ${token}` }, body: '{}' });
-    t.is(answer.status, 401, 'the token names the target that it is for');
-  }
-  evil.leaks = true;
-  const mcp = `${w.gateway.url}/mcp/evil`;
-  await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session);
-  const { body } = await w.gateway.rest(200, 'GET', `/api/targets/${made.id}/health`, { token: w.admin.token });
-  t.true(JSON.stringify(body).includes('elsewhere.example'));
-  for (const token of evil.tokens) t.false(JSON.stringify(body).includes(token));
-});
+test.serial(
+  'a target that names the server of a different target gets tokens for itself alone, and cannot show them',
+  async (t) => {
+    const w = await world(t);
+    const evil = await startAccountTarget(w.provider);
+    t.teardown(() => evil.stop());
+    const { body: made } = await w.gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
+      token: w.admin.token,
+      body: { name: 'evil', url: evil.url, own_accounts: OWN },
+    });
+    await connect(w, w.ann, 'annsaccount');
+    await connect({ ...w, targetId: made.id }, w.ann, 'annsaccount');
+    for (const name of ['git', 'evil']) {
+      const mcp = `${w.gateway.url}/mcp/${name}`;
+      t.is(textOf(await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session)), 'annsaccount');
+    }
+    t.true(evil.tokens.size > 0 && w.server.tokens.size > 0);
+    for (const token of evil.tokens) {
+      t.false(w.server.tokens.has(token));
+      const answer = await fetch(w.server.url, { method: 'POST', headers: { authorization: `Bearer ${token}` }, body: '{}' });
+      t.is(answer.status, 401, 'the token names the target that it is for');
+    }
+    evil.leaks = true;
+    const mcp = `${w.gateway.url}/mcp/evil`;
+    await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session);
+    const { body } = await w.gateway.rest(200, 'GET', `/api/targets/${made.id}/health`, { token: w.admin.token });
+    t.true(JSON.stringify(body).includes('elsewhere.example'));
+    for (const token of evil.tokens) t.false(JSON.stringify(body).includes(token));
+  },
+);
 
-test('a configured client uses its secret, which is never shown', async (t) => {
+test.serial('a configured client uses its secret, which is never shown', async (t) => {
   const secret = 'the-secret-of-the-client-0123456789';
   const client = { client_id: 'gateway', client_secret: secret, redirect_uris: ['http://127.0.0.1:1/none'] };
   const w = await world(t, { registration: false, clients: [client] });
@@ -289,7 +396,7 @@ test('a configured client uses its secret, which is never shown', async (t) => {
   t.is(textOf(await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session)), 'annsaccount');
 });
 
-test('a target with own accounts takes no other credentials, and its client document shows nothing', async (t) => {
+test.serial('a target with own accounts takes no other credentials, and its client document shows nothing', async (t) => {
   const w = await world(t);
   const body = { type: 'bearer', value: 'shared' };
   await w.gateway.rest(400, 'PUT', `/api/targets/${w.targetId}/credentials/default`, { token: w.admin.token, body });

@@ -1,10 +1,11 @@
 /** What a target may say about its authorization server, and where the gateway goes for it. */
+import { randomUUID } from 'node:crypto';
 import test from 'ava';
-import { createAddressRule, createPublicAddressRule } from '../../src/base/network-address.ts';
+import { createOutbound, type OutboundFetch } from '../../src/base/outbound.ts';
 import { createClients } from '../../src/connections/clients.ts';
-import type { Fetches, ServerFetch } from '../../src/connections/fetch.ts';
-import { createFetches } from '../../src/connections/fetch.ts';
+import { createFetchFor } from '../../src/connections/fetch.ts';
 import { createServers, type FoundServer } from '../../src/connections/servers.ts';
+import { type ConnectionRow, connectionStore } from '../../src/targets/connection-store.ts';
 import type { AccountTarget } from '../../src/targets/connections.ts';
 import { membersOf, OPTIONS, type OwnAccounts } from '../../src/targets/target.ts';
 import { FOUND, vault } from '../support/connections.ts';
@@ -32,18 +33,24 @@ const target = (own: Partial<OwnAccounts> = {}): AccountTarget => {
   return { ...base, ...membersOf(OPTIONS, {}), transport: 'streamable-http', url: URL_, own_accounts: { ...FOUND, ...own } };
 };
 
+const connection = (target_id: string, issuer: string): ConnectionRow => ({
+  ...{ id: randomUUID(), user_id: randomUUID(), target_id, issuer, scope: '', sealed: '', version: 1, problem: null },
+  ...{ wanted_scope: null, renewing_by: null, renewing_until: null, created_at: 0, renewed_at: 0 },
+  ...{ ended_at: null, revoke_at: null, attempts: 0 },
+});
+
 /** A web of these documents; a challenge at the target, if there is one. */
 function web(documents: Record<string, object>, challenge: string | null = null) {
   const asked: string[] = [];
-  const fetch: ServerFetch = async (url, { method }) => {
+  const fetch: OutboundFetch = async (address, { method = 'GET' } = {}) => {
+    const url = String(address);
     asked.push(`${method} ${url}`);
     if (method === 'POST')
       return new Response(null, { status: 401, headers: challenge === null ? {} : { 'www-authenticate': challenge } });
     const found = documents[url];
     return found === undefined ? new Response(null, { status: 404 }) : Response.json(found);
   };
-  const fetches: Fetches = { fetchFor: () => fetch, close: async () => undefined };
-  return { asked, servers: createServers({ fetches, now: Date.now }) };
+  return { asked, servers: createServers({ fetchFor: () => fetch, now: Date.now }) };
 }
 const RESOURCE = 'https://mcp.example/.well-known/oauth-protected-resource/a/mcp';
 const SERVER = 'https://as.example/.well-known/oauth-authorization-server/tenant';
@@ -105,12 +112,9 @@ test('metadata that do not belong together are refused', async (t) => {
 });
 
 test('a target cannot lead the gateway inside', async (t) => {
-  const fetches = createFetches({ addresses: createAddressRule([]), publicAddresses: createPublicAddressRule([]) });
-  t.teardown(() => fetches.close());
-  const ask = (place: { url: string; trusted: boolean }, url: string) =>
-    Promise.resolve().then(() =>
-      fetches.fetchFor(place)(url, { method: 'GET', headers: {}, body: undefined, redirect: 'manual' }),
-    );
+  const outbound = createOutbound({ allowed: [] });
+  t.teardown(() => outbound.close());
+  const ask = (place: { url: string; trusted: boolean }, url: string) => createFetchFor(outbound)(place)(url);
   const causes = async (place: { url: string; trusted: boolean }, url: string): Promise<string> => {
     const texts: string[] = [];
     const error: unknown = await ask(place, url).catch((cause: unknown) => cause);
@@ -119,13 +123,13 @@ test('a target cannot lead the gateway inside', async (t) => {
   };
   const found = { url: 'https://mcp.example/mcp', trusted: false };
   for (const url of ['https://10.0.0.1/x', 'https://[::1]/x', 'https://localhost:1/x', 'https://169.254.169.254/x']) {
-    t.regex(await causes(found, url), /private network|metadata address/, url);
+    t.regex(await causes(found, url), /public internet|metadata address/, url);
   }
   t.regex(await causes(found, 'http://as.example/x'), /does not use HTTPS/);
   t.regex(await causes(found, 'http://127.0.0.1:1/x'), /does not use HTTPS/);
   for (const url of ['https://10.0.0.5/mcp', 'http://127.0.0.1:2/mcp']) {
     const text = await causes({ url, trusted: false }, 'https://10.0.0.6/x');
-    t.regex(text, /private network/, 'a target inside does not open other hosts inside');
+    t.regex(text, /public internet/, 'a target inside does not open other hosts inside');
   }
   t.regex(await causes({ url: 'https://10.0.0.5/mcp', trusted: false }, 'http://127.0.0.1:1/x'), /does not use HTTPS/);
   t.regex(await causes({ url: 'http://127.0.0.1:2/mcp', trusted: false }, 'http://127.0.0.1:1/x'), /ECONNREFUSED/);
@@ -144,7 +148,7 @@ test('the client is the configured one, then the metadata document, then a regis
   const database = await openTestDatabase(t, db);
   const publicUrl = 'https://gateway.example';
   const clients = createClients({ database, vault, publicUrl, now: Date.now });
-  const server = (metadata: object, fetch?: ServerFetch) =>
+  const server = (metadata: object, fetch?: OutboundFetch) =>
     ({ metadata: { ...METADATA, ...metadata }, fetch: fetch ?? (async () => new Response(null, { status: 500 })) }) as Pick<
       FoundServer,
       'metadata' | 'fetch'
@@ -158,7 +162,8 @@ test('the client is the configured one, then the metadata document, then a regis
   );
   await t.throwsAsync(clients.clientFor(target(), server({})), { message: /An administrator must register it/ });
   let registered = 0;
-  const register: ServerFetch = async () => Response.json({ client_id: `c${++registered}`, client_secret: 's' }, { status: 201 });
+  const register: OutboundFetch = async () =>
+    Response.json({ client_id: `c${++registered}`, client_secret: 's' }, { status: 201 });
   const { client_id_metadata_document_supported: _, ...registration } = documents;
   const both = await Promise.all([1, 2].map(() => clients.clientFor(target(), server(registration, register))));
   t.is(both[0]?.client_id, both[1]?.client_id, 'replicas that register at once end up with one client');
@@ -169,4 +174,37 @@ test('the client is the configured one, then the metadata document, then a regis
   await t.throwsAsync(clients.clientFor(target(), server({ ...registration, issuer: 'https://b.example' })), {
     message: /did not register/,
   });
+});
+
+test('a target that names ever new issuers leaves a bounded number of registrations, and unused ones are removed', async (t) => {
+  const db = await createSqlite();
+  t.teardown(() => db.drop());
+  const database = await openTestDatabase(t, db);
+  let time = 1_000_000_000_000;
+  let registered = 0;
+  const clients = createClients({ database, vault, publicUrl: 'https://gateway.example', now: () => time });
+  const registration_endpoint = 'https://as.example/register';
+  const fetch: OutboundFetch = async () => Response.json({ client_id: `c${++registered}` }, { status: 201 });
+  const at = (issuer: string) => ({ metadata: { ...METADATA, registration_endpoint, issuer }, fetch });
+  const issuers = async (): Promise<string[]> => {
+    const rows: { issuer: string }[] = await database.knex('connection_clients').where('target_id', target().id).select('issuer');
+    return rows.map(({ issuer }) => issuer).sort();
+  };
+  const others = { ...target(), id: '00000000-0000-7000-8000-000000000002' };
+  await clients.clientFor(others, at('https://others.example'));
+  for (let n = 10; n < 30; n++) {
+    time++;
+    await clients.clientFor(target(), at(`https://${n}.example`));
+    if (n === 10) await connectionStore(database.knex).insert(connection(target().id, 'https://10.example'));
+  }
+  t.deepEqual(
+    await issuers(),
+    ['10', ...[23, 24, 25, 26, 27, 28, 29]].map((n) => `https://${n}.example`),
+  );
+  t.is((await clients.clientFor(target(), at('https://10.example'))).client_id, 'c2', 'the one in use stays');
+
+  time += 25 * 60 * 60_000;
+  await clients.clientFor(target(), at('https://new.example'));
+  t.deepEqual(await issuers(), ['https://10.example', 'https://new.example']);
+  t.not(await connectionStore(database.knex).client(others.id, 'https://others.example'), null, 'of a different target');
 });

@@ -1,5 +1,5 @@
 /** A gateway with a target of users' own accounts, a real provider behind it, and people who use it. */
-import type { ExecutionContext } from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { type Browser, browse, signIn } from '../browser/browser.ts';
 import { apiToken, type Person, person, startGateway, type TestGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
@@ -30,21 +30,11 @@ export interface World {
 
 export const OWN = { issuer: null, client_id: null, scopes: [], send_resource: true };
 
-export async function world(
-  t: ExecutionContext,
-  options: ProviderOptions & {
-    readonly modern?: boolean;
-    readonly databaseUrl?: string;
-    readonly environment?: Record<string, string>;
-  } = {},
-): Promise<World> {
-  const provider = await startProvider(options);
-  const server = await startAccountTarget(provider, options.modern !== true);
-  t.teardown(async () => {
-    await server.stop();
-    await provider.stop().catch(() => undefined);
-  });
-  const gateway = await startGateway(t, options.databaseUrl ?? null, options.environment);
+type People = Pick<World, 'gateway' | 'admin' | 'ann' | 'ben'>;
+type Teardowns = Pick<ExecutionContext, 'teardown'>;
+
+async function people(t: Teardowns, databaseUrl: string | null): Promise<People> {
+  const gateway = await startGateway(t as ExecutionContext, databaseUrl);
   const admin = await person(gateway, 'admin@example.com');
   const user = async (email: string): Promise<User> => {
     const one = await person(gateway, email);
@@ -53,15 +43,46 @@ export async function world(
     return { ...one, api: (await apiToken(gateway, one)).token, browser };
   };
   const [ann, ben] = [await user('ann@example.com'), await user('ben@example.com')];
-  const { body } = await gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
-    token: admin.token,
-    body: { name: 'git', url: server.url, own_accounts: OWN },
-  });
   await gateway.rest(201, 'POST', '/api/policies', {
     token: admin.token,
     body: { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] },
   });
-  return { gateway, provider, server, admin, ann, ben, targetId: body.id };
+  return { gateway, admin, ann, ben };
+}
+
+/** The gateway of the tests of one file that need nothing special. It lasts until the last test of the file. */
+let shared: Promise<People> | null = null;
+const afterwards: (() => unknown)[] = [];
+test.after.always(async () => {
+  for (const end of afterwards.reverse()) await end();
+});
+
+/** Each world has a provider and a target of its own. Those without `databaseUrl` share a gateway and its users, so they run serially. */
+export async function world(
+  t: ExecutionContext,
+  options: ProviderOptions & { readonly modern?: boolean; readonly databaseUrl?: string } = {},
+): Promise<World> {
+  const provider = await startProvider(options);
+  const server = await startAccountTarget(provider, options.modern !== true);
+  t.teardown(async () => {
+    await server.stop();
+    await provider.stop().catch(() => undefined);
+  });
+  const { databaseUrl } = options;
+  const isShared = databaseUrl === undefined;
+  if (isShared) shared ??= people({ teardown: (end) => void afterwards.push(end) }, null);
+  const { gateway, admin, ...users } = await (isShared && shared ? shared : people(t, databaseUrl ?? null));
+  const { body } = await gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
+    token: admin.token,
+    body: { name: 'git', url: server.url, own_accounts: OWN },
+  });
+  if (isShared) {
+    t.teardown(async () => {
+      const { body: targets } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/targets', { token: admin.token });
+      for (const { id } of targets) await gateway.rest(204, 'DELETE', `/api/targets/${id}`, { token: admin.token });
+    });
+  }
+  return { gateway, provider, server, admin, ...users, targetId: body.id };
 }
 
 export const linkIn = (text: string): string => /href="(http[^"]*)"/.exec(text)?.[1]?.replaceAll('&#38;', '&') ?? '';

@@ -1,4 +1,4 @@
-/** Metadata documents of clients: which addresses are read, and what a sign-in with one shows. */
+/** Metadata documents of clients: what a sign-in with one shows. `test/base/outbound.test.ts` has the addresses that are read. */
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -8,47 +8,10 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { isPublicAddress } from '../../src/base/network-address.ts';
-import { createDocuments } from '../../src/oauth/documents.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { person, rest, type TestGateway } from '../support/gateway.ts';
 import { dataDir, runGateway } from '../support/process.ts';
 import { begin, codeOf, openTab, payloadOf, redeem } from './support.ts';
-
-test('only addresses of the public internet are read', (t) => {
-  const isPublic = isPublicAddress([]);
-  for (const address of ['8.8.8.8', '1.1.1.1', '203.0.112.255', '2606:4700::1111', '[2a00:1450:4001::1]'])
-    t.true(isPublic(address), address);
-  for (const address of [
-    ...['127.0.0.1', '127.1.2.3', '0.0.0.0', '10.0.0.1', '172.16.0.1', '172.31.255.255', '192.168.1.1', '169.254.169.254'],
-    ...[
-      '100.64.0.1',
-      '192.0.2.1',
-      '198.18.0.1',
-      '224.0.0.1',
-      '255.255.255.255',
-      '168.63.129.16',
-      '::1',
-      '::',
-      'fe80::1',
-      'fc00::1',
-    ],
-    ...[
-      'fd00:ec2::254',
-      '::ffff:127.0.0.1',
-      '::ffff:8.8.8.8',
-      '64:ff9b::7f00:1',
-      '2002:7f00:1::',
-      '2001:db8::1',
-      '2001:0:0:0::1',
-    ],
-    ...['[::1]', 'localhost', '', 'not an address', 'fe80::1%eth0'],
-  ]) {
-    t.false(isPublic(address), address);
-  }
-  const own = isPublicAddress(['10.1.0.0/16', 'fd12::/16']);
-  t.deepEqual(['10.1.2.3', '10.2.0.1', 'fd12::1', 'fd13::1'].map(own), [true, false, true, false]);
-});
 
 const secrets = mkdtempSync(join(tmpdir(), 'portcullis-tls-'));
 const [key, cert] = [join(secrets, 'key.pem'), join(secrets, 'cert.pem')];
@@ -81,48 +44,6 @@ async function serve(t: ExecutionContext, handle: RequestListener): Promise<stri
   });
   return `https://localhost:${(server.address() as AddressInfo).port}`;
 }
-
-test('a document inside is not read, by whatever name', async (t) => {
-  let asked = 0;
-  const url = await serve(t, (_req, res) => {
-    asked++;
-    res.end('{}');
-  });
-  const { port } = new URL(url);
-  const documents = createDocuments({ allowed: [], ca: readFileSync(cert, 'utf8') });
-  t.teardown(() => documents.close());
-  for (const address of [
-    url,
-    `https://127.0.0.1:${port}/`,
-    `https://127.1:${port}/`,
-    `https://2130706433:${port}/`,
-    `https://0x7f000001:${port}/`,
-    `https://[::1]:${port}/`,
-    `https://[::ffff:127.0.0.1]:${port}/`,
-    `https://0.0.0.0:${port}/`,
-    'https://169.254.169.254/latest/meta-data',
-    `http://127.0.0.1:${port}/`,
-  ]) {
-    await t.throwsAsync(documents.fetch(address), undefined, address);
-  }
-  t.is(asked, 0);
-  const allowed = createDocuments({ allowed: ['127.0.0.0/8', '::1'], ca: readFileSync(cert, 'utf8') });
-  t.teardown(() => allowed.close());
-  t.is((await allowed.fetch(url)).status, 200);
-  t.is(asked, 1);
-});
-
-test('a redirect is not followed', async (t) => {
-  const paths: (string | undefined)[] = [];
-  const url = await serve(t, (req, res) => {
-    paths.push(req.url);
-    res.writeHead(302, { location: '/inside' }).end();
-  });
-  const documents = createDocuments({ allowed: ['127.0.0.0/8', '::1'], ca: readFileSync(cert, 'utf8') });
-  t.teardown(() => documents.close());
-  t.is((await documents.fetch(`${url}/document`)).status, 302);
-  t.deepEqual(paths, ['/document']);
-});
 
 test.serial(
   'a client with a metadata document signs in without registration, and the page names the host of the document',

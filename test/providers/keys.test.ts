@@ -27,7 +27,7 @@ async function world(t: ExecutionContext) {
   const published = new Map<string, object>();
   const signing = new Map<string, ReturnType<typeof generateKeyPairSync>['privateKey']>();
   const state = { now: START, isDown: false, reads: 0 };
-  const fetchFor = () => async (address: string | URL | Request) => {
+  const fetchWith = () => async (address: string | URL) => {
     if (String(address).endsWith('/jwks')) state.reads++;
     if (state.isDown) throw new OutboundFault('the provider is down');
     const body = String(address).endsWith('/jwks')
@@ -35,7 +35,7 @@ async function world(t: ExecutionContext) {
       : { issuer: ISSUER, jwks_uri: `${ISSUER}/jwks` };
     return new Response(JSON.stringify(body));
   };
-  const keys = createProviderKeys({ outbound: { fetchFor }, now: () => state.now, elapsed: () => state.now });
+  const keys = createProviderKeys({ outbound: { fetchWith }, now: () => state.now, elapsed: () => state.now });
   const providers = new Map([[ISSUER, PROVIDER]]);
   const tokens = createProviderTokens({
     ...{ keys, faults: createFaultLog(() => state.now), now: () => state.now, own: [] },

@@ -5,9 +5,9 @@ import type { createAdminister } from '../../src/auth/caller.ts';
 import type { Principal } from '../../src/auth/principal.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { createLog } from '../../src/base/log.ts';
-import { createAddressRule, createPublicAddressRule } from '../../src/base/network-address.ts';
+import { createOutbound } from '../../src/base/outbound.ts';
 import { createClients } from '../../src/connections/clients.ts';
-import { createFetches } from '../../src/connections/fetch.ts';
+import { createFetchFor } from '../../src/connections/fetch.ts';
 import { createConnecting, type Visitor } from '../../src/connections/flows.ts';
 import { createRevocations } from '../../src/connections/revocations.ts';
 import { createServers } from '../../src/connections/servers.ts';
@@ -66,8 +66,8 @@ export async function replica(t: ExecutionContext, database: Database, logged: o
     changes.change({ id: principal.sub, email: principal.email, request_id: requestId }, (trx) =>
       work(trx, { held: { admin: true, rights: new Map(), targets: null }, given: [] }),
     );
-  const fetches = createFetches({ addresses: createAddressRule([]), publicAddresses: createPublicAddressRule([]) });
-  const servers = createServers({ fetches, now });
+  const outbound = createOutbound({ allowed: [] });
+  const servers = createServers({ fetchFor: createFetchFor(outbound), now });
   const clients = createClients({ database, vault, publicUrl: PUBLIC_URL, now });
   const tokens = createTokens({ database, vault, servers, clients, processId: randomUUID(), now, log });
   const revocations = createRevocations({ database, vault, servers, now, log });
@@ -76,10 +76,10 @@ export async function replica(t: ExecutionContext, database: Database, logged: o
   });
   t.teardown(async () => {
     await revocations.stop();
-    await fetches.close();
+    await outbound.close();
   });
   return {
-    ...{ database, fetches, servers, clients, tokens, revocations, connecting, logged },
+    ...{ database, servers, clients, tokens, revocations, connecting, logged },
     /** Connects the account `who` of the provider for the visitor. */
     async connect(visitor: Visitor, target: AccountTarget, who: string) {
       const { url } = await connecting.begin(visitor, target);

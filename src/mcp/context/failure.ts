@@ -157,7 +157,7 @@ export function upstreamFault(context: RequestContext, fault: UpstreamFault): An
 
 /** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
 export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFault, method: string | undefined): string {
-  if (fault.account !== undefined) return accountText(target.name, fault.account.need);
+  if (fault.account !== undefined) return accountText(target.name, fault.account);
   const said = FAULT_TEXTS[fault.fault];
   const text = typeof said === 'string' ? said : said(fault, deps.limits, target, method === 'initialize');
   if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {

@@ -21,8 +21,8 @@ const TEXTS: Readonly<Record<AccountNeed['need'], string>> = {
   unavailable: 'is used with your own account there, and its authorization server cannot be asked now. Try again later',
 };
 
-export const accountText = (targetName: string, need: AccountNeed['need']): string =>
-  `The target \`${targetName}\` ${TEXTS[need]}`;
+export const accountText = (targetName: string, { need, url }: AccountNeed): string =>
+  `The target \`${targetName}\` ${TEXTS[need]}${need === 'unavailable' ? '' : `. Connect it at ${url}`}`;
 
 /** The requests that may be answered with `input_required` (2026-07-28). */
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
@@ -41,9 +41,8 @@ const keyOf = (connectionId: string | null | undefined): string =>
 export async function accountAnswer(context: RequestContext, { need, url }: AccountNeed): Promise<Answer> {
   const { mode, access, awaited, target } = context;
   const { id, method, params } = awaited;
-  const text = accountText(target.name, need);
-  if (need === 'unavailable') return rpcError(id, CODES.internal, text);
-  const message = `${text}. Connect it at ${url}`;
+  const message = accountText(target.name, { need, url });
+  if (need === 'unavailable') return rpcError(id, CODES.internal, message);
   if (mode === 'stateless' && MULTI_ROUND.includes(method) && replyOf(params) === null) {
     const asked = { method: 'elicitation/create', params: { mode: 'url', message, url } };
     if (isOffered(declaredCapabilities(params), asked)) {

@@ -5,6 +5,7 @@ import type { RpcId } from '../../protocol/message.ts';
 import { SESSION_REVISIONS, STATELESS_REVISION, unsupportedVersion } from '../../protocol/mode.ts';
 import type { ClientMode, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
+import { accountText } from '../context/own-account.ts';
 import { discoversStateless, isWrongMode } from '../upstream/modes.ts';
 import { ownError, servedVersions } from '../upstream/own-error.ts';
 import { isFault } from '../upstream/upstream.ts';
@@ -27,8 +28,13 @@ export async function forwardStateless(
   const answer = await context.deps.upstream.send({ method: 'POST', target, access, stateless, signal: caller.gone, body });
   if (isFault(answer)) {
     // A session can be opened without an account, and works with every target once there is one.
-    const isOpen = method === 'server/discover' && answer.account !== undefined && answer.account.need !== 'unavailable';
-    return isOpen ? fallBack(id, SESSION_REVISIONS) : upstreamFault(context, answer);
+    const { account } = answer;
+    if (method !== 'server/discover' || account === undefined || account.need === 'unavailable')
+      return upstreamFault(context, answer);
+    const refusal = unsupportedVersion(STATELESS_REVISION, SESSION_REVISIONS);
+    // A client that cannot open a session shows this message and nothing else.
+    const message = `${accountText(target.name, account)}, then try again, or open a session now. ${refusal.message}`;
+    return refuse(id, { ...refusal, message, data: { ...(refusal.data as object), account: account.need, url: account.url } });
   }
   if (method === 'server/discover' && answer.status !== 200 && isWrongMode(answer.status)) {
     // The refusal may name versions. If it names none, the target does not know 2026-07-28.

@@ -3,8 +3,8 @@
  */
 import { subscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
-import { Agent, buildConnector, type DiagnosticsChannel, type Dispatcher } from 'undici';
-import { DeniedAddress, guardedLookup } from '../../base/guarded-lookup.ts';
+import { Agent, type DiagnosticsChannel, type Dispatcher } from 'undici';
+import { guardedConnector } from '../../base/guarded-connect.ts';
 import type { AddressRule } from '../../base/network-address.ts';
 import { readInTurns } from './reading-turns.ts';
 
@@ -36,18 +36,14 @@ function paidBy<T>(source: string, send: () => T): T {
 
 /** A connection that no request has taken yet is read at the cost of its target. */
 export function createAgent(connectTimeoutMs: number, problemOf: AddressRule, targetId: string): Agent {
-  const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup(problemOf) } as buildConnector.BuildOptions);
+  const connect = guardedConnector(problemOf, { timeout: connectTimeoutMs });
   return new Agent({
-    connect: (options, callback) => {
-      const problem = problemOf(options.hostname);
-      if (problem !== null) callback(new DeniedAddress(problem), null);
-      else
-        connect(options, (...[error, socket]) =>
-          error === null
-            ? callback(null, contained(readInTurns(patient(socket), (own) => sourceOfSocket.get(own) ?? targetId)))
-            : callback(error, null),
-        );
-    },
+    connect: (options, callback) =>
+      connect(options, (...[error, socket]) =>
+        error === null
+          ? callback(null, contained(readInTurns(patient(socket), (own) => sourceOfSocket.get(own) ?? targetId)))
+          : callback(error, null),
+      ),
   });
 }
 

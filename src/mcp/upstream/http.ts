@@ -5,7 +5,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, onAbort } from '../../base/cancellation.ts';
-import { DeniedAddress } from '../../base/guarded-lookup.ts';
+import { DeniedAddress } from '../../base/guarded-connect.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { perObject } from '../../base/kept.ts';
 import { laneSteps } from '../../base/lane.ts';

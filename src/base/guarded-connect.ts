@@ -1,0 +1,80 @@
+/**
+ * Connections to allowed addresses only. The rule judges the very addresses that the connection uses, so a name cannot have different ones
+ * afterwards (DNS rebinding).
+ */
+import type { LookupAddress, LookupOptions } from 'node:dns';
+import { lookup, Resolver } from 'node:dns/promises';
+import { readFile } from 'node:fs/promises';
+import { isIP } from 'node:net';
+import { buildConnector } from 'undici';
+import type { AddressRule } from './network-address.ts';
+
+/** A refused address. The message names the address, the reason, and the setting that allows it. */
+export class DeniedAddress extends Error {}
+
+/** Returns the addresses of a name, at least one. */
+type Resolve = (name: string) => Promise<LookupAddress[]>;
+type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
+
+/** The lookup of the operating system, with everything that its administrator has set up. It cannot be cancelled. */
+export const systemNames: Resolve = (name) => lookup(name, { all: true });
+
+/**
+ * The lookup for names that a stranger chose: in the hosts file and in DNS, exactly as written, without search domains. It ends in time, and
+ * takes no thread of the pool that the rest of the process needs. `servers`: DNS servers instead of those of the system, for tests.
+ */
+export const strangerNames =
+  (withinMs: number, servers?: readonly string[]): Resolve =>
+  async (name) => {
+    const bare = name.toLowerCase().replace(/\.$/, '');
+    const listed = listedIn(await readFile('/etc/hosts', 'utf8').catch(() => ''), bare);
+    if (listed.length > 0) return listed;
+    const resolver = new Resolver({ timeout: withinMs, tries: 1 });
+    if (servers !== undefined) resolver.setServers(servers);
+    const timer = setTimeout(() => resolver.cancel(), withinMs);
+    const answers = await Promise.allSettled([resolver.resolve4(bare), resolver.resolve6(bare)]);
+    clearTimeout(timer);
+    const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value : []));
+    if (found.length > 0) return found.map(entryOf);
+    throw answers.find((answer) => answer.status === 'rejected')?.reason;
+  };
+
+const entryOf = (address: string): LookupAddress => ({ address, family: isIP(address) });
+
+function listedIn(hosts: string, name: string): LookupAddress[] {
+  const lines = hosts.split('\n').map((line) => line.toLowerCase().replace(/#.*/, '').trim().split(/\s+/));
+  return lines.flatMap(([address = '', ...names]) => (names.includes(name) && isIP(address) !== 0 ? [entryOf(address)] : []));
+}
+
+interface ConnectorOptions {
+  /** The limit for the lookup and the handshakes together, in milliseconds. */
+  readonly timeout: number;
+  readonly resolve?: Resolve;
+  /** Certificates of authorities to trust instead of those of the system. Only tests have some. */
+  readonly ca?: string | undefined;
+}
+
+/** Returns how undici opens a connection. Fails with DeniedAddress if the rule refuses all addresses of a name. */
+export function guardedConnector(
+  problemOf: AddressRule,
+  { resolve = systemNames, ...options }: ConnectorOptions,
+): buildConnector.connector {
+  async function allowedOf(name: string): Promise<readonly [LookupAddress, ...LookupAddress[]]> {
+    const addresses = await resolve(name);
+    const [first, ...more] = addresses.filter(({ address }) => problemOf(address) === null);
+    if (first === undefined) throw new DeniedAddress(`${name}: ${problemOf(addresses[0]?.address ?? '') ?? 'it has no address'}`);
+    return [first, ...more];
+  }
+  const guarded = (name: string, { all }: LookupOptions, done: LookupCallback): void =>
+    void allowedOf(name).then(
+      (allowed) => (all ? done(null, [...allowed]) : done(null, allowed[0].address, allowed[0].family)),
+      (error: Error) => done(error, []),
+    );
+  const connect = buildConnector({ ...options, lookup: guarded } as buildConnector.BuildOptions);
+  return (to, callback) => {
+    // Nothing looks up a host that is an address.
+    const problem = problemOf(to.hostname);
+    if (problem === null) connect(to, callback);
+    else callback(new DeniedAddress(problem), null);
+  };
+}
