@@ -39,6 +39,7 @@ import { createMetrics, watchLevels } from './rest/metrics.ts';
 import { resealConnections } from './targets/connections.ts';
 import { resealCredentials } from './targets/credentials.ts';
 import { createUpkeep } from './upkeep.ts';
+import { checkLocalSignIn } from './users/local-sign-in.ts';
 
 export interface Gateway {
   /** Resolves when the gateway accepts requests. Rejects if it cannot listen on the address. */
@@ -113,6 +114,7 @@ async function openVault(config: Config, db: Connection): Promise<Vault> {
 }
 
 async function assemble(config: Config, log: Log, vault: Vault, database: Database): Promise<Gateway> {
+  await checkLocalSignIn(database.knex, config.localSignIn);
   const base: Base = {
     ...{ config, log, vault, database, now: Date.now, newId: () => uuidv7(), metrics: createMetrics() },
     changes: await createChanges(database, Date.now),

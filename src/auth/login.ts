@@ -4,6 +4,7 @@ import type { Config } from '../config/config.ts';
 import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
+import { EVERYBODY, maySignIn } from '../users/local-sign-in.ts';
 import { ADMIN, isAdmissible, type User, userStore } from '../users/user-store.ts';
 import { type Administer, type Caller, isInForce } from './caller.ts';
 import type { DraftToken, NewApiToken } from './issue.ts';
@@ -16,7 +17,7 @@ export interface LoginParts {
   readonly passwords: Passwords;
   readonly draftToken: DraftToken;
   readonly administer: Administer;
-  readonly config: Pick<Config, 'rateLimits'>;
+  readonly config: Pick<Config, 'rateLimits' | 'localSignIn'>;
   readonly now: () => number;
 }
 
@@ -30,18 +31,28 @@ export type Login = ReturnType<typeof createLogin>;
 const revoked = (id: string, before: object | null): Change => ({ action: 'token.revoke', object_id: id, before, after: null });
 
 export function createLogin({ database, passwords, draftToken, administer, config, now }: LoginParts) {
-  const wrong = (): AppError => new AppError('invalid_credentials', 'The e-mail or the password is wrong.');
+  const { localSignIn } = config;
+  // One answer for all: it must not tell who may sign in, nor that a password is right.
+  const wrong = (): AppError =>
+    localSignIn === EVERYBODY
+      ? new AppError('invalid_credentials', 'The e-mail or the password is wrong.')
+      : new AppError(
+          'local_sign_in_off',
+          "Only one administrator may sign in here with a password, and e-mail or password are not theirs. Sign in with your company's account at /signin.",
+        );
 
   /**
    * Checks e-mail and password, then `prepare`s, then runs `enter` in a transaction that holds the user's record. Throws AppError
-   * `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user.
+   * `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user; or always `local_sign_in_off`, if one
+   * administrator alone may sign in with a password.
    */
   async function withPassword<P, T>(
     { email, password }: Credentials,
     prepare: () => Promise<P>,
     enter: (trx: Transaction, user: User, prepared: P) => Promise<T>,
   ): Promise<T> {
-    const found = await userStore(database.knex).credentials({ email });
+    const stored = await userStore(database.knex).credentials({ email });
+    const found = stored !== null && maySignIn(localSignIn, stored.user) ? stored : null;
     const fits = await passwords.verify(found?.passwordHash ?? null, password);
     if (!fits || !found?.user.enabled) throw wrong();
     const prepared = await prepare();

@@ -5,6 +5,7 @@ import { AppError } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
+import { EVERYBODY } from '../users/local-sign-in.ts';
 import { ADMIN, claimFirstAdministrator, localUser, type User, userStore } from '../users/user-store.ts';
 import type { Passwords } from './passwords.ts';
 import type { Vault } from './vault.ts';
@@ -15,7 +16,7 @@ export interface RegistrationParts {
   readonly database: Database;
   readonly passwords: Passwords;
   readonly vault: Vault;
-  readonly config: Pick<Config, 'registration' | 'setupCodeRequired'>;
+  readonly config: Pick<Config, 'registration' | 'setupCodeRequired' | 'localSignIn'>;
   readonly now: () => number;
 }
 
@@ -31,6 +32,9 @@ export function createRegistration({ database, passwords, vault, config, now }: 
   const expected = digest(setupCode(vault));
 
   function mayRegister(first: boolean, code: string | undefined): void {
+    if (config.localSignIn !== EVERYBODY) {
+      throw new AppError('registration_closed', "Registration is closed. Sign in with your company's account at /signin.");
+    }
     if (!first && config.registration === 'closed') {
       throw new AppError('registration_closed', 'Registration is closed. Ask an administrator for an account.');
     }

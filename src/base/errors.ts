@@ -7,6 +7,7 @@ export const ERRORS = {
   invalid_credentials: { status: 401, title: 'E-mail or password is wrong' },
   forbidden: { status: 403, title: 'Not allowed' },
   registration_closed: { status: 403, title: 'Registration is closed' },
+  local_sign_in_off: { status: 403, title: 'Local sign-in is off' },
   setup_code_required: { status: 403, title: 'The setup code is required' },
   host_not_allowed: { status: 403, title: 'The Host header is not allowed' },
   origin_not_allowed: { status: 403, title: 'The Origin header is not allowed' },

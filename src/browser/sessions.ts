@@ -13,6 +13,7 @@ import { createTurns } from '../db/turns.ts';
 import { addressGroup, addressOf } from '../http/client-address.ts';
 import { type Admission, admitsUser, principalOf } from '../state/admission.ts';
 import type { FreshRead } from '../state/fresh-read.ts';
+import { EVERYBODY, type LocalSignIn, maySignIn } from '../users/local-sign-in.ts';
 import { isAdmissible, type User, userStore } from '../users/user-store.ts';
 import { cookieOf, urlOf } from './requests.ts';
 
@@ -53,6 +54,8 @@ export interface BrowserSessionParts {
   readonly freshRead: FreshRead;
   readonly trustProxy: boolean;
   readonly now: () => number;
+  /** Whose sessions count among local accounts. Absent: all. */
+  readonly localSignIn?: LocalSignIn;
 }
 
 export type BrowserSessions = ReturnType<typeof createBrowserSessions>;
@@ -67,7 +70,8 @@ function sentDigest(req: IncomingMessage): string | null {
 const agentOf = (req: IncomingMessage): string =>
   [...(req.headers['user-agent'] ?? '').replaceAll(/\P{ASCII}|\p{Cc}/gu, '')].slice(0, AGENT_MAX).join('');
 
-export function createBrowserSessions({ database, freshRead, trustProxy, now }: BrowserSessionParts) {
+export function createBrowserSessions(parts: BrowserSessionParts) {
+  const { database, freshRead, trustProxy, now, localSignIn = EVERYBODY } = parts;
   // Nobody has checked yet who sends a cookie. The lookups of all strangers together take one of the connections that the gate uses.
   const inTurn = createTurns();
   const newValue = (): string => randomBytes(32).toString('base64url');
@@ -118,7 +122,7 @@ export function createBrowserSessions({ database, freshRead, trustProxy, now }: 
         },
         (work) => inTurn(address, work),
       );
-      if (found === null || !admitsUser(found.user, snapshot.providers)) return null;
+      if (found === null || !admitsUser(found.user, snapshot.providers) || !maySignIn(localSignIn, found.user)) return null;
       const { session, user } = found;
       const sessions = browserStore(database.knex);
       if (session.role !== user.role) {

@@ -7,11 +7,12 @@ import { validate } from '../base/validate.ts';
 import { addressOf } from '../http/client-address.ts';
 import type { RateLimits } from '../http/rate-limit.ts';
 import { email, password } from '../users/document.ts';
-import { emailKey, labelOf } from '../users/user-store.ts';
+import { EVERYBODY, type LocalSignIn } from '../users/local-sign-in.ts';
+import { emailKey, isLocal, labelOf } from '../users/user-store.ts';
 import { type Content, html } from './html.ts';
 import { fieldError, note, redirect, sendPage } from './page.ts';
 import { readForm, requireSameOrigin, returnPath } from './requests.ts';
-import type { BrowserSessions } from './sessions.ts';
+import type { BrowserSessions, SignedIn } from './sessions.ts';
 
 /** A button of the sign-in page. It leads to a path of this gateway, which begins the sign-in. */
 export interface OtherWay {
@@ -27,6 +28,8 @@ export interface SignInParts {
   readonly limits: RateLimits;
   readonly sessions: BrowserSessions;
   readonly otherWays: () => Promise<readonly OtherWay[]>;
+  /** If one administrator alone has a password, the page offers the other ways first. */
+  readonly localSignIn: LocalSignIn;
 }
 
 interface Form {
@@ -38,6 +41,8 @@ interface Form {
   readonly hint?: Content;
   /** Whether the user is signed in, and must prove it again. */
   readonly again?: boolean;
+  /** Whether to show the form for a password, if one administrator alone has one. */
+  readonly asAdministrator?: boolean;
 }
 
 const credentials = Joi.object<{ email: string; password: string }>({
@@ -63,13 +68,20 @@ export function goOn(res: Response, path: string): void {
   });
 }
 
-export function signInRoutes({ publicUrl, trustProxy, login, limits, sessions, otherWays }: SignInParts): Router {
+const administratorPath = (returnTo: string, again: boolean): string =>
+  `/signin?${new URLSearchParams({ administrator: 'yes', return: returnTo, ...(again ? { again: 'yes' } : {}) })}`;
+
+/** Whether the person signed in with a password, and so must do that again. */
+const isAdministrator = (current: SignedIn | null): boolean => current !== null && isLocal(current.user);
+
+export function signInRoutes(parts: SignInParts): Router {
+  const { publicUrl, trustProxy, login, limits, sessions, otherWays, localSignIn } = parts;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function show(
     res: Response,
     status: number,
-    { email, returnTo, errors = [], problem, hint, again = false }: Form,
+    { email, returnTo, errors = [], problem, hint, again = false, asAdministrator = false }: Form,
   ): Promise<void> {
     const ways = await otherWays();
     const errorOf = (path: string): string | null => {
@@ -77,6 +89,7 @@ export function signInRoutes({ publicUrl, trustProxy, login, limits, sessions, o
       return message === undefined ? null : `${NAMES[path]} ${message}.`;
     };
     const [emailError, passwordError] = [errorOf('email'), errorOf('password')];
+    const hasForm = localSignIn === EVERYBODY || asAdministrator;
     const first = emailError !== null || email === '' ? 'email' : 'password';
     sendPage(res, status, {
       title: 'Sign in',
@@ -85,8 +98,12 @@ export function signInRoutes({ publicUrl, trustProxy, login, limits, sessions, o
       body: html`<div class="panel"><h1>Sign in</h1>
 ${hint}
 ${problem !== undefined && note('bad', problem)}
-${ways.length > 0 && html`<div class="stack tight">${ways.map((way) => html`<a class="btn wide" href="${way.path(returnTo, again)}">${way.label}</a>`)}</div><p class="or">or</p>`}
-<form class="stack" method="post" action="/signin">
+${ways.length > 0 && html`<div class="stack tight">${ways.map((way) => html`<a class="btn wide" href="${way.path(returnTo, again)}">${way.label}</a>`)}</div>`}
+${ways.length > 0 && hasForm && html`<p class="or">or</p>`}
+${ways.length === 0 && !hasForm && html`<p>No provider of your company is registered or enabled. Ask an administrator.</p>`}
+${
+  hasForm
+    ? html`<form class="stack" method="post" action="/signin">
 <input type="hidden" name="return" value="${returnTo}">
 <div class="field"><label for="email">E-mail</label>
 <input class="in" id="email" name="email" type="email" autocomplete="username" required value="${email}" ?autofocus="${first === 'email'}" aria-invalid="${emailError === null ? 'false' : 'true'}" aria-describedby="email-error">
@@ -96,7 +113,9 @@ ${emailError !== null && fieldError('email-error', emailError)}</div>
 ${passwordError !== null && fieldError('password-error', passwordError)}</div>
 <button class="btn cta wide">Sign in</button>
 </form>
-<p class="xs muted">You have no account? Ask an administrator of this gateway.</p></div>`,
+<p class="xs muted">${localSignIn === EVERYBODY ? 'You have no account? Ask an administrator of this gateway.' : 'Only the administrator whom LOCAL_SIGN_IN names has a password.'}</p>`
+    : html`<p class="xs muted"><a href="${administratorPath(returnTo, again)}">Sign in as administrator</a></p>`
+}</div>`,
     });
   }
 
@@ -108,7 +127,10 @@ ${passwordError !== null && fieldError('password-error', passwordError)}</div>
       current !== null
         ? html`<p class="sm muted">This needs a sign-in within the last 10 minutes. Sign in again as ${labelOf(current.user)} to go on.</p>`
         : req.query['left'] !== undefined && note('done', 'You are signed out.');
-    await show(res, 200, { email: current?.user.email ?? '', returnTo, hint, again: req.query['again'] !== undefined });
+    await show(res, 200, {
+      ...{ email: current?.user.email ?? '', returnTo, hint, again: req.query['again'] !== undefined },
+      asAdministrator: req.query['administrator'] !== undefined || isAdministrator(current),
+    });
   });
 
   router.post('/', async (req, res) => {
@@ -130,8 +152,7 @@ ${passwordError !== null && fieldError('password-error', passwordError)}</div>
       const status = error.status === 401 ? 403 : error.status;
       const { errors } = error;
       return await show(res, status, {
-        email: claimed['email'] ?? '',
-        returnTo,
+        ...{ email: claimed['email'] ?? '', returnTo, asAdministrator: true },
         ...(errors ? { errors } : { problem: error.message }),
       });
     }

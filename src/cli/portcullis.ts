@@ -14,6 +14,7 @@ import { AppError } from '../base/errors.ts';
 import { VERSION } from '../base/version.ts';
 import { configFromProcess } from '../config/config.ts';
 import { type Change, createChanges, makeCounter } from '../db/changes.ts';
+import { maySignIn } from '../users/local-sign-in.ts';
 import { userStore } from '../users/user-store.ts';
 import { audit, openExisting } from './audit.ts';
 import { bundleCommand } from './bundle.ts';
@@ -41,7 +42,7 @@ belongs to the running gateway: stop the gateway first (setup-code needs no data
 `;
 
 async function resetPassword(email: string): Promise<string> {
-  const { database: where } = configFromProcess();
+  const { database: where, localSignIn } = configFromProcess();
   const database = await openExisting(where, makeCounter);
   try {
     const changes = await createChanges(database, Date.now);
@@ -52,6 +53,10 @@ async function resetPassword(email: string): Promise<string> {
       const users = userStore(trx);
       const user = await users.findByEmail(email);
       if (!user) throw new AppError('not_found', `No user has the e-mail ${email}.`);
+      if (!maySignIn(localSignIn, user)) {
+        const detail = `LOCAL_SIGN_IN is ${localSignIn}, so ${email} cannot sign in with a password. Give the e-mail of that user, or set LOCAL_SIGN_IN=on for all replicas.`;
+        throw new AppError('local_sign_in_off', detail);
+      }
       await users.setPasswordHash(user.id, passwordHash, Date.now());
       const ended = await endSignInsOf(trx, user.id, null, Date.now());
       const change: Change = { action: 'user.reset-password', object_id: user.id, before: null, after: null };

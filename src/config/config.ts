@@ -137,6 +137,13 @@ export const SETTINGS = {
   ALLOWED_HOSTS: list(hostNames, 'host names without ports'),
   ALLOWED_ORIGINS: list(origins, 'origins such as https://app.example.com'),
   REGISTRATION: oneOf('open', 'closed'),
+  LOCAL_SIGN_IN: must<string>(
+    Joi.string()
+      .lowercase()
+      .pattern(/^(on|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/)
+      .default('on'),
+    'be on, or the id of the only user who may sign in with a password (GET /api/users shows ids)',
+  ),
   FIRST_ADMIN: oneOf('code', 'open'),
   TRUST_PROXY: flag,
   LOG_LEVEL: oneOf<LogLevel>('info', 'trace', 'debug', 'warn', 'error', 'silent'),
@@ -251,6 +258,8 @@ export function readConfig(environment: Variables) {
     /** Origins (scheme, host, port) from which browsers may call. */
     allowedOrigins: [new URL(publicUrl).origin, ...env.ALLOWED_ORIGINS],
     registration: env.REGISTRATION,
+    /** `on`: every local account may sign in. Otherwise the id of the only user with a local account who may. */
+    localSignIn: env.LOCAL_SIGN_IN,
     /** Whether the first registration needs the setup code. Through a proxy, outsiders can reach the loopback address, too. */
     setupCodeRequired: env.FIRST_ADMIN === 'code' && !(isLoopback(env.HOST) && isLoopback(publicName) && !env.TRUST_PROXY),
     trustProxy: env.TRUST_PROXY,

@@ -60,7 +60,7 @@ export function createAccounts(
       edits: createProviderEdits({
         ...{ administer, vault, newId, now },
         addresses: createAddressRule(config.allowedAddresses),
-        publicUrl: config.publicUrl,
+        ...{ publicUrl: config.publicUrl, localSignIn: config.localSignIn },
       }),
     },
     administer,

@@ -24,9 +24,9 @@ export function createBrowser(
   applications: Applications,
   others: (sessions: BrowserSessions) => readonly PageMount[],
 ) {
-  const { publicUrl, trustProxy } = config;
+  const { publicUrl, trustProxy, localSignIn } = config;
   const freshRead = createFreshRead(database, current.fresh);
-  const sessions = createBrowserSessions({ database, freshRead, trustProxy, now });
+  const sessions = createBrowserSessions({ database, freshRead, trustProxy, now, localSignIn });
   const enabled = async () => (await current.fresh()).providers;
   const signIn = createProviderSignIn({
     ...{ vault, now },
@@ -38,7 +38,7 @@ export function createBrowser(
   const otherWays = async () => waysWith(await enabled());
   const pages = createPages(publicUrl, [
     { path: WITH_PROVIDER, router: withProviderRoutes({ trustProxy, limits, sessions, signIn, faults, providers: enabled }) },
-    { path: '/signin', router: signInRoutes({ publicUrl, trustProxy, login, limits, sessions, otherWays }) },
+    { path: '/signin', router: signInRoutes({ publicUrl, trustProxy, login, limits, sessions, otherWays, localSignIn }) },
     {
       path: '/account',
       router: accountRoutes({ publicUrl, trustProxy, database, login, limits, sessions, sessionList, applications, now }),

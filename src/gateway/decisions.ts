@@ -40,6 +40,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
     boundMs: config.freshnessMs,
     now: () => performance.now(),
     clock: now,
+    localSignIn: config.localSignIn,
   });
   const admit: Admit = (claims) => timed(metrics.gate, () => current.admit(claims));
   // A gateway that cannot load its state must not continue to start.

@@ -12,6 +12,7 @@ import { createGrants } from '../oauth/grants.ts';
 import { createAuthorizationServer } from '../oauth/handler.ts';
 import { recordStore } from '../oauth/record-store.ts';
 import { admitsUser } from '../state/admission.ts';
+import { maySignIn } from '../users/local-sign-in.ts';
 import type { Accounts } from './accounts.ts';
 import type { Base } from './base.ts';
 import type { Decisions } from './decisions.ts';
@@ -40,7 +41,7 @@ export function createOAuth(base: Base, { current }: Decisions, { administer, st
     // The library refuses documents of more than 5 KB.
     fetchDocument: documents.fetchWith({ maxBytes: 16 * 1024, withinMs: DOCUMENT_MS }),
     addressOf: (req: IncomingMessage) => addressOf(req, trustProxy),
-    admits: async (user) => admitsUser(user, (await current.fresh()).providers),
+    admits: async (user) => admitsUser(user, (await current.fresh()).providers) && maySignIn(config.localSignIn, user),
     currentUser: async (req, res) => (await browser?.currentUser(req, res)) ?? null,
   });
   const applications: Applications = {

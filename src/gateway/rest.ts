@@ -83,7 +83,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
       { path: '/auth', router: ownAuthRoutes(auth) },
       mount('/auth/grants', grantRoutes(parts.oauth.grants)),
       mount('/clients', clientRoutes(parts.oauth.grants)),
-      mount('/users', userRoutes({ database, administer, passwords, now })),
+      mount('/users', userRoutes({ database, administer, passwords, localSignIn: config.localSignIn, now })),
       mount('/users', createUserRecycleRoute({ administer, now })),
       mount('/sessions', createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe })),
       mount('/users', createLinkRoutes(accounts.providers)),

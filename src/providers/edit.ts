@@ -10,6 +10,7 @@ import type { AddressRule } from '../base/network-address.ts';
 import type { Change } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';
+import { type LocalSignIn, requireKept } from '../users/local-sign-in.ts';
 import { ADMIN, isLocal, type User, userStore } from '../users/user-store.ts';
 import { type ProviderJson, providerJson, readProvider, readProviderUpdate } from './document.ts';
 import { derive, exceedsLimit } from './facts.ts';
@@ -28,6 +29,8 @@ export interface ProviderEditParts {
   readonly addresses: AddressRule;
   /** The issuer of this gateway, which is no provider of its own. */
   readonly publicUrl: string;
+  /** Whose local account cannot be linked. */
+  readonly localSignIn: LocalSignIn;
   readonly newId: () => string;
   readonly now: () => number;
 }
@@ -77,7 +80,7 @@ export async function findShown(db: Connection, id: string): Promise<Shown> {
 export type ProviderEdits = ReturnType<typeof createProviderEdits>;
 
 /** All functions throw AppError `invalid_request`, `not_found`, `precondition_failed`, `provider_taken`, and those of `Administer`. */
-export function createProviderEdits({ administer, vault, addresses, publicUrl, newId, now }: ProviderEditParts) {
+export function createProviderEdits({ administer, vault, addresses, publicUrl, localSignIn, newId, now }: ProviderEditParts) {
   const requireIssuer = (issuer: string): void => {
     const own = issuer.replace(/\/$/, '') === publicUrl;
     const message = own ? 'is the issuer of this gateway itself' : addresses(new URL(issuer).hostname);
@@ -177,6 +180,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, n
         const derived = derive(provider, claims, other?.facts?.claims_iat ?? 0, given ?? givenBefore(before));
         if (exceedsLimit(derived)) throw invalidRequest([{ path: 'subject', message: 'role and groups would be too large' }]);
         const after: User = { ...before, ...derived, issuer, subject, updated_at: now() };
+        requireKept(localSignIn, after);
         await users.update(after);
         await users.setPasswordHash(userId, '', now());
         const ended = await endSignInsOf(trx, userId, null, now());

@@ -17,6 +17,7 @@ import type { Now } from '../base/promises.ts';
 import type { Engine } from '../engine/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
+import { EVERYBODY, type LocalSignIn, maySignIn } from '../users/local-sign-in.ts';
 import { grantedOf, isAdmissible, isLocal, labelOf, type User } from '../users/user-store.ts';
 
 /** The state of one moment. Everything in it was read in one consistent snapshot. Immutable. */
@@ -78,13 +79,14 @@ export const admitsUser = (user: Identity['user'], providers: Providers): boolea
 
 /**
  * Role, groups and e-mail come from the user record. The claims only identify the records of the token and the user. `now`: milliseconds
- * since the epoch. Pure.
+ * since the epoch. `localSignIn`: whose logins and grants count. Pure.
  */
 export function judgeIdentity(
   claims: TokenClaims,
   identity: Identity | null,
   providers: Providers,
   now: number,
+  localSignIn: LocalSignIn = EVERYBODY,
 ): Principal | AuthRefusal {
   if (claims.provider !== null) return judgeForeign(claims.provider, identity, providers);
   const { token, user } = identity ?? {};
@@ -102,6 +104,8 @@ export function judgeIdentity(
     (claims.exp !== null || token.kind === 'api') &&
     admitsUser(user, providers);
   if (!valid) return refused('The token is revoked or expired, or its user is disabled. Log in again.');
+  if (token.kind !== 'api' && !maySignIn(localSignIn, user))
+    return refused("Local accounts cannot sign in here any more. Sign in with your company's account.");
   return { ...principalOf(user), token_id: token.id, token_kind: token.kind, issued_at: null, limits: token.limits };
 }
 

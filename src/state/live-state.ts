@@ -16,6 +16,7 @@ import type { Policy } from '../engine/compile/policy.ts';
 import type { Engine } from '../engine/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
+import type { LocalSignIn } from '../users/local-sign-in.ts';
 import { type Admission, type Admit, type Identity, judgeIdentity, type Snapshot, withinLimits } from './admission.ts';
 import { createIdentities, keyOf } from './identities.ts';
 import { type Touched, touchedBy } from './touched.ts';
@@ -43,6 +44,8 @@ export interface CurrentParts {
   readonly now: () => number;
   /** Milliseconds since the epoch: the clock by which tokens expire. */
   readonly clock: () => number;
+  /** Whose logins and grants count among local accounts. Absent: all. */
+  readonly localSignIn?: LocalSignIn;
 }
 
 /** The number of callers whose identities are cached. */
@@ -142,6 +145,11 @@ export function createCurrent(parts: CurrentParts) {
     };
   }
 
+  function judged(snapshot: Snapshot, claims: TokenClaims, identity: Identity | null): Admission | AuthRefusal {
+    const principal = judgeIdentity(claims, identity, snapshot.providers, parts.clock(), parts.localSignIn);
+    return 'refused' in principal ? principal : { snapshot: withinLimits(snapshot, principal.limits), principal };
+  }
+
   /** Brings the state up to date with the database and looks up strangers, in one snapshot that begins after the call. */
   async function load(asked: readonly Stranger[]): Promise<void> {
     const began = ++order;
@@ -163,7 +171,7 @@ export function createCurrent(parts: CurrentParts) {
     const snapshot = hasMoved ? { sequence: position.sequence, engine, targets, sessions, rights, providers } : before.snapshot;
     state = { position, snapshot, began };
     const byToken = new Map(found.identities.map((identity) => [keyOf(identity), identity]));
-    for (const { claims, resolve } of asked) resolve(judged(snapshot, claims, byToken.get(claims.jti) ?? null, parts.clock()));
+    for (const { claims, resolve } of asked) resolve(judged(snapshot, claims, byToken.get(claims.jti) ?? null));
   }
 
   function loadOnce(): Promise<void> {
@@ -223,7 +231,7 @@ export function createCurrent(parts: CurrentParts) {
   /** Call this only when the state is known to be new enough. */
   function recall(claims: TokenClaims): Admission | AuthRefusal | null {
     const known = identities.get(claims.jti);
-    return known === undefined || state === null ? null : judged(state.snapshot, claims, known, parts.clock());
+    return known === undefined || state === null ? null : judged(state.snapshot, claims, known);
   }
 
   return {
@@ -252,11 +260,6 @@ export function createCurrent(parts: CurrentParts) {
       });
     },
   };
-}
-
-function judged(snapshot: Snapshot, claims: TokenClaims, identity: Identity | null, now: number): Admission | AuthRefusal {
-  const principal = judgeIdentity(claims, identity, snapshot.providers, now);
-  return 'refused' in principal ? principal : { snapshot: withinLimits(snapshot, principal.limits), principal };
 }
 
 /** Returns `all`, but with the targets in `ids` replaced by those of them that are in `now`. */

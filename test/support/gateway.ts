@@ -59,7 +59,7 @@ export async function startGateway(
 ): Promise<TestGateway> {
   const dataDir = mkdtempSync(join(tmpdir(), 'portcullis-gateway-'));
   const own = databaseUrl === null ? await createSqlite() : null;
-  const port = await freePort();
+  const port = Number(environment['PORT'] ?? (await freePort()));
   const config = readConfig({
     PORT: String(port),
     DATA_DIR: dataDir,

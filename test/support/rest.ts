@@ -153,7 +153,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     open: [{ path: '/auth', router: openAuthRoutes(auth) }],
     protected: [
       { path: '/auth', router: ownAuthRoutes(auth) },
-      { path: '/users', router: userRoutes({ database, administer, passwords, now }) },
+      { path: '/users', router: userRoutes({ database, administer, passwords, localSignIn: config.localSignIn, now }) },
       { path: '/keys', router: keyRoutes(keys, administer, now) },
     ],
   });

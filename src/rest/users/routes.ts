@@ -17,18 +17,20 @@ import { rederived } from '../../providers/people.ts';
 import { providerStore } from '../../providers/provider-store.ts';
 import { endConnectionsOf } from '../../targets/connections.ts';
 import { factsTooLarge, newUser, READ_ONLY, type UserUpdate, userDocument, userUpdate } from '../../users/document.ts';
+import { type LocalSignIn, requireKept } from '../../users/local-sign-in.ts';
 import { ADMIN, grantedOf, isLocal, localUser, type User, userStore } from '../../users/user-store.ts';
 
 export interface UserRouteParts {
   readonly database: Database;
   readonly administer: Administer;
   readonly passwords: Passwords;
+  readonly localSignIn: LocalSignIn;
   readonly now: () => number;
 }
 
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 
-export function userRoutes({ database, administer, passwords, now }: UserRouteParts): Router {
+export function userRoutes({ database, administer, passwords, localSignIn, now }: UserRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (req, res) => {
@@ -72,6 +74,7 @@ export function userRoutes({ database, administer, passwords, now }: UserRoutePa
       const after = applied(before, update, provider, now());
       requireOrdinary(authority, after);
       if (after === before) return { result: before, changes: [] };
+      requireKept(localSignIn, after);
       await users.update(after);
       // They must not come back if the user is enabled again.
       const signIns = after.enabled ? [] : await endSessionsAndGrantsOf(trx, id, null);
