@@ -275,7 +275,7 @@ export function readConfig(environment: Variables) {
       apiTokens: env.API_TOKEN_LIMIT,
       /** Requests to the authorization server per minute and IP address. */
       oauth: env.OAUTH_RATE_LIMIT,
-      /** Registrations of OAuth clients, devices, and documents of clients per minute and IP address. */
+      /** Registrations of OAuth clients and documents of clients per minute and IP address; codes for devices have the same, counted apart. */
       registration: env.CLIENT_REGISTRATION_RATE_LIMIT,
       /** Denials per minute and principal. Beyond this, requests of the principal are refused without a decision. */
       denials: env.DENIAL_RATE_LIMIT,

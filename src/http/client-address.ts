@@ -25,10 +25,18 @@ export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
 }
 
 /** Returns the address, or for IPv6 its /64 network, to count requests by. An IPv6 client can choose any address in its /64. */
-export function addressGroup(address: string): string {
+export const addressGroup = (address: string): string => network(address, 4);
+
+/**
+ * Returns the address, or for IPv6 its /48 network, to count by what stays stored. A provider gives a customer up to a /48, which has
+ * 65,536 networks for `addressGroup`.
+ */
+export const addressSite = (address: string): string => network(address, 3);
+
+function network(address: string, groups: number): string {
   if (isIP(address) !== 6) return address;
-  const network = groupsOf(address.replace(/%.*$/, '')).slice(0, 4);
-  return `${network.map((group) => group.toString(16)).join(':')}::/64`;
+  const first = groupsOf(address.replace(/%.*$/, '')).slice(0, groups);
+  return `${first.map((group) => group.toString(16)).join(':')}::/${groups * 16}`;
 }
 
 /** Whether the request certainly comes from this host. A request forwarded by a proxy on this host does not. */

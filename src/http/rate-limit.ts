@@ -57,6 +57,7 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
   const byPrincipal = new Minutes(limits.mcp);
   const byOAuthAddress = new Minutes(limits.oauth);
   const registrations = new Minutes(limits.registration);
+  const devices = new Minutes(limits.registration);
   const userCodes = new Minutes(USER_CODES);
   return {
     /**
@@ -80,8 +81,10 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
       ),
     /** Checks the limit before a request to the authorization server. */
     oauth: (address: string): AppError | null => byOAuthAddress.use(addressGroup(address)),
-    /** Checks the limit before an OAuth client registers, a device asks for a code, or the document of a client is read. */
+    /** Checks the limit before an OAuth client registers, or the document of a client is read. */
     registration: (address: string): AppError | null => registrations.use(addressGroup(address)),
+    /** Checks the limit before a device asks for a code. Registrations do not use it up. */
+    device: (address: string): AppError | null => devices.use(addressGroup(address)),
     /** Checks the limit before a user tries the code of a device. */
     userCode: (userId: string): AppError | null => userCodes.use(userId, 'You have tried too many codes'),
     /** Checks the limit before a request of this principal (its issuer and sub) is decided. */

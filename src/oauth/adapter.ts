@@ -7,9 +7,10 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Vault } from '../auth/vault.ts';
 import type { Database } from '../db/database.ts';
 import { CLIENT_SECRET_HASH } from './client-secrets.ts';
-import { clientStore } from './client-store.ts';
+import { type ClientRecord, clientStore } from './client-store.ts';
 import { GRANT_MS, type Grants } from './grants.ts';
 import { hashOf, type Records, type StoredRecord } from './record-store.ts';
+import { CLI_CLIENT } from './resources.ts';
 
 /** A client that refreshes twice at once, or whose answer got lost, keeps its login: a used refresh token works for this long. */
 export const GRACE_MS = 60_000;
@@ -19,8 +20,12 @@ const POLL_MS = 4_000;
 export const MOST_UNUSED_CLIENTS = 1_000;
 /** A registration that no user has approved yet is kept at least this long, whatever else registers. */
 const REGISTRATION_KEPT_MS = 15 * 60_000;
-/** Devices that wait for their users. */
+/** How many of them may be of one network. */
+export const MOST_UNUSED_OF_SITE = 100;
+/** Devices that wait for their users. Those of the command line have a limit of their own, which other clients cannot use up. */
 const MOST_DEVICES = 10_000;
+/** How many of them may be of one network. */
+export const MOST_DEVICES_OF_SITE = 200;
 
 /** The library's errors, which an adapter may throw. They become the answer to the client. */
 export interface AdapterErrors {
@@ -37,8 +42,8 @@ export interface AdapterParts {
   readonly records: Records;
   readonly grants: Grants;
   readonly errors: AdapterErrors;
-  /** What the library handles now: the route, and the id of the request. */
-  readonly current: () => { readonly route: string | null; readonly requestId: string };
+  /** What the library handles now: the route, the id of the request, and the network that it came from (`addressSite`). */
+  readonly current: () => { readonly route: string | null; readonly requestId: string; readonly site: string };
   readonly now: () => number;
 }
 
@@ -109,17 +114,24 @@ function grantAdapter({ grants, current }: AdapterParts): Adapter {
   };
 }
 
-function clientAdapter({ database, errors, now }: AdapterParts): Adapter {
+function clientAdapter({ database, errors, current, now }: AdapterParts): Adapter {
   const store = clientStore(database.knex);
   return {
     async upsert(clientId, payload) {
+      const { site } = current();
+      if ((await store.countUnused(site)) >= MOST_UNUSED_OF_SITE) {
+        // A stranger's flood makes room among its own registrations.
+        const removed = await store.removeUnused(now() - REGISTRATION_KEPT_MS, 0, 10, site);
+        if (removed === 0)
+          throw errors.tooMany('Too many clients have registered from your network that no user has approved. Try again later.');
+      }
       if ((await store.countUnused()) >= MOST_UNUSED_CLIENTS) {
         // The oldest make room, so that a flood of registrations cannot keep people from signing in.
         const removed = await store.removeUnused(now() - REGISTRATION_KEPT_MS, 0, 100);
         if (removed === 0) throw errors.tooMany('Too many clients have registered that no user has approved. Try again later.');
       }
       const { client_secret: secret, client_name: name } = payload;
-      await store.insert({
+      const record: ClientRecord = {
         id: uuidv7(),
         client_id: clientId,
         kind: 'registered',
@@ -128,7 +140,8 @@ function clientAdapter({ database, errors, now }: AdapterParts): Adapter {
         enabled: true,
         created_at: now(),
         used_at: null,
-      });
+      };
+      await store.insert(record, site);
     },
     async find(clientId) {
       const client = await store.findByClientId(clientId);
@@ -171,14 +184,29 @@ function recordAdapter({ vault, records, grants, errors, current, now }: Adapter
     }
   }
 
+  /** Returns the pool of a new device code. Throws if too many devices wait. */
+  async function deviceRoom(clientId: string | undefined): Promise<string> {
+    const prefix = clientId === CLI_CLIENT ? 'cli ' : 'app ';
+    const pool = `${prefix}${current().site}`;
+    if ((await records.countOpen(kind, { pool }, now())) >= MOST_DEVICES_OF_SITE)
+      throw errors.tooMany('Too many devices of your network wait for their users. Try again later.');
+    if ((await records.countOpen(kind, { prefix }, now())) >= MOST_DEVICES)
+      throw errors.tooMany('Too many devices wait for their users. Try again later.');
+    return pool;
+  }
+
   return {
     async upsert(id, payload, expiresIn) {
-      if (kind === 'DeviceCode' && payload.accountId === undefined && (await records.countOpen(kind, now())) >= MOST_DEVICES) {
-        throw errors.tooMany('Too many devices wait for their users. Try again later.');
-      }
+      const isNewDevice = kind === 'DeviceCode' && payload.accountId === undefined && payload['error'] === undefined;
+      const pool = isNewDevice ? await deviceRoom(payload.clientId) : null;
       const { grantId = null, userCode = null, rotations = null } = payload as { rotations?: number } & AdapterPayload;
       const expiresAt = now() + (expiresIn === undefined ? GRANT_MS : expiresIn * 1_000);
-      await records.write(kind, id, { payload: write(id, payload), grantId, userCode, rotation: rotations, expiresAt }, now());
+      await records.write(
+        kind,
+        id,
+        { payload: write(id, payload), grantId, userCode, rotation: rotations, pool, expiresAt },
+        now(),
+      );
     },
 
     async find(id) {

@@ -75,11 +75,12 @@ export function clientStore(db: Connection) {
       return rows.map(toClient);
     },
 
-    /** Inserts the client unless its `client_id` has a record. */
-    async insert({ metadata, ...client }: ClientRecord): Promise<void> {
+    /** Inserts the client unless its `client_id` has a record. `pool`: the network against whose limit the client counts until it is approved. */
+    async insert({ metadata, ...client }: ClientRecord, pool: string | null = null): Promise<void> {
       await db('oauth_clients')
         .insert({
           ...client,
+          pool,
           key: hashOf(client.client_id),
           metadata: metadata === null ? null : JSON.stringify(metadata),
         })
@@ -89,7 +90,7 @@ export function clientStore(db: Connection) {
 
     /** A client may change its name in its document. */
     async used(id: string, name: string, now: number): Promise<void> {
-      await db('oauth_clients').where({ id }).update({ name, used_at: now });
+      await db('oauth_clients').where({ id }).update({ name, used_at: now, pool: null });
     },
 
     async setEnabled(id: string, enabled: boolean): Promise<void> {
@@ -100,10 +101,10 @@ export function clientStore(db: Connection) {
       return (await db('oauth_clients').where({ id }).delete()) > 0;
     },
 
-    /** Counts the registered clients that no user has approved. */
-    async countUnused(): Promise<number> {
+    /** Counts the registered clients that no user has approved. With `pool`, only those of this network. */
+    async countUnused(pool: string | null = null): Promise<number> {
       const row = await db('oauth_clients')
-        .where({ kind: 'registered' })
+        .where({ kind: 'registered', ...(pool === null ? {} : { pool }) })
         .whereNull('used_at')
         .count<{ n: number | string }[]>({ n: '*' })
         .first();
@@ -112,11 +113,11 @@ export function clientStore(db: Connection) {
 
     /**
      * Deletes up to `limit` registered clients without grants that registered before `registered` and were never approved, or were last
-     * approved before `used`. The oldest come first. Returns how many.
+     * approved before `used`. The oldest come first. With `pool`, only those of this network. Returns how many.
      */
-    async removeUnused(registered: number, used: number, limit: number): Promise<number> {
+    async removeUnused(registered: number, used: number, limit: number, pool: string | null = null): Promise<number> {
       const rows: { id: string }[] = await db('oauth_clients')
-        .where({ kind: 'registered', enabled: true })
+        .where({ kind: 'registered', enabled: true, ...(pool === null ? {} : { pool }) })
         .andWhere((unused) =>
           unused
             .where((never) => never.whereNull('used_at').andWhere('created_at', '<', registered))

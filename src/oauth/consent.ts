@@ -336,6 +336,14 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
     });
   }
 
+  /** Returns the device that shows this code, and what it asks for. null: the code is wrong, has expired, or was used. */
+  async function waiting(provider: Provider, code: string): Promise<{ device: DeviceCode; asked: Wanted } | null> {
+    const device = await provider.DeviceCode.findByUserCode(code);
+    const isOpen = device !== undefined && !device.isExpired && device.error === undefined && device.accountId === undefined;
+    const asked = isOpen ? await wanted(provider, device) : null;
+    return isOpen && asked !== null ? { device, asked } : null;
+  }
+
   const signedIn =
     (show: (req: Request, res: Response, current: SignedIn) => Promise<void> | void): RequestHandler =>
     async (req, res) => {
@@ -347,9 +355,13 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
 
   router.get(
     '/',
-    signedIn((req, res, current) => {
+    signedIn(async (req, res, current) => {
       const code = normalized(textOf(req.query['user_code'])).slice(0, 8);
-      ask(res, 200, current, code === '' ? '' : readable(code), null);
+      const found =
+        code === '' || limits.userCode(current.user.id) !== null ? null : await waiting(await providers.current(), code);
+      // A link must not lead a person to give the command line of somebody else the rights of an administrator. For it, the code is typed.
+      const isFilled = found !== null && !isForApi(found.asked, publicUrl);
+      ask(res, 200, current, isFilled ? readable(code) : '', null);
     }),
   );
 
@@ -362,10 +374,8 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
       if (refusal) throw refusal;
       const code = normalized(form['user_code'] ?? '');
       const provider = await providers.current();
-      const device = await provider.DeviceCode.findByUserCode(code);
-      const isOpen = device !== undefined && !device.isExpired && device.error === undefined && device.accountId === undefined;
-      const asked = isOpen ? await wanted(provider, device) : null;
-      if (!isOpen || asked === null) {
+      const found = await waiting(provider, code);
+      if (found === null) {
         return ask(
           res,
           400,
@@ -374,8 +384,8 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
           'This code is wrong, has expired, or was used. Check it, or start again at the device.',
         );
       }
-      if (isForApi(asked, publicUrl) && !current.isRecent)
-        return redirect(res, signInPath(`${DEVICE_PATH}?user_code=${code.slice(0, 8)}`, true));
+      const { device, asked } = found;
+      if (isForApi(asked, publicUrl) && !current.isRecent) return redirect(res, signInPath(DEVICE_PATH, true));
       const answer = form['answer'];
       if (answer !== 'allow' && answer !== 'deny') return confirm(res, current, code, device, asked);
       // A different user may have signed in since the page was shown.

@@ -103,7 +103,13 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
     const page = (await keptBack(ctx)) ?? pages.get(ctx.req);
     dropSessionCookie(ctx.res, ctx.oidc?.provider.cookieName('session'));
     if (ctx.path === ROUTES.device_authorization && ctx.status === 200) {
-      ctx.body = { ...(ctx.body as object), interval: 5 };
+      const { verification_uri_complete: complete, ...answer } = ctx.body as Record<string, unknown>;
+      // Nobody should give away the rights of a user with one click on a link that somebody sent.
+      ctx.body = {
+        ...answer,
+        ...(ctx.oidc.client?.clientId === CLI_CLIENT ? {} : { verification_uri_complete: complete }),
+        interval: 5,
+      };
     }
     if (page === undefined) return;
     ctx.respond = false;
@@ -148,16 +154,16 @@ ${
   router.get('/authorize/:uid', begin);
   router.post('/token', serve(false));
   router.post('/revoke', serve(false));
-  router.post('/device_authorization', limited(parts), serve(false));
-  if (parts.registration) router.post('/register', limited(parts), serve(false));
+  router.post('/device_authorization', limited(addressOf, limits.device), serve(false));
+  if (parts.registration) router.post('/register', limited(addressOf, limits.registration), serve(false));
   return { providers, router };
 }
 
 /** Registrations, and devices that ask for a code, leave rows behind. */
 const limited =
-  ({ limits, addressOf }: Pick<AuthorizationParts, 'limits' | 'addressOf'>): RequestHandler =>
+  (addressOf: AuthorizationParts['addressOf'], limit: (address: string) => AppError | null): RequestHandler =>
   (req, _res, next) => {
-    const refusal = limits.registration(addressOf(req));
+    const refusal = limit(addressOf(req));
     if (refusal) throw refusal;
     next();
   };

@@ -11,6 +11,7 @@ import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
 import type { OutboundFetch } from '../base/outbound.ts';
 import type { Database } from '../db/database.ts';
+import { addressSite } from '../http/client-address.ts';
 import { type User, userStore } from '../users/user-store.ts';
 import { createAdapters } from './adapter.ts';
 import { normalize } from './client-rules.ts';
@@ -109,7 +110,7 @@ const requestIdOf = (ctx: { readonly res: { getHeader(name: string): unknown } }
 
 function makeProvider(library: Library, parts: ProviderParts, jwk: object): Provider {
   const { Provider, errors } = library;
-  const { publicUrl, refused, failed, log } = parts;
+  const { publicUrl, addressOf, refused, failed, log } = parts;
   const adapter = createAdapters({
     ...parts,
     errors: {
@@ -120,7 +121,8 @@ function makeProvider(library: Library, parts: ProviderParts, jwk: object): Prov
     },
     current: () => {
       const ctx = Provider.ctx as KoaContextWithOIDC | undefined;
-      return { route: ctx?.oidc.route ?? null, requestId: requestIdOf(ctx) };
+      const site = ctx === undefined ? '' : addressSite(addressOf(ctx.req));
+      return { route: ctx?.oidc.route ?? null, requestId: requestIdOf(ctx), site };
     },
   });
   const provider = new Provider(publicUrl, configurationOf(library, parts, adapter, jwk));

@@ -17,6 +17,8 @@ export interface NewRecord {
   readonly grantId: string | null;
   readonly userCode: string | null;
   readonly rotation: number | null;
+  /** Whose limit the record counts against; null: none. */
+  readonly pool: string | null;
   readonly expiresAt: number;
 }
 
@@ -42,7 +44,7 @@ export function recordStore(database: Pick<Database, 'knex'>) {
     async write(
       kind: string,
       id: string,
-      { payload, grantId, userCode, rotation, expiresAt }: NewRecord,
+      { payload, grantId, userCode, rotation, pool, expiresAt }: NewRecord,
       now: number,
     ): Promise<void> {
       const row = {
@@ -53,7 +55,7 @@ export function recordStore(database: Pick<Database, 'knex'>) {
         expires_at: expiresAt,
       };
       await knex('oauth_records')
-        .insert({ kind, key: hashOf(id), created_at: now, ...row })
+        .insert({ kind, key: hashOf(id), pool, created_at: now, ...row })
         .onConflict(['kind', 'key'])
         .merge(Object.keys(row));
     },
@@ -99,10 +101,11 @@ export function recordStore(database: Pick<Database, 'knex'>) {
       return (await polled.update({ polled_at: now })) > 0;
     },
 
-    /** Counts the records that a person has not answered. */
-    async countOpen(kind: string, now: number): Promise<number> {
+    /** Counts the records that a person has not answered, of one pool, or of all pools that begin with `prefix`. */
+    async countOpen(kind: string, of: { readonly pool: string } | { readonly prefix: string }, now: number): Promise<number> {
       const row = await knex('oauth_records')
         .where({ kind })
+        .modify((query) => ('pool' in of ? query.where({ pool: of.pool }) : query.where('pool', 'like', `${of.prefix}%`)))
         .whereNull('answered_at')
         .where('expires_at', '>', now)
         .count<{ n: number | string }[]>({ n: '*' })

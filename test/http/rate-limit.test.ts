@@ -1,4 +1,5 @@
 import test from 'ava';
+import { addressGroup, addressSite } from '../../src/http/client-address.ts';
 import { createRateLimits } from '../../src/http/rate-limit.ts';
 
 test('MCP_RATE_LIMIT counts each pair of principal and address', (t) => {
@@ -11,4 +12,25 @@ test('MCP_RATE_LIMIT counts each pair of principal and address', (t) => {
   t.is(ask('ann', '192.0.2.2'), 'passed', 'nor does the same principal elsewhere');
   const refusal = limits.mcp('ann', '192.0.2.1');
   t.true((refusal?.retryAfter ?? 0) >= 1 && (refusal?.retryAfter ?? 0) <= 60);
+});
+
+test('codes for devices and registrations of clients are counted apart, and by network', (t) => {
+  const limits = createRateLimits({ login: 60, mcp: 2, changes: 30, oauth: 600, registration: 1 });
+  t.is(limits.registration('2001:db8:1:2::1'), null);
+  t.is(limits.registration('2001:db8:1:2::2')?.code, 'too_many_requests');
+  t.is(limits.device('2001:db8:1:2::3'), null);
+  t.is(limits.device('2001:db8:1:2::4')?.code, 'too_many_requests');
+  t.is(limits.device('2001:db8:1:3::4'), null);
+});
+
+test('an IPv6 address counts with its network: a /64 for requests, a /48 for what is stored', (t) => {
+  t.deepEqual(
+    ['2001:db8:1:2:3::4', '2001:db8::', '::1', '192.0.2.1'].map((address) => [addressGroup(address), addressSite(address)]),
+    [
+      ['2001:db8:1:2::/64', '2001:db8:1::/48'],
+      ['2001:db8:0:0::/64', '2001:db8:0::/48'],
+      ['0:0:0:0::/64', '0:0:0::/48'],
+      ['192.0.2.1', '192.0.2.1'],
+    ],
+  );
 });

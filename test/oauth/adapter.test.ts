@@ -9,7 +9,14 @@ import { endSessionsAndGrantsOf } from '../../src/auth/sign-ins.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
-import { type AdapterErrors, createAdapters, GRACE_MS, MOST_UNUSED_CLIENTS } from '../../src/oauth/adapter.ts';
+import {
+  type AdapterErrors,
+  createAdapters,
+  GRACE_MS,
+  MOST_DEVICES_OF_SITE,
+  MOST_UNUSED_CLIENTS,
+  MOST_UNUSED_OF_SITE,
+} from '../../src/oauth/adapter.ts';
 import { clientStore } from '../../src/oauth/client-store.ts';
 import { type Approval, createGrants, MOST_SAME_GRANTS, type NoGrant } from '../../src/oauth/grants.ts';
 import { recordStore } from '../../src/oauth/record-store.ts';
@@ -54,12 +61,12 @@ async function replica(database: Database, clock: { time: number }) {
   const changes = await createChanges(database, now);
   const administer = createAdminister({ changes });
   const grants = createGrants({ database, changes, administer, stillAdmits: createStillAdmits({ now }), now });
-  const state = { route: null as string | null };
+  const state = { route: null as string | null, site: '192.0.2.1' };
   const adapterOf = createAdapters({
     ...{ database, grants, errors, now },
     vault: createVault(Buffer.alloc(32, 7)),
     records: recordStore(database),
-    current: () => ({ route: state.route, requestId: 'request' }),
+    current: () => ({ ...state, requestId: 'request' }),
   });
   return {
     ...{ adapterOf, grants, state, changes },
@@ -395,6 +402,43 @@ eachEngine(test.serial, 'registrations make room for each other when there are t
   clock.time += 16 * 60_000;
   t.is(await refused(register('later')), 'done');
   t.like(await clients.find('later'), { client_id: 'later' });
+});
+
+eachEngine(test.serial, 'one network cannot use up the registrations or the device codes of others', async (t, at) => {
+  const { a, clock } = await open(t, at);
+  let made = 0;
+  const register = () => {
+    const id = `client ${made++}`;
+    return refused(a.adapterOf('Client').upsert(id, { client_id: id, redirect_uris: ['https://client.example/callback'] }));
+  };
+  const device = (clientId: string) => {
+    const id = `device ${made++}`;
+    return refused(a.adapterOf('DeviceCode').upsert(id, { kind: 'DeviceCode', jti: id, clientId, userCode: id }, 600));
+  };
+  for (const [most, use] of [
+    [MOST_UNUSED_OF_SITE, register],
+    [MOST_DEVICES_OF_SITE, () => device('an application')],
+  ] as const) {
+    a.state.site = '192.0.2.1';
+    for (let n = 0; n < most; n++) if ((await use()) !== 'done') return t.fail(`refused after ${n}`);
+    t.is(await use(), 'too many');
+    // A network whose address begins with the same digits is a different one.
+    for (const other of ['192.0.2.10', '192.0.2', '2001:db8:1::/48']) {
+      a.state.site = other;
+      t.is(await use(), 'done', other);
+    }
+  }
+  a.state.site = '192.0.2.1';
+  t.is(await device('portcullis-cli'), 'done', 'the command line has a limit of its own');
+
+  // Approved clients count no more, and old registrations make room for those of the same network.
+  await a.approve({ clientId: 'client 0', clientKind: 'registered' });
+  t.is(await register(), 'done');
+  t.is(await register(), 'too many');
+  clock.time += 16 * 60_000;
+  t.is(await register(), 'done');
+  t.truthy(await a.adapterOf('Client').find('client 0'));
+  t.is(await device('an application'), 'done', 'the codes have ended');
 });
 
 eachEngine(test.serial, 'expired rows are removed, and those in use stay', async (t, at) => {

@@ -85,6 +85,36 @@ test.serial('the command line signs in with a device code, without naming resour
   t.is(me.id, w.user.id);
 });
 
+test.serial('nobody gives the command line of somebody else access with a click on a link', async (t) => {
+  const { w, tab, clientId } = await scene(t);
+  const started = await start(w, 'portcullis-cli');
+  t.false('verification_uri_complete' in started);
+  // A link that the attacker has made.
+  const form = await tab.get(`/oauth/device?user_code=${started.user_code}`);
+  t.is(form.status, 200);
+  t.false(form.text.includes(started.user_code));
+  const stranger = openTab(w.gateway.url);
+  const signIn = await stranger.follow(`/oauth/device?user_code=${started.user_code}`);
+  const back = new URL(signIn.url).searchParams.get('return') ?? '';
+  await stranger.signIn(w.user);
+  t.false((await stranger.get(back)).text.includes(started.user_code));
+  t.false((await tab.get('/oauth/device?user_code=BBBB-BBBB')).text.includes('BBBB-BBBB'));
+  const ofApplication = await start(w, clientId);
+  t.true((await tab.get(`/oauth/device?user_code=${ofApplication.user_code}`)).text.includes(ofApplication.user_code));
+
+  // Without a recent sign-in, the code is typed again.
+  ahead += 11 * 60_000;
+  const later = await start(w, 'portcullis-cli');
+  const again = await tab.post('/oauth/device', { user_code: later.user_code, answer: 'look' });
+  t.is(new URL(again.to ?? '').searchParams.get('return'), '/oauth/device');
+});
+
+test.serial('registrations of strangers do not keep the command line from signing in', async (t) => {
+  const w = await world(t, null, null, { CLIENT_REGISTRATION_RATE_LIMIT: '3' });
+  for (const status of [201, 201, 201, 429]) t.is((await register(w.gateway.url)).status, status);
+  await start(w, 'portcullis-cli');
+});
+
 test.serial('a refused code gives the device no access', async (t) => {
   const { w, tab, clientId } = await scene(t);
   const started = await start(w, clientId);
