@@ -29,6 +29,7 @@ import { createOAuth } from './gateway/oauth.ts';
 import { joinReplicas } from './gateway/replicas.ts';
 import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
+import { createScim } from './gateway/scim.ts';
 import { readCrowdedInParts } from './http/crowded.ts';
 import { limitPipelining } from './http/pipelining.ts';
 import { createBodies } from './mcp/limits/intake.ts';
@@ -133,6 +134,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const browser = createBrowser(base, decisions, accounts, connections, oauth.applications, oauth.pagesFor);
   const replicas = await joinReplicas(base, decisions, policies);
 
+  const bodies = createBodies(DEFAULT_LIMITS);
   let draining = false;
   const parts: Parts = {
     decisions,
@@ -144,7 +146,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     connections,
     oauth,
     replicas,
-    bodies: createBodies(DEFAULT_LIMITS),
+    scim: createScim(base, accounts, bodies),
+    bodies,
   };
   const app = createRest(base, parts, () => !draining);
   const mcp = createMcp(base, parts);

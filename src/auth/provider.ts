@@ -52,6 +52,8 @@ export interface Provider {
   readonly role_required: boolean;
   /** Whether a token without the claim of the groups is refused. Otherwise its user has no groups. */
   readonly groups_required: boolean;
+  /** `directory`: groups come from the company's directory over SCIM, and those of tokens do not count. */
+  readonly groups_from: 'token' | 'directory';
   readonly rules: readonly ProviderRule[];
   /** The role of users to whom no rule and no claim gives one; null: they are refused. */
   readonly default_role: string | null;

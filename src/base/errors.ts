@@ -27,6 +27,7 @@ export const ERRORS = {
   unsupported_media_type: { status: 415, title: 'The media type is not supported' },
   too_many_requests: { status: 429, title: 'Too many requests' },
   internal: { status: 500, title: 'Internal error' },
+  not_supported: { status: 501, title: 'Not supported' },
   unavailable: { status: 503, title: 'Temporarily unavailable' },
 } as const satisfies Record<string, { status: number; title: string }>;
 

@@ -41,6 +41,7 @@ export interface Change {
 const FORGETTABLE = [
   'user',
   'provider',
+  'directory_group',
   'token',
   'target',
   'credential',

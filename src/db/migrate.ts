@@ -21,6 +21,7 @@ import * as ownAccounts from './migrations/0015-own-accounts.ts';
 import * as identities from './migrations/0016-identities.ts';
 import * as oauth from './migrations/0017-oauth.ts';
 import * as provedAt from './migrations/0018-proved-at.ts';
+import * as directory from './migrations/0019-directory.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -45,6 +46,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0016-identities', identities.up],
   ['0017-oauth', oauth.up],
   ['0018-proved-at', provedAt.up],
+  ['0019-directory', directory.up],
 ];
 
 const LOCK_SECONDS = 120;

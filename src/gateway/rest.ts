@@ -34,6 +34,7 @@ import { type Decisions, GATE_TIMEOUT_MS } from './decisions.ts';
 import type { OAuth } from './oauth.ts';
 import type { Replicas } from './replicas.ts';
 import type { Policies, Targets } from './resources.ts';
+import type { Scim } from './scim.ts';
 
 export interface Parts {
   readonly decisions: Decisions;
@@ -41,6 +42,7 @@ export interface Parts {
   readonly accounts: Accounts;
   readonly browser: Browser;
   readonly oauth: OAuth;
+  readonly scim: Scim;
   readonly policies: Policies;
   readonly targets: Targets;
   readonly connections: Connections;
@@ -74,7 +76,10 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
     unread: createUnreadLimits(DEFAULT_LIMITS),
     pages: browser.pages,
-    protocols: [{ path: '/oauth', router: parts.oauth.router }],
+    protocols: [
+      { path: '/oauth', router: parts.oauth.router },
+      { path: '/scim', router: parts.scim.router, refuse: parts.scim.refuse },
+    ],
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
       { path: '', router: openapiRoutes(config.publicUrl) },
@@ -87,7 +92,16 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
       mount('/users', createUserRecycleRoute({ administer, now })),
       mount('/sessions', createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe })),
       mount('/users', createLinkRoutes(accounts.providers)),
-      mount('/providers', createProviderRoutes({ ...accounts.providers, database, limits, replicaId: replicas.presence.id })),
+      mount(
+        '/providers',
+        createProviderRoutes({
+          ...accounts.providers,
+          database,
+          limits,
+          replicaId: replicas.presence.id,
+          scim: parts.scim.tokens,
+        }),
+      ),
       mount('/rights', createRightRoutes({ database, administer, now })),
       mount('/keys', keyRoutes(keys, administer, now)),
       mount(

@@ -59,6 +59,7 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
   const registrations = new Minutes(limits.registration);
   const devices = new Minutes(limits.registration);
   const userCodes = new Minutes(USER_CODES);
+  const scimTokens = new Minutes(limits.login);
   return {
     /**
      * Checks the limit before a password is verified: per address, and per address and e-mail (null: the e-mail is not known). It
@@ -85,6 +86,8 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
     registration: (address: string): AppError | null => registrations.use(addressGroup(address)),
     /** Checks the limit before a device asks for a code. Registrations do not use it up. */
     device: (address: string): AppError | null => devices.use(addressGroup(address)),
+    /** Counts a wrong SCIM token. */
+    scim: (address: string): AppError | null => scimTokens.use(addressGroup(address), 'Too many wrong SCIM tokens'),
     /** Checks the limit before a user tries the code of a device. */
     userCode: (userId: string): AppError | null => userCodes.use(userId, 'You have tried too many codes'),
     /** Checks the limit before a request of this principal (its issuer and sub) is decided. */

@@ -33,7 +33,9 @@ export function readPresented(provider: Provider, payload: Payload, kind: 'acces
 }
 
 function readClaims(provider: Provider, payload: Payload): ProviderClaims | ProviderFault {
-  const { groups_claim, role_claim, groups_required, role_required } = provider;
+  const { role_claim, groups_required, role_required, groups_from } = provider;
+  // Groups of the directory do not come from tokens, so it does not matter what tokens say of groups.
+  const groups_claim = groups_from === 'directory' ? null : provider.groups_claim;
   const overage = groups_claim === null ? null : overageOf(payload);
   if (overage !== null) return overage;
   const groups = namesAt(payload, groups_claim);

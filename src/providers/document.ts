@@ -130,6 +130,9 @@ const members = {
   groups_claim: optionalPath(),
   role_required: Joi.boolean().description('Whether a token without the claim of the role is refused.'),
   groups_required: Joi.boolean().description('Whether a token without the claim of the groups is refused.'),
+  groups_from: Joi.valid('token', 'directory').description(
+    'Where groups come from. `directory`: from the directory over SCIM alone; users whom it has not sent are refused.',
+  ),
   rules: Joi.array<readonly ProviderRule[]>().items(rule).max(LIMITS.rules),
   default_role: checked(text(USER_LIMITS.name), (role) =>
     role === ADMIN || role === AUDITOR ? 'must not carry rights of administration: use a rule' : null,
@@ -261,7 +264,7 @@ export function readProviderUpdate(value: unknown, before: Provider, client_secr
 }
 
 /** Checks what several members say together. */
-function checkTogether({ client_id, tokens, rules, role_claim, groups_claim }: Provider): void {
+function checkTogether({ client_id, tokens, rules, role_claim, groups_claim, groups_from }: Provider): void {
   const errors: FieldError[] = [];
   const onlyMarked = tokens?.types.every((type) => type === 'at+jwt');
   if (tokens?.audiences.includes(client_id) && !onlyMarked) {
@@ -270,8 +273,11 @@ function checkTogether({ client_id, tokens, rules, role_claim, groups_claim }: P
     errors.push({ path: 'tokens.audiences', message });
   }
   for (const [index, { if_group, if_role }] of rules.entries()) {
-    if (if_group !== null && groups_claim === null)
-      errors.push({ path: `rules.${index}.if_group`, message: 'needs `groups_claim`' });
+    if (if_group !== null && groups_claim === null && groups_from === 'token')
+      errors.push({
+        path: `rules.${index}.if_group`,
+        message: 'needs `groups_claim`, or `groups_from` with the value `directory`',
+      });
     if (if_role !== null && role_claim === null) errors.push({ path: `rules.${index}.if_role`, message: 'needs `role_claim`' });
   }
   if (errors.length > 0) throw invalidRequest(errors);

@@ -12,6 +12,7 @@ import type { Connection, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';
 import { type LocalSignIn, requireKept } from '../users/local-sign-in.ts';
 import { ADMIN, isLocal, type User, userStore } from '../users/user-store.ts';
+import { directoryStore } from './directory-store.ts';
 import { type ProviderJson, providerJson, readProvider, readProviderUpdate } from './document.ts';
 import { derive, exceedsLimit } from './facts.ts';
 import { rederived } from './people.ts';
@@ -152,6 +153,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         const before = await findShown(trx, id);
         requireMatch(ifMatch, providerEtag(before));
         await providerStore(trx).delete(id);
+        await directoryStore(trx).forget(id);
         return { result: null, changes: [changeOf('delete', before, null)] };
       });
     },
@@ -177,11 +179,16 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         }
         const given = isLocal(before) ? { role: before.role, groups: before.groups } : null;
         const claims = other?.facts?.claims ?? { email: before.email, roles: [], groups: [] };
-        const derived = derive(provider, claims, other?.facts?.claims_iat ?? 0, given ?? givenBefore(before));
+        const learnt = { claims, claims_iat: other?.facts?.claims_iat ?? 0, directory: other?.facts?.directory ?? null };
+        const derived = derive(provider, learnt, given ?? givenBefore(before));
         if (exceedsLimit(derived)) throw invalidRequest([{ path: 'subject', message: 'role and groups would be too large' }]);
         const after: User = { ...before, ...derived, issuer, subject, updated_at: now() };
         requireKept(localSignIn, after);
         await users.update(after);
+        // The directory knows the account, so it goes on with the user who has it now.
+        const entries = directoryStore(trx).users;
+        await entries.delete(userId);
+        if (other !== null) await entries.move(other.id, userId);
         await users.setPasswordHash(userId, '', now());
         const ended = await endSignInsOf(trx, userId, null, now());
         if (before.role === ADMIN && isLocal(before) && (await users.countEnabledAdministrators()) === 0) {

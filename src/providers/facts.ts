@@ -1,7 +1,15 @@
 /** From what a provider says of a user to the role and the groups that count here. Pure. */
 import type { Provider, ProviderRule } from '../auth/provider.ts';
 import { factsTooLarge } from '../users/document.ts';
-import { ADMIN, AUDITOR, type ProviderClaims, type ProviderFacts, type User } from '../users/user-store.ts';
+import {
+  ADMIN,
+  AUDITOR,
+  type DirectoryFacts,
+  type FactsRefusal,
+  type ProviderClaims,
+  type ProviderFacts,
+  type User,
+} from '../users/user-store.ts';
 
 /** Roles with rights of administration. A provider gives them only through a rule, never by a claim of the same name. */
 const RESERVED: readonly string[] = [ADMIN, AUDITOR];
@@ -21,18 +29,48 @@ export const givenTo = (user: User): Given =>
 
 export type Derived = Pick<User, 'email' | 'role' | 'groups'> & { readonly facts: ProviderFacts };
 
+/** What was learnt of a user, apart from what administrators gave. */
+export type Learnt = Pick<ProviderFacts, 'claims' | 'claims_iat' | 'directory'>;
+
 /** Returns what the record of the user holds under the present settings of the provider. */
-export function derive(provider: Provider, claims: ProviderClaims, claims_iat: number, given: Given): Derived {
-  const matching = provider.rules.filter((rule) => matches(rule, claims));
-  const [role, role_from] = roleOf(provider, matching, claims, given);
+export function derive(provider: Provider, { claims, claims_iat, directory }: Learnt, given: Given): Derived {
+  const heard = heardOf(provider, claims, directory);
+  const matching = provider.rules.filter((rule) => matches(rule, heard));
+  const [role, role_from] = roleOf(provider, matching, heard, given);
   const rule_groups = unique(matching.flatMap(({ groups }) => groups));
-  const refusal = isDomainAllowed(provider, claims.email) ? (role_from === 'none' ? 'no_role' : null) : 'email_domain';
+  const groups = unique([...heard.groups, ...rule_groups, ...given.groups]);
+  const isTooLarge = directory !== null && (directory.groups === null || factsTooLarge({ role, groups }) !== null);
+  const refusal =
+    refusalByDirectory(provider, directory, isTooLarge) ??
+    (isDomainAllowed(provider, heard.email) ? (role_from === 'none' ? 'no_role' : null) : 'email_domain');
   return {
-    email: claims.email,
+    email: heard.email,
     role,
-    groups: unique([...claims.groups, ...rule_groups, ...given.groups]),
-    facts: { claims, claims_iat, given_role: given.role, given_groups: given.groups, rule_groups, role_from, refusal },
+    groups: refusal === 'too_many_groups' ? [] : groups,
+    facts: {
+      ...{ claims, claims_iat, given_role: given.role, given_groups: given.groups, rule_groups, role_from, refusal },
+      directory,
+    },
   };
+}
+
+const rulesGroups = ({ groups_from }: Provider): boolean => groups_from === 'directory';
+
+/** What counts of what tokens and the directory say. Where the directory rules the groups, those of tokens do not count. */
+function heardOf(provider: Provider, claims: ProviderClaims, directory: DirectoryFacts | null): ProviderClaims {
+  return {
+    email: directory?.email ?? claims.email,
+    roles: claims.roles,
+    groups: rulesGroups(provider) ? (directory?.groups ?? []) : claims.groups,
+  };
+}
+
+/** A user whose groups are not known would look like one in no group, to whom rules that deny do not apply. So such a user is refused. */
+function refusalByDirectory(provider: Provider, directory: DirectoryFacts | null, isTooLarge: boolean): FactsRefusal | null {
+  if (directory?.active === false) return 'directory_inactive';
+  if (!rulesGroups(provider)) return null;
+  if (directory === null) return 'not_in_directory';
+  return isTooLarge ? 'too_many_groups' : null;
 }
 
 function roleOf(

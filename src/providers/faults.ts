@@ -28,6 +28,9 @@ const FOR_USERS = {
   email_domain: 'Your e-mail address is missing, or not in a domain that may use this gateway.',
   email_unverified:
     'Your e-mail address has not been verified by the provider, so this gateway does not accept it. Verify it there, and sign in again.',
+  directory_inactive: "Your company's directory has deactivated your account. Ask an administrator.",
+  not_in_directory: "Your company's directory has not sent your account to this gateway yet. Ask an administrator to assign you.",
+  too_many_groups: 'You are in more groups than this gateway can take. Ask an administrator to assign fewer groups to it.',
   not_provisioned: 'You have no account here. Ask an administrator to create one.',
   sign_in_failed: 'The sign-in was not completed. Start again.',
   provider_unreachable: 'The provider cannot be reached at the moment. Try again later.',

@@ -10,7 +10,7 @@ import type { Database, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';
 import { labelOf, type User, userStore } from '../users/user-store.ts';
 import type { Presented } from './claims.ts';
-import { derive, exceedsLimit, givenTo, NOTHING_GIVEN, saysTheSame } from './facts.ts';
+import { derive, exceedsLimit, givenTo, type Learnt, NOTHING_GIVEN, saysTheSame } from './facts.ts';
 import { faulty, isFault, type ProviderFault } from './faults.ts';
 import { providerStore } from './provider-store.ts';
 
@@ -121,7 +121,7 @@ const isSettled = (user: User, { iat }: Presented): boolean => user.facts !== nu
 function admissionFault(provider: Provider, presented: Presented): ProviderFault | null {
   const { subject, claims, iat } = presented;
   if (!provider.provisioning) return faulty('not_provisioned', `no user has the subject ${subject}, and provisioning is off`);
-  const derived = derive(provider, claims, iat, NOTHING_GIVEN);
+  const derived = derive(provider, learntFrom(claims, iat), NOTHING_GIVEN);
   if (exceedsLimit(derived)) return tooLarge(subject);
   return refusalOf({ subject, ...derived }, provider, presented);
 }
@@ -148,6 +148,18 @@ export function refusalOf(
         'email_domain',
         `the e-mail ${email ?? '(missing)'} of the subject ${subject} is not in ${provider.email_domains.join(', ')}`,
       );
+    case 'directory_inactive':
+      return faulty('directory_inactive', `the directory has deactivated or deleted the user with the subject ${subject}`);
+    case 'not_in_directory':
+      return faulty(
+        'not_in_directory',
+        `groups_from is directory, and the directory has not sent a user with the externalId ${subject}`,
+      );
+    case 'too_many_groups':
+      return faulty(
+        'too_many_groups',
+        `role and groups of the subject ${subject} exceed 4096 bytes as JSON. Assign fewer groups to the gateway in the directory`,
+      );
   }
 }
 
@@ -160,26 +172,28 @@ const tooLarge = (subject: string): ProviderFault =>
 function newUser(provider: Provider, { subject, claims, iat }: Presented, id: string, time: number): User {
   return {
     ...{ id, issuer: provider.issuer, subject, valid_after: null, enabled: true, created_at: time, updated_at: time },
-    ...derive(provider, claims, iat, NOTHING_GIVEN),
+    ...derive(provider, learntFrom(claims, iat), NOTHING_GIVEN),
   };
 }
 
+const learntFrom = (claims: Presented['claims'], claims_iat: number): Learnt => ({ claims, claims_iat, directory: null });
+
 /** Tokens for programs often leave the e-mail out, which does not mean that it has changed. */
-const withKnownEmail = ({ email }: User, presented: Presented): Presented => ({
+const withKnownEmail = ({ email, facts }: User, presented: Presented): Presented => ({
   ...presented,
-  claims: { ...presented.claims, email: presented.claims.email ?? email },
+  claims: { ...presented.claims, email: presented.claims.email ?? (facts === null ? email : facts.claims.email) },
 });
 
 function updated(provider: Provider, before: User, presented: Presented, time: number): User | ProviderFault {
   const { claims, iat } = withKnownEmail(before, presented);
-  const derived = derive(provider, claims, iat, givenTo(before));
+  const learnt = { claims, claims_iat: iat, directory: before.facts?.directory ?? null };
+  const derived = derive(provider, learnt, givenTo(before));
   return exceedsLimit(derived) ? tooLarge(before.subject) : { ...before, ...derived, updated_at: time };
 }
 
 /** The record under other settings or with something else given; itself if nothing changes. */
 export function rederived(provider: Provider, user: User, given = givenTo(user)): User {
   if (user.facts === null) return user;
-  const { claims, claims_iat } = user.facts;
-  const after = { ...user, ...derive(provider, claims, claims_iat, given) };
+  const after = { ...user, ...derive(provider, user.facts, given) };
   return JSON.stringify(after) === JSON.stringify(user) ? user : after;
 }

@@ -18,10 +18,11 @@ function toProvider({ id, name, issuer, enabled, settings, created_at, updated_a
   const {
     tokens,
     role_required = false,
+    groups_from = 'token',
     ...stored
-  } = JSON.parse(settings) as Omit<Settings, 'role_required'> & Partial<Settings>;
+  } = JSON.parse(settings) as Omit<Settings, 'role_required' | 'groups_from'> & Partial<Settings>;
   return {
-    ...{ id, name, issuer, enabled: enabled === true || enabled === 1, ...stored, role_required },
+    ...{ id, name, issuer, enabled: enabled === true || enabled === 1, ...stored, role_required, groups_from },
     tokens: tokens && { ...tokens, app_only: tokens.app_only ?? false },
     ...{ created_at, updated_at },
   };
@@ -50,6 +51,8 @@ export function providerStore(db: Connection) {
     },
 
     find: (id: string): Promise<Provider | null> => one({ id }),
+
+    findByName: (name: string): Promise<Provider | null> => one({ name }),
 
     findByIssuer: (issuer: string): Promise<Provider | null> => one({ issuer }),
 

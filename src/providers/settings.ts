@@ -5,7 +5,7 @@ import type { Provider, TokenType } from '../auth/provider.ts';
 export const SETTINGS = [
   ...(['title', 'preset', 'client_id', 'scopes', 'algorithms', 'required_claims', 'tokens'] as const),
   ...(['subject_claim', 'email_claim', 'role_claim', 'role_required', 'groups_claim', 'groups_required'] as const),
-  ...(['rules', 'default_role', 'email_domains', 'provisioning', 'clock_skew_seconds', 'outage_minutes'] as const),
+  ...(['groups_from', 'rules', 'default_role', 'email_domains', 'provisioning', 'clock_skew_seconds', 'outage_minutes'] as const),
 ] as const satisfies readonly (keyof Provider)[];
 
 export type Settings = Pick<Provider, (typeof SETTINGS)[number]>;
@@ -30,6 +30,7 @@ const OPENID: Preset = {
   role_required: true,
   groups_claim: null,
   groups_required: true,
+  groups_from: 'token',
   rules: [],
   default_role: 'user',
   email_domains: [],

@@ -12,7 +12,7 @@ import type { Config } from '../config/config.ts';
 import { ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
-import { problemOf, sendProblem } from '../http/problem.ts';
+import { type Problem, problemOf, sendProblem } from '../http/problem.ts';
 import { limitUnread, type UnreadLimits } from '../http/unread.ts';
 import type { Authenticate } from './authenticate.ts';
 import { authorizing } from './authorize.ts';
@@ -21,6 +21,12 @@ import { homeRoutes } from './home.ts';
 import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
 import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
 import { wellKnownRoutes } from './well-known.ts';
+
+/** A router with a form of its own for refusals. */
+export interface Protocol extends Mount {
+  /** Absent: refusals are problems like those of REST. `error`: what was thrown. */
+  readonly refuse?: (res: Response, problem: Problem, error: unknown) => void;
+}
 
 export interface AppParts {
   readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl' | 'metricsToken' | 'oauth'>;
@@ -34,7 +40,7 @@ export interface AppParts {
   readonly unread: UnreadLimits;
   readonly pages: Pages;
   /** Routers for callers without a token, which read the bodies of their requests themselves. */
-  readonly protocols: readonly Mount[];
+  readonly protocols: readonly Protocol[];
   /** Routers under `/api` for callers without a token. */
   readonly open: readonly Mount[];
   /** Routers under `/api` behind authentication, in the order in which they are tried. The contract says what each route needs. */
@@ -173,11 +179,13 @@ function methodsOf(open: RouteMatch | null, guarded: RouteMatch | null): Readonl
   return new Set([...(open?.methods ?? []), ...(guarded?.methods ?? []), ...head]);
 }
 
-function answerError({ config, log, pages }: AppParts): ErrorRequestHandler {
+function answerError({ config, log, pages, protocols }: AppParts): ErrorRequestHandler {
   return (error: unknown, req, res, _next) => {
     const { requestId } = contextOf(res);
     const problem = problemOf(error, { requestId, publicUrl: config.publicUrl, log });
-    if (pages.owns(req.path) && !res.headersSent) pages.refuse(res, problem);
+    const protocol = protocols.find(({ path }) => req.path.startsWith(`${path}/`));
+    if (protocol?.refuse !== undefined) protocol.refuse(res, problem, error);
+    else if (pages.owns(req.path) && !res.headersSent) pages.refuse(res, problem);
     else sendProblem(res, problem);
   };
 }

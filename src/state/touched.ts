@@ -30,6 +30,8 @@ const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   provider: 'providers',
   // A grant is the record of its access tokens.
   grant: 'tokens',
+  // A change of a directory's group also has a change for each user whose role or groups it changes.
+  directory_group: null,
   // The verifier loads keys itself, browser sessions are read on each request, drafts decide nothing, and a client ends by its grants.
   key: null,
   draft: null,

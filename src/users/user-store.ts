@@ -14,11 +14,24 @@ export interface ProviderClaims {
   readonly groups: readonly string[];
 }
 
+/** What the company's directory says of a user over SCIM. */
+export interface DirectoryFacts {
+  /** If false, the user is refused, whatever administrators and tokens say. */
+  readonly active: boolean;
+  /** null: the directory gives none, so that of the tokens counts. */
+  readonly email: string | null;
+  /** The names of the user's groups, sorted. null: they are too large for a record. */
+  readonly groups: readonly string[] | null;
+}
+
 /**
  * Why the newest facts of a provider do not admit the user. `no_role`: no rule matches, and there is no default role.
- * `email_domain`: the e-mail is missing or in a domain that is not allowed.
+ * `email_domain`: the e-mail is missing or in a domain that is not allowed. `directory_inactive`: the directory has deactivated or deleted
+ * the user. `not_in_directory`: groups come from the directory, which has not sent this user. `too_many_groups`: role and groups are larger
+ * than a record may hold.
  */
-export type FactsRefusal = 'no_role' | 'email_domain';
+export const FACTS_REFUSALS = ['no_role', 'email_domain', 'directory_inactive', 'not_in_directory', 'too_many_groups'] as const;
+export type FactsRefusal = (typeof FACTS_REFUSALS)[number];
 
 /** Where role and groups of a user of a provider come from. The members of `User` are computed from this. */
 export interface ProviderFacts {
@@ -32,6 +45,8 @@ export interface ProviderFacts {
   readonly rule_groups: readonly string[];
   readonly role_from: 'administrator' | 'rule' | 'claim' | 'default' | 'none';
   readonly refusal: FactsRefusal | null;
+  /** null: the directory has not sent the user. */
+  readonly directory: DirectoryFacts | null;
 }
 
 export interface User {
@@ -94,8 +109,9 @@ const toUser = (row: UserRow): User => ({
 
 /** The members are in a fixed order, so that records can be compared as texts. */
 function toFacts(stored: Omit<ProviderFacts, 'claims_iat'>, claims_iat: number): ProviderFacts {
-  const { claims, given_role, given_groups, rule_groups, role_from, refusal } = stored;
-  return { claims, claims_iat, given_role, given_groups, rule_groups, role_from, refusal };
+  // Older versions stored no facts of a directory.
+  const { claims, given_role, given_groups, rule_groups, role_from, refusal, directory = null } = stored;
+  return { claims, claims_iat, given_role, given_groups, rule_groups, role_from, refusal, directory };
 }
 
 /** The columns that a change of the user writes. */
@@ -195,6 +211,17 @@ export function userStore(db: Connection) {
       return rows.map(toUser);
     },
 
+    /** Returns those of the users with these ids that belong to the issuer, in the order of their ids, and locks their records. */
+    async lockAll(issuer: string, ids: readonly string[]): Promise<User[]> {
+      const rows: UserRow[] = await db('users')
+        .where({ issuer })
+        .whereIn('id', ids)
+        .orderBy('id')
+        .forUpdate()
+        .select(...COLUMNS);
+      return rows.map(toUser);
+    },
+
     /** Returns the users of an issuer in the order of their ids, at most `limit`, with ids after `after`, and locks their records. */
     async lockOfIssuer(issuer: string, limit: number, after: string | null): Promise<User[]> {
       const rows: UserRow[] = await db('users')
@@ -232,6 +259,34 @@ export function userStore(db: Connection) {
         if (isDuplicate(error)) throw new AppError('identity_taken', 'A different user has this issuer and subject.');
         throw error;
       }
+    },
+
+    /**
+     * Writes what was derived for these users in one statement: e-mail, role, groups, facts (without the `iat` of claims) and the time.
+     * Their records must be locked, and at most 100.
+     */
+    async updateDerived(users: readonly User[]): Promise<void> {
+      if (users.length === 0) return;
+      const rows = users.map((user) => ({ id: user.id, ...changeable(user) }));
+      const byId = (column: 'email' | 'email_key' | 'role' | 'groups' | 'facts' | 'updated_at') =>
+        db.raw(`case ?? ${rows.map(() => 'when ? then ?').join(' ')} else ?? end`, [
+          'id',
+          ...rows.flatMap((row) => [row.id, row[column] as string | number]),
+          column,
+        ]);
+      await db('users')
+        .whereIn(
+          'id',
+          rows.map(({ id }) => id),
+        )
+        .update({
+          email: byId('email'),
+          email_key: byId('email_key'),
+          role: byId('role'),
+          groups: byId('groups'),
+          facts: byId('facts'),
+          updated_at: byId('updated_at'),
+        });
     },
 
     /**

@@ -290,7 +290,15 @@ eachEngine(test.serial, 'the connections of users who were disabled in any way, 
   };
   const facts = (refusal: FactsRefusal | null): ProviderFacts => ({
     claims: { role: null, groups: ['"refusal":"', 'refusal'], email: null } as unknown as ProviderFacts['claims'],
-    ...{ claims_iat: 1, given_role: null, given_groups: [], rule_groups: ['\\"refusal":"'], role_from: 'none', refusal },
+    ...{
+      claims_iat: 1,
+      given_role: null,
+      given_groups: [],
+      rule_groups: ['\\"refusal":"'],
+      role_from: 'none',
+      refusal,
+      directory: null,
+    },
   });
   await ends('disabled', (user) => users.update({ ...user, enabled: false }));
   await ends('no role', (user) => users.update({ ...user, facts: facts('no_role') }));

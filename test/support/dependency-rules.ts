@@ -42,6 +42,7 @@ const ORDER: readonly string[] = [
   'src/http', // what REST and MCP share of HTTP
   'src/browser', // browser sessions, markup, and the pages for people
   'src/oauth', // the authorization server for OAuth clients
+  'src/scim', // users and groups from companies' directories
   'src/replicas',
   'src/audit/chain', // hash chains, checkpoints, verification
   'src/audit', // the log itself

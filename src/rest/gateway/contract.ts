@@ -18,6 +18,7 @@ const Change = s.model('Change', {
     'policy',
     'user',
     'provider',
+    'directory_group',
     'token',
     'target',
     'credential',

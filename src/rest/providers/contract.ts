@@ -38,6 +38,18 @@ const ProviderHealth = s.model('ProviderHealth', {
   ),
 });
 
+const ScimStatus = s.model('ScimStatus', {
+  base_url: s.described('What the directory needs as its base URL or tenant URL.', s.string),
+  token_created_at: s.described('null: there is no token, so SCIM is off.', s.orNull(s.time)),
+  users: s.described('How many users the directory has sent.', s.integer),
+  groups: s.integer,
+});
+const ScimToken = s.model('ScimToken', {
+  token: s.described('The gateway stores only a hash and cannot show the token again.', s.string),
+  created_at: s.time,
+  base_url: s.string,
+});
+
 export const noMembers = Joi.object({});
 
 export const PROVIDER_OPERATIONS: Operations = {
@@ -79,6 +91,19 @@ export const PROVIDER_OPERATIONS: Operations = {
     summary: 'Read metadata and keys of a provider now, and get its health.',
     gives: { 200: one(ProviderHealth) },
     refuses: [429],
+  },
+  'GET /api/providers/{id}/scim': get('getScim', 'Get whether the directory of a provider may use SCIM.', one(ScimStatus)),
+  'POST /api/providers/{id}/scim/token': {
+    id: 'createScimToken',
+    access: 'admin',
+    summary: 'Create the SCIM token of a provider. It replaces the one before, which is refused from then on.',
+    gives: { 201: one(ScimToken) },
+  },
+  'DELETE /api/providers/{id}/scim/token': {
+    id: 'revokeScimToken',
+    access: 'admin',
+    summary: 'Revoke the SCIM token of a provider. Users and groups stay as the directory sent them last.',
+    gives: { 204: nothing() },
   },
 };
 

@@ -10,6 +10,7 @@ import { findShown, type ProviderEdits, providerEtag, type Shown, shownJson } fr
 import { type FaultLog, forUser } from '../../providers/faults.ts';
 import type { ProviderKeys } from '../../providers/keys.ts';
 import { providerStore } from '../../providers/provider-store.ts';
+import type { ScimTokens } from '../../scim/tokens.ts';
 import { userDocument } from '../../users/document.ts';
 import { noMembers } from './contract.ts';
 
@@ -20,9 +21,10 @@ export interface ProviderRouteParts {
   readonly faults: FaultLog;
   readonly limits: Pick<RateLimits, 'own'>;
   readonly replicaId: string;
+  readonly scim: ScimTokens;
 }
 
-export function createProviderRoutes({ database, edits, keys, faults, limits, replicaId }: ProviderRouteParts): Router {
+export function createProviderRoutes({ database, edits, keys, faults, limits, replicaId, scim }: ProviderRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (_req, res) => {
@@ -64,6 +66,21 @@ export function createProviderRoutes({ database, edits, keys, faults, limits, re
     if (refusal) throw refusal;
     await keys.probe(shown.provider);
     res.json(healthOf(shown));
+  });
+
+  router.get('/:id/scim', async (req, res) => {
+    res.json(await scim.status(database.knex, pathId(req.params.id)));
+  });
+
+  router.post('/:id/scim/token', async (req, res) => {
+    validate(noMembers, req.body ?? {});
+    const made = await scim.create(callerOf(res), pathId(req.params.id));
+    res.status(201).json(made);
+  });
+
+  router.delete('/:id/scim/token', async (req, res) => {
+    await scim.revoke(callerOf(res), pathId(req.params.id));
+    res.status(204).end();
   });
 
   function healthOf({ provider }: Shown) {

@@ -1,5 +1,6 @@
 /** User records. Only administrators reach them. */
 import { newUser, type UserDocument, userUpdate } from '../../users/document.ts';
+import { FACTS_REFUSALS } from '../../users/user-store.ts';
 import { get, many, type Operations, one, wholeOrPaged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
@@ -14,8 +15,8 @@ export const User = s.model<UserDocument>('User', {
   given_role: s.described('null: the provider decides.', s.orNull(s.string)),
   given_groups: s.listOf(s.string),
   refusal: s.described(
-    'Why the user is refused after the newest facts of the provider: no role, or an e-mail that is not allowed.',
-    s.orNull(s.oneOf(['no_role', 'email_domain'])),
+    'Why the user is refused after the newest facts of the provider and its directory, for example no role, or an e-mail that is not allowed.',
+    s.orNull(s.oneOf(FACTS_REFUSALS)),
   ),
   valid_after: s.described('A token of the provider that was issued at or before this time is refused.', s.orNull(s.time)),
   ...s.times,

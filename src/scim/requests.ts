@@ -1,0 +1,105 @@
+/** Requests of directories: their tokens, bodies and turns. */
+import type { IncomingMessage } from 'node:http';
+import type { Request, RequestHandler, Response } from 'express';
+import { authorizationOf } from '../auth/verify.ts';
+import { isOverdrawn, type Stock } from '../base/budgets.ts';
+import { inTurnOf } from '../base/caller-turns.ts';
+import { AppError } from '../base/errors.ts';
+import type { JsonValue } from '../base/json/json.ts';
+import { decodeLarge, readLargeJson } from '../base/json/large.ts';
+import type { Database } from '../db/database.ts';
+import { bodyLength, readBytes } from '../http/body.ts';
+import { contextOf } from '../http/context.ts';
+import type { RateLimits } from '../http/rate-limit.ts';
+import { invalid } from './errors.ts';
+import { authenticated, type Session } from './session.ts';
+
+export interface RequestParts {
+  readonly database: Database;
+  readonly limits: Pick<RateLimits, 'scim'>;
+  /** Bytes of large bodies under way, shared with REST and MCP. */
+  readonly bodies: Stock;
+  readonly addressOf: (req: IncomingMessage) => string;
+}
+
+/** A group of 10,000 members has about half of this. */
+const BODY_BYTES = 2 * 1024 * 1024;
+const MAX_VALUES = 100_000;
+const MAX_DEPTH = 16;
+/** The requests of one directory that are handled at once. */
+const AT_ONCE = 4;
+const TYPES = /^application\/(scim\+)?json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
+const BEARER = /^bearer +([A-Za-z0-9_-]{1,128})$/i;
+const WHOLE = {
+  ...{ lists: new Set<string>(), skipped: new Set<string>() },
+  ...{ members: Number.POSITIVE_INFINITY, itemValues: Number.POSITIVE_INFINITY, builtValues: Number.POSITIVE_INFINITY },
+};
+
+export type Handle = (req: Request, res: Response, session: Session, body: JsonValue) => Promise<void>;
+
+export function createRequests({ database, limits, bodies, addressOf }: RequestParts) {
+  async function authenticate(req: Request, res: Response): Promise<Session> {
+    const authorization = authorizationOf(req);
+    if (authorization === undefined || !/^bearer(\s|$)/i.test(authorization))
+      throw new AppError('unauthenticated', 'Send the SCIM token of the provider as a bearer token in the Authorization header.');
+    try {
+      const token = BEARER.exec(authorization)?.[1] ?? '';
+      return await authenticated(database.knex, String(req.params['provider']), token, contextOf(res).requestId);
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'invalid_token') throw limits.scim(addressOf(req)) ?? error;
+      throw error;
+    }
+  }
+
+  async function readBody(req: Request, key: string): Promise<JsonValue> {
+    const encoding = req.headers['content-encoding'];
+    const types = req.headersDistinct['content-type'] ?? [];
+    if (types.length !== 1 || !TYPES.test(types[0] ?? '') || (encoding !== undefined && encoding !== 'identity'))
+      throw new AppError(
+        'unsupported_media_type',
+        'The body must be application/scim+json or application/json in UTF-8, without a content encoding.',
+      );
+    const taken = bodies.take(key, 0);
+    if (isOverdrawn(taken)) throw tooMuch();
+    try {
+      const bytes = await readBytes(req, BODY_BYTES, (more) => (taken.grow(more) === null ? null : tooMuch()));
+      const text = await decodeLarge(bytes, key);
+      if (text === null) throw invalid('invalidSyntax', 'The body is not valid UTF-8.');
+      const reading = await readLargeJson(text, { selection: WHOLE, maxValues: MAX_VALUES, maxDepth: MAX_DEPTH }, key);
+      if (reading.ok) return reading.value;
+      const reason = reading.repeated === null ? reading.reason : `${reading.repeated} may appear only once`;
+      throw invalid('invalidSyntax', `The body is not acceptable JSON: ${reason}.`);
+    } finally {
+      taken.giveBack();
+    }
+  }
+
+  /**
+   * Returns the handler of a route. The token is checked before the body is read, and again in each change. The turn comes when the body has
+   * arrived, so that a slow body keeps no other request waiting.
+   */
+  return function handling(takes: 'body' | 'nothing', handle: Handle): RequestHandler {
+    return async (req, res) => {
+      try {
+        const session = await authenticate(req, res);
+        const key = `scim ${session.provider.id}`;
+        const length = bodyLength(req);
+        if (takes === 'nothing' && length !== 0) throw new AppError('invalid_request', `${req.method} takes no body.`);
+        if (takes === 'body' && length === 0) throw invalid('invalidSyntax', 'The request must have a body.');
+        const body = takes === 'body' ? await readBody(req, key) : null;
+        await inTurnOf(key, AT_ONCE, async () => {
+          if (!res.closed) await handle(req, res, session, body);
+        });
+      } catch (error) {
+        // Otherwise the rest of the body would be read as the next request.
+        if (!req.complete) res.setHeader('Connection', 'close');
+        throw error;
+      }
+    };
+  };
+}
+
+const tooMuch = (): AppError =>
+  new AppError('too_many_requests', 'Too many bytes of requests are in flight. Try again when other requests have ended.', {
+    retryAfter: 1,
+  });

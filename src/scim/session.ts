@@ -1,0 +1,65 @@
+/** The token of a directory, and the changes that are made with it. */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Provider } from '../auth/provider.ts';
+import { AppError } from '../base/errors.ts';
+import type { Change, Changes } from '../db/changes.ts';
+import type { Connection, Transaction } from '../db/database.ts';
+import { directoryStore } from '../providers/directory-store.ts';
+import { PROVIDER_NAME } from '../providers/document.ts';
+import { providerStore } from '../providers/provider-store.ts';
+
+const PREFIX = 'portcullis_scim_';
+const TOKEN = new RegExp(`^${PREFIX}[A-Za-z0-9_-]{43}$`);
+
+export const newScimToken = (): string => `${PREFIX}${randomBytes(32).toString('base64url')}`;
+export const hashOfToken = (token: string): string => createHash('sha256').update(token).digest('hex');
+
+/** An authenticated directory. */
+export interface Session {
+  readonly provider: Provider;
+  readonly hash: string;
+  readonly requestId: string;
+}
+
+const refused = (): AppError => new AppError('invalid_token', 'The SCIM token is not valid for this provider.');
+
+/**
+ * Returns the provider of this name if the token is its SCIM token. Throws AppError `invalid_token`, with one text for a wrong token and for
+ * a provider that does not exist; `forbidden` if the provider is disabled.
+ */
+export async function authenticated(db: Connection, name: string, token: string, requestId: string): Promise<Session> {
+  if (!TOKEN.test(token) || !PROVIDER_NAME.test(name)) throw refused();
+  const provider = await providerStore(db).findByName(name);
+  if (provider === null) throw refused();
+  return { provider: await requireToken(db, provider, hashOfToken(token)), hash: hashOfToken(token), requestId };
+}
+
+async function requireToken(db: Connection, provider: Provider, hash: string): Promise<Provider> {
+  const stored = (await directoryStore(db).token(provider.id))?.hash ?? '';
+  if (stored.length !== hash.length || !timingSafeEqual(Buffer.from(stored), Buffer.from(hash))) throw refused();
+  if (!provider.enabled) throw new AppError('forbidden', 'The provider is disabled. Ask an administrator to enable it.');
+  return provider;
+}
+
+/**
+ * Runs `work` in the transaction of a change and records the changes that it returns. The token is checked again there, so that one that was
+ * revoked meanwhile changes nothing. Resolves when every later request is decided with the changes (law 4). `work` may run several times.
+ */
+export type ChangeBy = <T>(
+  session: Session,
+  work: (trx: Transaction, provider: Provider) => Promise<{ readonly result: T; readonly changes: readonly Change[] }>,
+) => Promise<T>;
+
+export function createChangeBy(changes: Changes): ChangeBy {
+  return async (session, work) => {
+    const { id, name } = session.provider;
+    // A name with a space is never equal to an e-mail.
+    const actor = { id, email: `directory ${name}`, request_id: session.requestId, reason: 'sent over SCIM' };
+    const { result } = await changes.change(actor, async (trx) => {
+      const provider = await providerStore(trx).find(id);
+      if (provider === null) throw refused();
+      return work(trx, await requireToken(trx, provider, session.hash));
+    });
+    return result;
+  };
+}

@@ -1,0 +1,104 @@
+/** Reads the values of attributes. Pure. Names of attributes are compared without regard to case, and each may appear only once. */
+import type { JsonValue } from '../base/json/json.ts';
+import { invalid } from './errors.ts';
+
+/** Members by their names in lower case. */
+export type Members = ReadonlyMap<string, JsonValue>;
+
+/** In characters. */
+export const TEXT_MAX = 256;
+
+/** Throws ScimError `invalidSyntax`. `what`: begins the text of the refusal. */
+export function membersOf(value: JsonValue | undefined, what: string): Members {
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw invalid('invalidSyntax', `${what} must be a JSON object.`);
+  const members = new Map<string, JsonValue>();
+  for (const [name, member] of Object.entries(value)) {
+    const key = name.toLowerCase();
+    if (members.has(key)) throw invalid('invalidSyntax', `${what} has ${name.slice(0, 100)} more than once.`);
+    members.set(key, member);
+  }
+  return members;
+}
+
+/** Returns why the text is not acceptable as a name; null: it is. */
+export function textProblem(value: string, max = TEXT_MAX): string | null {
+  if (!value.isWellFormed()) return 'must be well-formed Unicode';
+  if (/\p{Cc}/u.test(value)) return 'must not contain control characters';
+  // In lower case, some letters become two.
+  if (Math.max([...value].length, [...value.toLowerCase()].length) > max) return `must have at most ${max} characters`;
+  return null;
+}
+
+/** Returns the text; null: there is none, or an empty one. Throws ScimError `invalidValue`. */
+export function optionalText(value: JsonValue | undefined, name: string, max = TEXT_MAX): string | null {
+  if (value === undefined || value === null || value === '') return null;
+  if (typeof value !== 'string') throw invalid('invalidValue', `${name} must be a text.`);
+  const problem = textProblem(value, max);
+  if (problem !== null) throw invalid('invalidValue', `${name} ${problem}.`);
+  return value;
+}
+
+/** Throws ScimError `invalidValue` if there is no text. */
+export function requiredText(value: JsonValue | undefined, name: string, max = TEXT_MAX): string {
+  const text = optionalText(value, name, max);
+  if (text === null || text.trim() === '') throw invalid('invalidValue', `${name} is required.`);
+  return text;
+}
+
+/** Entra writes booleans as the texts `True` and `False`. Throws ScimError `invalidValue`. */
+export function readBoolean(value: JsonValue | undefined, name: string): boolean {
+  const text = typeof value === 'string' ? value.toLowerCase() : value;
+  if (text === true || text === 'true') return true;
+  if (text === false || text === 'false') return false;
+  throw invalid('invalidValue', `${name} must be true or false.`);
+}
+
+/** Returns the elements: of an array, or the only one. */
+export const elementsOf = (value: JsonValue | undefined): readonly JsonValue[] =>
+  value === undefined || value === null ? [] : Array.isArray(value) ? value : [value];
+
+export type Verb = 'add' | 'replace' | 'remove';
+
+export interface PatchOperation {
+  readonly verb: Verb;
+  /** null: the value is an object whose members are paths. */
+  readonly path: string | null;
+  readonly value: JsonValue | undefined;
+}
+
+const MOST_OPERATIONS = 1_000;
+const PATCH_SCHEMA = 'urn:ietf:params:scim:api:messages:2.0:PatchOp';
+
+/** Reads the body of a PATCH request. Throws ScimError. */
+export function readPatch(body: JsonValue): readonly PatchOperation[] {
+  const members = membersOf(body, 'The body');
+  requireSchema(members, PATCH_SCHEMA);
+  const operations = members.get('operations');
+  if (!Array.isArray(operations) || operations.length === 0)
+    throw invalid('invalidSyntax', 'Operations must be an array with at least one operation.');
+  if (operations.length > MOST_OPERATIONS)
+    throw invalid('invalidSyntax', `Operations must have at most ${MOST_OPERATIONS} elements. Send several requests.`);
+  return operations.map((operation, index) => {
+    const what = `Operations.${index}`;
+    const one = membersOf(operation, what);
+    const op = one.get('op');
+    const verb = typeof op === 'string' ? op.toLowerCase() : '';
+    if (verb !== 'add' && verb !== 'replace' && verb !== 'remove')
+      throw invalid('invalidSyntax', `${what}.op must be add, replace or remove.`);
+    const path = one.get('path') ?? null;
+    if (path !== null && typeof path !== 'string') throw invalid('invalidPath', `${what}.path must be a text.`);
+    const value = one.get('value');
+    if (verb === 'remove' && (path === null || path === '')) throw invalid('noTarget', `${what} must have a path.`);
+    if (verb !== 'remove' && value === undefined) throw invalid('invalidValue', `${what} must have a value.`);
+    return { verb, path: path === '' ? null : path, value };
+  });
+}
+
+/** Throws ScimError `invalidSyntax` unless `schemas` of the body names this one. */
+export function requireSchema(members: Members, schema: string): void {
+  const schemas = members.get('schemas');
+  const isNamed =
+    Array.isArray(schemas) && schemas.some((one) => typeof one === 'string' && one.toLowerCase() === schema.toLowerCase());
+  if (!isNamed) throw invalid('invalidSyntax', `schemas must contain ${schema}.`);
+}
