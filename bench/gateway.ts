@@ -1,7 +1,7 @@
 /**
  * `npm run bench:gateway`: what a call through Portcullis costs, beside the target itself, a bare proxy, an SDK-terminated proxy and rivals,
  * in one run. `--json` prints every figure and ratio as JSON, `--quick` measures for a minute or two and installs nothing that takes long,
- * `--only=<text>` leaves out rivals whose name does not contain the text.
+ * `--only=<text>` leaves out rivals whose name does not contain the text, `--tokens` measures only what an access token costs.
  */
 import { cpus, loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,6 +17,7 @@ import { type Order, orders } from './gateway/orders.ts';
 import { bare, direct, portcullisOn, sdk, startPortcullis } from './gateway/own.ts';
 import { startNode, usageOf } from './gateway/processes.ts';
 import type { Candidate, Surroundings, System } from './gateway/system.ts';
+import { compareTokens, type TokenComparison, tokenTable } from './gateway/tokens.ts';
 import { type Databases, guarded } from './guarded.ts';
 import { median } from './measure.ts';
 import { contextforge } from './peers/contextforge.ts';
@@ -30,6 +31,7 @@ const { values: options } = parseArgs({
     json: { type: 'boolean', default: false },
     quick: { type: 'boolean', default: false },
     only: { type: 'string' },
+    tokens: { type: 'boolean', default: false },
   },
 });
 const { quick } = options;
@@ -211,11 +213,13 @@ async function compare(order: Order, surroundings: Surroundings, own: readonly C
 function report(
   systems: readonly SystemFigures[],
   work: readonly CostFigures[],
+  tokens: TokenComparison,
   leftOut: readonly LeftOut[],
   verdicts: readonly Bar[],
 ) {
   for (const level of LEVELS) for (const line of tableAt(level, systems)) say(line);
   for (const line of costTable(work)) say(line);
+  for (const line of tokenTable(tokens)) say(line);
   for (const line of memoryTable(systems)) say(line);
   say('');
   say('What was on:');
@@ -233,9 +237,11 @@ async function run(databases: Databases): Promise<void> {
   const busy = (machine.load[0] ?? 0) > QUIET;
   if (busy) say('ATTENTION: this machine is BUSY with something else; ratios suffer, too');
   await guardian.run('npm', ['run', '--silent', 'build'], { timeoutMs: 300_000 });
-  const started = await startDatabases(guardian, new Set(['mariadb', 'mysql']), say);
-  databases.stop = started.stop;
-  Object.assign(process.env, started.urls);
+  if (!options.tokens) {
+    const started = await startDatabases(guardian, new Set(['mariadb', 'mysql']), say);
+    databases.stop = started.stop;
+    Object.assign(process.env, started.urls);
+  }
   const [target, load, issuer] = await Promise.all([
     startNode(guardian, 'upstream.ts'),
     startNode(guardian, 'load.ts'),
@@ -243,21 +249,29 @@ async function run(databases: Databases): Promise<void> {
   ]);
   const order = orders(load.origin);
   const surroundings: Surroundings = { guardian, upstream: `${target.origin}/mcp`, issuer, quick, say };
+  const plan = { rounds: SIZE.rounds, ms: SIZE.ms };
+  if (options.tokens) {
+    const tokens = await compareTokens(order, surroundings, plan);
+    return options.json ? console.log(JSON.stringify({ machine, quick, tokens }, null, 2)) : tokenTable(tokens).forEach(say);
+  }
   const own = [direct(target.pid), bare, portcullisOn('sqlite'), portcullisOn('mariadb'), portcullisOn('mysql'), sdk];
   const rivals = among([envoy, toolhive, ...fastmcp, contextforge]);
   const { systems, leftOut, competitors } = await compare(order, surroundings, own, rivals);
   const idle = await idleStreams(order, surroundings);
   const verdicts = bars(systems, idle);
   for (const { system } of competitors) await system.release?.();
-  const work = await costs(order, surroundings, { rounds: SIZE.rounds, ms: SIZE.ms });
-  if (!options.json) return report(systems, work, leftOut, verdicts);
+  const work = await costs(order, surroundings, plan);
+  const tokens = await compareTokens(order, surroundings, plan);
+  if (!options.json) return report(systems, work, tokens, leftOut, verdicts);
   const figures = systems.map(({ at, ...system }) => ({
     ...system,
     at: Object.fromEntries(
       [...at].map(([level, values]) => [level, { ...values, ratios: ratiosOf({ ...system, at }, systems, level) }]),
     ),
   }));
-  console.log(JSON.stringify({ machine, quick, size: SIZE, systems: figures, work, leftOut, idle, bars: verdicts }, null, 2));
+  console.log(
+    JSON.stringify({ machine, quick, size: SIZE, systems: figures, work, tokens, leftOut, idle, bars: verdicts }, null, 2),
+  );
 }
 
 const guardian = createGuardian();

@@ -73,6 +73,7 @@ export interface Portcullis {
 }
 
 export interface User extends Place {
+  readonly email: string;
   readonly id: string;
   /** Login token. */
   readonly login: string;
@@ -87,6 +88,8 @@ export interface Api {
   logIn(email: string): Promise<{ readonly id: string; readonly token: string }>;
 }
 
+export const passwordOf = (email: string): string => `the passphrase of ${email}`;
+
 export function apiAt(origin: string): Api {
   const call: Api['call'] = async <T>(method: string, path: string, token?: string, body?: unknown) => {
     const headers = { 'content-type': 'application/json', ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) };
@@ -98,7 +101,7 @@ export function apiAt(origin: string): Api {
   return {
     call,
     async logIn(email) {
-      const account = { email, password: `the passphrase of ${email}` };
+      const account = { email, password: passwordOf(email) };
       const { id } = await call<{ id: string }>('POST', '/api/auth/register', undefined, account);
       return { id, token: (await call<{ token: string }>('POST', '/api/auth/login', undefined, account)).token };
     },
@@ -123,9 +126,10 @@ export async function startPortcullis(
   }
   const places: User[] = [];
   for (let i = 0; i < users; i++) {
-    const { id, token: login } = await api.logIn(`user-${i}@example.com`);
+    const email = `user-${i}@example.com`;
+    const { id, token: login } = await api.logIn(email);
     const { token } = await api.call<{ token: string }>('POST', '/api/auth/tokens', login, { name: 'bench' });
-    places.push({ id, login, token, url: `${origin}/mcp/${TARGET}`, headers: { authorization: `Bearer ${token}` } });
+    places.push({ id, email, login, token, url: `${origin}/mcp/${TARGET}`, headers: { authorization: `Bearer ${token}` } });
   }
   return { pid, origin, admin, deciding, users: places };
 }
