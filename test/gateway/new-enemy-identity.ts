@@ -1,6 +1,6 @@
 /**
- * The rights of the new-enemy test that hang on a sign-in: grants of OAuth clients, accounts of a company's provider, browser sessions, and
- * users' own accounts at targets. All replicas have the address of the first one as `PUBLIC_URL`.
+ * The rights of the new-enemy test that hang on a sign-in: grants of OAuth clients, accounts of a company's provider and its
+ * directory, browser sessions, and users' own accounts at targets. All replicas have the address of the first one as `PUBLIC_URL`.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,6 +9,7 @@ import { COOKIE } from '../../src/browser/sessions.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { linkIn, OWN } from '../connections/world.ts';
 import { begin, codeOf, openTab, redeem, register } from '../oauth/support.ts';
+import { GROUP, PATCH, USER } from '../scim/support.ts';
 import { rest } from '../support/gateway.ts';
 import { startProvider as startCompany } from '../support/provider.ts';
 import { send } from '../support/rest.ts';
@@ -23,6 +24,8 @@ export const IDENTITY_KINDS = [
   'provider disabled',
   'browser session ended',
   'own account disconnected',
+  'SCIM user inactive',
+  'SCIM group changed',
 ] as const;
 export type IdentityKind = (typeof IDENTITY_KINDS)[number];
 
@@ -32,8 +35,8 @@ export interface Scene {
   readonly teardown: (end: () => unknown) => void;
   /** Requests of the administrator, repeated until they succeed. */
   asAdmin<T>(at: string, method: string, path: string, body?: object): Promise<T>;
-  /** Makes a policy that allows the user every tool. */
-  allow(userId: string): Promise<unknown>;
+  /** Makes a policy that allows the user, or the group, every tool. */
+  allow(value: string, type?: 'user' | 'group'): Promise<unknown>;
   /** The path of the target that a round calls. */
   pathOf(modern: boolean): string;
   callOnce(url: string, token: string, session: string | null, tool: string, ticket: string): Promise<Answer>;
@@ -79,23 +82,73 @@ async function grants(scene: Scene, who: Enemy) {
   return { client, approve, both, signInAgain, of };
 }
 
-/** A user of a company's provider, who presents access tokens of that provider. */
-async function employee(scene: Scene) {
+/** A company's provider, and access tokens of one of its users. */
+async function company(scene: Scene, sub: string, more: object = {}) {
   const provider = await startCompany({ teardown: scene.teardown } as ExecutionContext);
   const [at = ''] = scene.urls;
   const name = `p-${randomUUID().slice(0, 8)}`;
   const { id } = await scene.asAdmin<{ id: string }>(at, 'POST', '/api/providers', {
     ...{ name, preset: 'openid', issuer: provider.issuer, client_id: 'the-gateway', groups_claim: null, clock_skew_seconds: 0 },
     tokens: { audiences: ['api://portcullis'] },
+    ...more,
   });
-  let token = await provider.token();
-  const { body: user } = await rest<{ id: string }>(at, 'GET', '/api/auth/me', { token });
-  await scene.allow(user.id);
+  let token = await provider.token({ sub });
   return {
-    ...{ id, user },
+    ...{ id, name },
     token: () => token,
     renew: async () => {
-      token = await provider.token();
+      token = await provider.token({ sub });
+    },
+  };
+}
+
+/** A user of a company's provider, who presents access tokens of that provider. */
+async function employee(scene: Scene) {
+  const own = await company(scene, 'alice');
+  const { body: user } = await rest<{ id: string }>(scene.urls[0] ?? '', 'GET', '/api/auth/me', { token: own.token() });
+  await scene.allow(user.id);
+  return { ...own, user };
+}
+
+/** A user whom the company's directory has sent, with a group. */
+async function directoryUser(scene: Scene, kind: 'SCIM user inactive' | 'SCIM group changed'): Promise<Right> {
+  const subject = 'id-alice';
+  const own = await company(scene, subject, { groups_from: 'directory' });
+  const [first = ''] = scene.urls;
+  const { token } = await scene.asAdmin<{ token: string }>(first, 'POST', `/api/providers/${own.id}/scim/token`);
+  const send = (at: string, method: string, path: string, body: object): Promise<{ id: string }> =>
+    untilDone(async () => {
+      const answer = await fetch(`${at}/scim/v2/${own.name}${path}`, {
+        method,
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/scim+json' },
+        body: JSON.stringify(body),
+      });
+      const text = await answer.text();
+      if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+      return (text === '' ? {} : JSON.parse(text)) as { id: string };
+    });
+  const patch = (at: string, path: string, operation: object) =>
+    send(at, 'PATCH', path, { schemas: [PATCH], Operations: [operation] });
+  const userName = 'alice@example.com';
+  const { id } = await send(first, 'POST', '/Users', { schemas: [USER], externalId: subject, userName, active: true });
+  const displayName = `staff of ${own.name}`;
+  const group = await send(first, 'POST', '/Groups', { schemas: [GROUP], displayName, members: [{ value: id }] });
+  await scene.allow(displayName, 'group');
+  const active = (value: boolean) => (at: string) => patch(at, `/Users/${id}`, { op: 'replace', path: 'active', value });
+  const members = (operation: object) => (at: string) => patch(at, `/Groups/${group.id}`, operation);
+  const [revoke, grant] =
+    kind === 'SCIM user inactive'
+      ? [active(false), active(true)]
+      : [
+          members({ op: 'remove', path: `members[value eq "${id}"]` }),
+          members({ op: 'add', path: 'members', value: [{ value: id }] }),
+        ];
+  return {
+    token: own.token,
+    revoke,
+    async restore(at) {
+      await grant(at);
+      await own.renew();
     },
   };
 }
@@ -217,6 +270,9 @@ export async function identityRight(kind: IdentityKind, who: Enemy, scene: Scene
         },
       };
     }
+    case 'SCIM user inactive':
+    case 'SCIM group changed':
+      return directoryUser(scene, kind);
     case 'browser session ended':
       return browserSession(scene, who);
     case 'own account disconnected':

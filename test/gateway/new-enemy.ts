@@ -250,7 +250,7 @@ export async function newEnemy({ urls, admin, rounds, traffic: callers = 2 }: Ba
     asAdmin,
     callOnce,
     teardown: (end) => void ends.push(end),
-    allow: (userId) => policy(replica(0), { subject_type: 'user', subject_value: userId }),
+    allow: (subject_value, subject_type = 'user') => policy(replica(0), { subject_type, subject_value }),
     pathOf: (modern) => mcp('', modern),
   };
   async function right(kind: Kind, who: Enemy): Promise<Right> {
