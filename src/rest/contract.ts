@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { Router } from 'express';
 import { type AdministrativeNeed, type Need, needText } from '../auth/rights.ts';
 import { ERRORS } from '../base/errors.ts';
+import { atOnce, inSlices } from '../base/slices.ts';
 import { ACCOUNT_OPERATIONS } from './accounts/contract.ts';
 import { LOG_OPERATIONS } from './audit/contract.ts';
 import { CONNECTION_OPERATIONS } from './connections/contract.ts';
@@ -204,17 +205,19 @@ function collectNamed(schema: unknown, found: Record<string, s.Schema>): void {
   for (const inner of Object.values(schema)) collectNamed(inner, found);
 }
 
-/** `publicUrl` is the origin under which clients reach the gateway. */
-export function openapiDocument(publicUrl: string) {
+/** Returns the document after steps of a millisecond or so. `publicUrl` is the origin under which clients reach the gateway. */
+function* documentSteps(publicUrl: string) {
   const paths: Record<string, Record<string, DocumentedOperation>> = {};
+  const schemas: Record<string, s.Schema> = {};
   for (const [tag, { operations }] of Object.entries(AREAS)) {
     for (const [key, operation] of Object.entries(operations)) {
       const [method = '', path = ''] = key.split(' ');
-      paths[path] = { ...paths[path], [method.toLowerCase()]: operationOf(tag, path, method, operation) };
+      const described = operationOf(tag, path, method, operation);
+      collectNamed(described, schemas);
+      paths[path] = { ...paths[path], [method.toLowerCase()]: described };
+      yield;
     }
   }
-  const schemas: Record<string, s.Schema> = {};
-  collectNamed(paths, schemas);
   return {
     openapi: '3.1.0',
     info: {
@@ -234,12 +237,15 @@ export function openapiDocument(publicUrl: string) {
   };
 }
 
-/** Serves the document. It needs no token. */
+export const openapiDocument = (publicUrl: string) => atOnce(documentSteps(publicUrl));
+
+/** Serves the document. It needs no token. The first request makes the document: at the start this would keep the gateway from being ready. */
 export function openapiRoutes(publicUrl: string): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  const document = Buffer.from(JSON.stringify(openapiDocument(publicUrl)));
-  router.get('/openapi.json', (_req, res) => {
-    res.type('json').send(document);
+  let document: Promise<Buffer> | undefined;
+  router.get('/openapi.json', async (_req, res) => {
+    document ??= inSlices(documentSteps(publicUrl)).then((made) => Buffer.from(JSON.stringify(made)));
+    res.type('json').send(await document);
   });
   return router;
 }
