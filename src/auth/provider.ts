@@ -1,4 +1,4 @@
-/** A company's OpenID provider, whose accounts may use the gateway. Only types: the folder `providers` has what is done with them. */
+/** A company's OpenID provider, whose accounts may use the gateway. This file has only types. The code that uses them is in `src/providers`. */
 
 /** Where a claim is: the names of nested members, from the payload down. */
 export type ClaimPath = readonly string[];

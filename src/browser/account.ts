@@ -277,7 +277,7 @@ ${session.method === PASSWORD && passwordSection(labelOf(user), said.passwordErr
         const passwordErrors = new Map(named ?? [['new_password', error.message]]);
         return await show(res, current, { status: error.status, passwordErrors });
       }
-      // Whoever knows the old value of the cookie, too, must not stay signed in.
+      // A new session: a thief who knows the old value of the cookie must not stay signed in.
       await sessions.signIn(req, res, user, { method: PASSWORD, provedAt: 'now' });
       redirect(res, `${HOME}?done=password`);
     }),

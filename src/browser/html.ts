@@ -20,7 +20,10 @@ export type Content = Markup | string | number | boolean | null | undefined | re
 
 const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
 
-/** Where a value stands: between tags, in a quoted attribute, in one that holds an address, or in one that is there or not. */
+/**
+ * Where a value stands. `text`: between tags. `attribute`: in quotes. `address`: in an attribute that holds an address. `flag`: the value
+ * decides whether the attribute is written at all.
+ */
 type Place = 'text' | 'attribute' | 'address' | 'flag';
 
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction']);

@@ -57,7 +57,10 @@ function decoded(text: string): string {
   }
 }
 
-/** Where the gateway goes after a sign-in. In the path there is no escape, no empty segment and no dot segment: it has one reading. */
+/**
+ * Where the browser goes after a sign-in. The path may have no escapes, empty segments and dot segments, so that all programs read it in the
+ * same way.
+ */
 const RETURN = /^\/(oauth|account|console)(\/(?!\.{1,2}(?:[/?]|$))[A-Za-z0-9._~:@!$&'()*+,;=-]+)*(\?[!$-;=?-[\]-~]*)?$/;
 const RETURN_MAX = 8 * 1024;
 export const HOME = '/account';

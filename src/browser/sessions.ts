@@ -106,8 +106,8 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
     setCookie,
 
     /**
-     * Returns the signed-in user of a page, as the database has user and session now. null: nobody is signed in. Call it when the request
-     * has arrived completely. It may give the cookie a new value. Throws AppError `too_many_requests` if too many requests of the client's
+     * Returns the user who is signed in at the browser, from user and session as the database has them now. null: nobody is signed in. Call
+     * this when the whole request has arrived. It may give the cookie a new value. Throws AppError `too_many_requests` if too many requests of the client's
      * address wait for their turn.
      */
     async currentUser(req: IncomingMessage, res: ServerResponse): Promise<SignedIn | null> {

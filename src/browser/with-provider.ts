@@ -77,7 +77,7 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
     takeTurn(req);
     const provider = await providerOf(req);
     const pending = cookieOf(req, PENDING_COOKIE);
-    // Whatever comes of it: a sign-in is finished once.
+    // A sign-in can be finished once, also if it fails.
     setPending(res, '', 'Max-Age=0; ');
     const finished = await signIn.finish(provider, urlOf(req).replace(/^[^?]*\??/, ''), pending);
     if (isFault(finished)) return refuse(res, provider, finished);

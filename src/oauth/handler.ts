@@ -168,10 +168,10 @@ const limited =
     next();
   };
 
-/** Answers of other response modes are pages with scripts, or end in the history of the browser. */
-/** The row of a sign-in keeps it, and nobody has signed in yet. */
+/** The gateway stores the `state` of strangers until they sign in. */
 const MAX_STATE = 2_048;
 
+/** Answers of other response modes are pages with scripts, or end in the history of the browser. */
 function problemOfQuery(req: Request): AppError | null {
   const { response_mode: mode, state } = req.query;
   if (typeof state === 'string' && state.length > MAX_STATE) {

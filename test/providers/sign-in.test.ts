@@ -103,6 +103,62 @@ test.serial('a user of a disabled provider gets no token and no consent', async 
   t.is((await renew()).status, 200, 'the grant is in force again');
 });
 
+test.serial(
+  'a session at the provider gives no access to a client that the user has not approved (confused deputy)',
+  async (t) => {
+    const { gateway, admin } = await world(t);
+    const { url } = gateway;
+    const alice = walker('alice');
+    await alice.go(url + START);
+    const tab = openTab(url);
+    tab.jar.set('__Host-portcullis|/', { value: alice.cookies(url).get('__Host-portcullis') ?? '', path: '/' });
+    const { body: client } = await register(url);
+    const isAsked = async (clientId: string): Promise<boolean> => {
+      alice.cookies(url).delete('__Host-portcullis');
+      const signIn = await alice.go(begin(url, clientId).authorizeUrl, ({ host }) => host === 'client.example');
+      const consent = signIn.url.searchParams.get('return') ?? '';
+      // The provider knows the person, and asks nothing.
+      await alice.go(`${url}/signin/with/company?${new URLSearchParams({ return: consent })}`);
+      const page = await alice.go(url + consent, ({ host }) => host === 'client.example');
+      t.is(page.url.searchParams.has('code'), page.url.host === 'client.example');
+      return page.status === 200 && page.text.includes('Allow A client to act for you?');
+    };
+    t.true(await isAsked(client.client_id));
+    codeOf(await tab.answer(await tab.follow(begin(url, client.client_id).authorizeUrl)));
+    t.false(await isAsked(client.client_id), 'the user has approved this client');
+    // Name, redirect address and account at the provider are the same.
+    const { body: other } = await register(url);
+    t.true(await isAsked(other.client_id));
+    const { body: users } = await gateway.rest<{ id: string; subject: string }[]>(200, 'GET', '/api/users', {
+      token: admin.token,
+    });
+    const id = users.find(({ subject }) => subject === 'alice')?.id;
+    const { body: grants } = await gateway.rest<{ client: { client_id: string } }[]>(
+      200,
+      'GET',
+      `/api/auth/grants?user_id=${id}`,
+      {
+        token: admin.token,
+      },
+    );
+    t.true(grants.length > 0 && grants.every((grant) => grant.client.client_id === client.client_id));
+  },
+);
+
+test.serial(
+  'a provider that says when it asked for the password gives a proof, also without being told to ask again',
+  async (t) => {
+    const w = await world(t);
+    const renews = async () => /href="\/signin\?[^"]*again=yes/.test((await alice.go(`${w.gateway.url}/account`)).text);
+    const alice = walker('alice');
+    // With max_age, the provider says it (auth_time).
+    const { url } = await alice.go(w.gateway.url + START, ({ pathname }) => pathname === '/auth');
+    url.searchParams.set('max_age', '3600');
+    await alice.go(url.href);
+    t.false(await renews());
+  },
+);
+
 test.serial('a living session at the provider is no proof of a recent sign-in', async (t) => {
   const w = await world(t);
   const alice = walker('alice');
