@@ -79,7 +79,8 @@ async function bringUp(db: Knex, collation: string | null): Promise<void> {
  */
 export async function migrate(db: Knex, collation: string | null, work: (db: Knex) => Promise<void>): Promise<void> {
   if (collation === null) {
-    await bringUp(db, collation);
+    // SQLite waits for the disk once for all statements, not after each of them.
+    await db.transaction((trx) => bringUp(trx, collation));
     return work(db);
   }
   const connection = await db.client.acquireConnection();

@@ -26,6 +26,9 @@ interface World {
   readonly a: Replica;
   readonly b: Replica;
   readonly visitor: Visitor;
+  /** Lets time pass for the gateway. The provider's clock is the real one, so its tokens stay valid there. */
+  pass(ms: number): void;
+  now(): number;
 }
 
 async function world(t: ExecutionContext, db: TestDatabase, options: ProviderOptions = {}): Promise<World> {
@@ -37,9 +40,31 @@ async function world(t: ExecutionContext, db: TestDatabase, options: ProviderOpt
   });
   const database = await openTestDatabase(t, db);
   const other = db.url.startsWith('mysql') ? await openTestDatabase(t, db) : database;
-  const [a, b] = [await replica(t, database), await replica(t, other)];
-  return { provider, server, a, b, target: await insertTarget(database, server.url), visitor: await insertVisitor(database) };
+  let passed = 0;
+  const now = () => Date.now() + passed;
+  const [a, b] = [await replica(t, database, now), await replica(t, other, now)];
+  const pass = (ms: number): void => {
+    passed += ms;
+  };
+  return {
+    provider,
+    server,
+    a,
+    b,
+    pass,
+    now,
+    target: await insertTarget(database, server.url),
+    visitor: await insertVisitor(database),
+  };
 }
+
+/** For what has no SQL that the other tests do not have. */
+const onSqlite = (title: string, run: (t: ExecutionContext, db: TestDatabase) => Promise<void>): void =>
+  test.serial(title, async (t) => {
+    const db = await createSqlite();
+    t.teardown(db.drop);
+    await run(t, db);
+  });
 
 const headerOf = (token: HeldToken | NoToken): string => {
   if ('none' in token) throw new Error(`no token: ${token.none} ${token.cause}`);
@@ -64,7 +89,7 @@ eachEngine(test.serial, 'each refresh token is used once when two replicas renew
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
   for (let round = 0; round < 3; round++) {
-    await sleep(1_000);
+    w.pass(1_000);
     const all = await Promise.all(
       [w.a, w.b, w.a, w.b, w.b].map(async (one) => accountOf(w, await one.tokens.get(one.at(w.visitor, w.target, row.id)))),
     );
@@ -81,18 +106,15 @@ eachEngine(test.serial, 'two users with expiring tokens over two replicas: nobod
     { visitor: w.visitor, who: 'alice', id: (await w.a.connect(w.visitor, w.target, 'alice')).id },
     { visitor: second, who: 'bob', id: (await w.b.connect(second, w.target, 'bob')).id },
   ];
-  const until = Date.now() + 3_000;
-  let calls = 0;
-  const caller = async (one: Replica, { visitor, who, id }: (typeof users)[number]): Promise<void> => {
-    while (Date.now() < until) {
-      const token = one.tokens.fresh(id) ?? (await one.tokens.get(one.at(visitor, w.target, id)));
-      t.is(accountOf(w, token), who);
-      calls++;
-      await sleep(5);
-    }
+  const call = async (one: Replica, { visitor, who, id }: (typeof users)[number]): Promise<void> => {
+    const token = one.tokens.fresh(id) ?? (await one.tokens.get(one.at(visitor, w.target, id)));
+    t.is(accountOf(w, token), who);
   };
-  await Promise.all(users.flatMap((user) => [caller(w.a, user), caller(w.b, user), caller(w.b, user)]));
-  t.true(calls > 100);
+  for (let round = 0; round < 20; round++) {
+    w.pass(round % 2 === 0 ? 350 : 150);
+    await Promise.all(users.flatMap((user) => [call(w.a, user), call(w.b, user), call(w.b, user)]));
+  }
+  t.true(w.provider.refreshed.size >= 6, `${w.provider.refreshed.size} renewals`);
   t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
   const foreign = await w.a.tokens.get(w.a.at(second, w.target, users[0]?.id ?? ''));
   t.deepEqual(foreign, { none: 'reconnect' }, 'the connection of a different user gives nothing');
@@ -106,6 +128,8 @@ eachEngine(test.serial, 'a stolen state, a different user, a different browser a
   const returned = await signInAt(url, 'alice', PUBLIC_URL);
   const foreign = { name: 'ConnectionFault', message: /begun by a different user or in a different browser/ };
   await t.throwsAsync(w.b.connecting.finish(thief, w.target, returned), foreign);
+  const inSameBrowser = { ...thief, browserSessionId: w.visitor.browserSessionId };
+  await t.throwsAsync(w.b.connecting.finish(inSameBrowser, w.target, returned), foreign);
   await t.throwsAsync(
     w.b.connecting.finish({ ...w.visitor, browserSessionId: thief.browserSessionId }, w.target, returned),
     foreign,
@@ -122,7 +146,7 @@ eachEngine(test.serial, 'a stolen state, a different user, a different browser a
   t.is((await w.a.store.findOf(w.visitor.caller.principal.sub, w.target.id))?.id, row.id);
 });
 
-eachEngine(test.serial, 'an answer of a different issuer, or without an issuer, is refused (mix-up)', async (t, db) => {
+onSqlite('an answer of a different issuer, or without an issuer, is refused (mix-up)', async (t, db) => {
   const w = await world(t, db);
   for (const iss of ['https://attacker.example', null]) {
     const { url } = await w.a.connecting.begin(w.visitor, w.target);
@@ -134,23 +158,19 @@ eachEngine(test.serial, 'an answer of a different issuer, or without an issuer, 
   t.is(await w.a.store.findOf(w.visitor.caller.principal.sub, w.target.id), null);
 });
 
-eachEngine(
-  test.serial,
-  'a user who refuses at the server, or whose target has moved meanwhile, has no connection',
-  async (t, db) => {
-    const w = await world(t, db);
-    await t.throwsAsync(w.a.connect(w.visitor, w.target, 'refuser'), { message: /was told not to give access/ });
-    const { url } = await w.a.connecting.begin(w.visitor, w.target);
-    const returned = await signInAt(url, 'alice', PUBLIC_URL);
-    await targetStore(w.a.database.knex).update({ ...w.target, url: `${w.target.url}/elsewhere` });
-    await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, returned), { message: /was changed meanwhile/ });
-  },
-);
+onSqlite('a user who refuses at the server, or whose target has moved meanwhile, has no connection', async (t, db) => {
+  const w = await world(t, db);
+  await t.throwsAsync(w.a.connect(w.visitor, w.target, 'refuser'), { message: /was told not to give access/ });
+  const { url } = await w.a.connecting.begin(w.visitor, w.target);
+  const returned = await signInAt(url, 'alice', PUBLIC_URL);
+  await targetStore(w.a.database.knex).update({ ...w.target, url: `${w.target.url}/elsewhere` });
+  await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, returned), { message: /was changed meanwhile/ });
+});
 
-eachEngine(test.serial, 'an authorization server that is down leaves the connection as it is', async (t, db) => {
+onSqlite('an authorization server that is down leaves the connection as it is', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
-  await sleep(1_000);
+  w.pass(1_000);
   await w.provider.stop();
   const down = await w.a.tokens.get(w.a.at(w.visitor, w.target, row.id));
   t.is('none' in down && down.none, 'unavailable');
@@ -159,12 +179,12 @@ eachEngine(test.serial, 'an authorization server that is down leaves the connect
   t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id))), 'alice');
 });
 
-eachEngine(test.serial, 'a refused renewal asks the user to connect again, and no further request goes out', async (t, db) => {
+onSqlite('a refused renewal asks the user to connect again, and no further request goes out', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
   const tokens = openTokens(vault, row);
   await (await w.provider.provider.RefreshToken.find(tokens?.refresh_token ?? ''))?.destroy();
-  await sleep(1_000);
+  w.pass(1_000);
   for (const one of [w.a, w.b, w.a]) {
     const none = await one.tokens.get(one.at(w.visitor, w.target, row.id));
     t.is('none' in none && none.none, 'reconnect');
@@ -176,10 +196,10 @@ eachEngine(test.serial, 'a refused renewal asks the user to connect again, and n
   t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, again.id))), 'alice');
 });
 
-eachEngine(test.serial, 'new tokens are stored even if the rest of the answer is not valid', async (t, db) => {
+onSqlite('new tokens are stored even if the rest of the answer is not valid', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
-  await sleep(1_000);
+  w.pass(1_000);
   // The answer of the first renewal has a type that the gateway does not accept.
   let spoilt = 0;
   w.provider.intercept = (req, res) => {
@@ -195,7 +215,7 @@ eachEngine(test.serial, 'new tokens are stored even if the rest of the answer is
   const none = await w.a.tokens.get(w.a.at(w.visitor, w.target, row.id));
   t.is('none' in none && none.none, 'unavailable');
   t.is(spoilt, 1);
-  await sleep(2_100);
+  w.pass(2_100);
   t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id))), 'alice');
   t.deepEqual([...w.provider.refreshed.values()], [1, 1], 'the second renewal used the new refresh token');
 });
@@ -203,22 +223,28 @@ eachEngine(test.serial, 'new tokens are stored even if the rest of the answer is
 eachEngine(test.serial, 'a renewal whose process was killed is tried once more when its lock has run out', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
-  await sleep(1_000);
-  const now = Date.now();
-  t.true(await w.a.store.lock(row, 'killed', now + 700, now));
-  t.false(await w.b.store.lock(row, 'second', now + 700, now), 'one lock for all replicas');
-  const token = await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id));
-  t.is(accountOf(w, token), 'alice');
-  t.true(Date.now() - now >= 690, 'it waited for the lock');
+  w.pass(1_000);
+  const now = w.now();
+  t.true(await w.a.store.lock(row, 'killed', now + 15_000, now));
+  t.false(await w.b.store.lock(row, 'second', now + 15_000, now), 'one lock for all replicas');
+  let isRenewed = false;
+  const renewing = w.b.tokens.get(w.b.at(w.visitor, w.target, row.id)).finally(() => {
+    isRenewed = true;
+  });
+  await sleep(200);
+  t.false(isRenewed, 'it waits for the lock');
+  t.is(w.provider.refreshed.size, 0);
+  w.pass(15_000);
+  t.is(accountOf(w, await renewing), 'alice');
   t.true(JSON.stringify(w.b.logged).includes('was interrupted'));
 });
 
-eachEngine(test.serial, 'if the killed process had used the refresh token, the user is told so', async (t, db) => {
+onSqlite('if the killed process had used the refresh token, the user is told so', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
-  await sleep(1_000);
-  const now = Date.now();
-  await w.a.store.lock(row, 'killed', now + 300, now);
+  w.pass(1_000);
+  const now = w.now();
+  await w.a.store.lock(row, 'killed', now, now);
   const used = await w.provider.provider.RefreshToken.find(openTokens(vault, row)?.refresh_token ?? '');
   await used?.consume();
   const none = await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id));
@@ -250,7 +276,7 @@ eachEngine(
 eachEngine(test.serial, 'tokens that a renewal gives after the connection has ended are revoked, too', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
-  await sleep(1_000);
+  w.pass(1_000);
   let arrived = (): void => undefined;
   let go = (): void => undefined;
   const arrives = new Promise<void>((resolve) => (arrived = resolve));
@@ -309,50 +335,49 @@ eachEngine(test.serial, 'the connections of users who were disabled in any way, 
 
 for (const challenged of [false, true]) {
   const how = challenged ? ' and answers with a challenge' : '';
-  test(`a server that has forgotten the gateway${how} gets one new registration, and the user connects again`, async (t) => {
-    const db = await createSqlite();
-    t.teardown(db.drop);
-    const w = await world(t, db);
-    const own = w.visitor.caller.principal.sub;
-    let registrations = 0;
-    let forgets = true;
-    w.provider.intercept = (req, res) => {
-      if (req.url === '/reg') registrations++;
-      if (req.url !== '/token' || !forgets) return false;
-      const headers = { 'content-type': 'application/json', ...(challenged ? { 'www-authenticate': 'Basic realm="x"' } : {}) };
-      res.writeHead(401, headers).end('{"error":"invalid_client"}');
-      return true;
-    };
-    const used = async () => (await w.a.store.client(w.target.id, w.provider.issuer))?.client_id;
-    const again = { name: 'ConnectionFault', message: /no longer knew the gateway, which has registered itself again/ };
-    const { url } = await w.a.connecting.begin(w.visitor, w.target);
-    const first = await used();
-    await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, await signInAt(url, 'alice', PUBLIC_URL)), again);
-    const second = await used();
-    t.not(second, first);
-    t.is(registrations, 2, 'once, and not until the server is content');
-    forgets = false;
-    const row = await w.b.connect(w.visitor, w.target, 'alice');
-    t.is(registrations, 2, 'the new registration is used by every replica');
+  onSqlite(
+    `a server that has forgotten the gateway${how} gets one new registration, and the user connects again`,
+    async (t, db) => {
+      const w = await world(t, db);
+      const own = w.visitor.caller.principal.sub;
+      let registrations = 0;
+      let forgets = true;
+      w.provider.intercept = (req, res) => {
+        if (req.url === '/reg') registrations++;
+        if (req.url !== '/token' || !forgets) return false;
+        const headers = { 'content-type': 'application/json', ...(challenged ? { 'www-authenticate': 'Basic realm="x"' } : {}) };
+        res.writeHead(401, headers).end('{"error":"invalid_client"}');
+        return true;
+      };
+      const used = async () => (await w.a.store.client(w.target.id, w.provider.issuer))?.client_id;
+      const again = { name: 'ConnectionFault', message: /no longer knew the gateway, which has registered itself again/ };
+      const { url } = await w.a.connecting.begin(w.visitor, w.target);
+      const first = await used();
+      await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, await signInAt(url, 'alice', PUBLIC_URL)), again);
+      const second = await used();
+      t.not(second, first);
+      t.is(registrations, 2, 'once, and not until the server is content');
+      forgets = false;
+      const row = await w.b.connect(w.visitor, w.target, 'alice');
+      t.is(registrations, 2, 'the new registration is used by every replica');
 
-    forgets = true;
-    const at = w.a.at(w.visitor, w.target, row.id);
-    const token = await w.a.tokens.get(at);
-    if ('none' in token) return t.fail();
-    const none = await w.a.tokens.afterRefusal(at, { ...token, youngUntil: 0 });
-    t.is('none' in none && none.none, 'reconnect');
-    t.is(await used(), undefined, 'a renewal forgets the registration, too');
-    forgets = false;
-    await w.a.connect(w.visitor, w.target, 'alice');
-    t.is(registrations, 3);
-    t.not(await used(), second);
-    t.is((await w.a.store.findOf(own, w.target.id))?.problem, null);
-  });
+      forgets = true;
+      const at = w.a.at(w.visitor, w.target, row.id);
+      const token = await w.a.tokens.get(at);
+      if ('none' in token) return t.fail();
+      const none = await w.a.tokens.afterRefusal(at, { ...token, youngUntil: 0 });
+      t.is('none' in none && none.none, 'reconnect');
+      t.is(await used(), undefined, 'a renewal forgets the registration, too');
+      forgets = false;
+      await w.a.connect(w.visitor, w.target, 'alice');
+      t.is(registrations, 3);
+      t.not(await used(), second);
+      t.is((await w.a.store.findOf(own, w.target.id))?.problem, null);
+    },
+  );
 }
 
-test('a configured client that the server does not accept is not replaced', async (t) => {
-  const db = await createSqlite();
-  t.teardown(db.drop);
+onSqlite('a configured client that the server does not accept is not replaced', async (t, db) => {
   const client = { client_id: 'gateway', token_endpoint_auth_method: 'none', redirect_uris: ['http://127.0.0.1:1/none'] };
   const w = await world(t, db, { clients: [client] });
   const target = await insertTarget(w.a.database, w.server.url, {
@@ -373,7 +398,7 @@ test('a configured client that the server does not accept is not replaced', asyn
   await t.throwsAsync(w.a.connecting.finish(w.visitor, target, returned), { message: /gave no token \(invalid_client\)/ });
 });
 
-eachEngine(test.serial, 'a token that the target refuses is renewed, and not again while the new one is young', async (t, db) => {
+onSqlite('a token that the target refuses is renewed, and not again while the new one is young', async (t, db) => {
   const w = await world(t, db);
   const row = await w.a.connect(w.visitor, w.target, 'alice');
   const at = w.a.at(w.visitor, w.target, row.id);

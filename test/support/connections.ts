@@ -58,9 +58,9 @@ export async function insertVisitor(database: Database): Promise<Visitor> {
 }
 
 /** One replica. `trusting`: changes are not checked for the caller's right, so that visitors need no token. */
-export async function replica(t: ExecutionContext, database: Database, logged: object[] = []) {
+export async function replica(t: ExecutionContext, database: Database, now: () => number = Date.now) {
+  const logged: object[] = [];
   const log = createLog('debug', { write: (line) => void logged.push(JSON.parse(line) as object) });
-  const now = Date.now;
   const changes = await createChanges(database, now);
   const administer: ReturnType<typeof createAdminister> = ({ principal, requestId }, _right, work) =>
     changes.change({ id: principal.sub, email: principal.email, request_id: requestId }, (trx) =>

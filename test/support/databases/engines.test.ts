@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import test from 'ava';
-import { createConnection } from 'mysql2/promise';
+import { createConnection, type RowDataPacket } from 'mysql2/promise';
 import { eachEngine, engines } from './engines.ts';
 
-eachEngine(test.serial, 'each test gets a new database of its own', async (t, database, engine) => {
+eachEngine(test.serial, 'each test gets a database without rows', async (t, database, engine) => {
   if (engine === 'sqlite') {
     t.regex(database.url, /^sqlite:\/.*\/portcullis\.db$/);
     t.false(existsSync(database.url.slice('sqlite:'.length)));
@@ -11,8 +11,11 @@ eachEngine(test.serial, 'each test gets a new database of its own', async (t, da
   }
   const connection = await createConnection(database.url);
   t.teardown(() => connection.end());
-  const [tables] = await connection.query('show tables');
-  t.deepEqual(tables, []);
+  const [tables] = await connection.query<RowDataPacket[]>('show tables');
+  for (const name of tables.flatMap((row) => Object.values(row) as string[]).filter((one) => one !== 'migrations')) {
+    const [found] = await connection.query(`select 1 from ${name} limit 1`);
+    t.deepEqual(found, [], name);
+  }
   const [rows] = await connection.query(
     'select version() as version, @@innodb_flush_log_at_trx_commit as flush, @@sync_binlog as sync',
   );
@@ -44,11 +47,26 @@ eachEngine(
   },
 );
 
-test.serial('a dropped database leaves nothing behind', async (t) => {
+test.serial('a dropped database leaves nothing behind: it is removed, or emptied for the next test', async (t) => {
   for (const engine of engines()) {
     const database = await engine.create();
     await database.drop();
-    if (engine.name === 'sqlite') t.false(existsSync(database.url.slice('sqlite:'.length).replace(/\/[^/]*$/, '')));
-    else await t.throwsAsync(createConnection(database.url), { code: 'ER_BAD_DB_ERROR' });
+    if (engine.name === 'sqlite') {
+      t.false(existsSync(database.url.slice('sqlite:'.length).replace(/\/[^/]*$/, '')));
+      continue;
+    }
+    const second = await engine.create();
+    const used = await createConnection(second.url);
+    await used.query("insert into connection_flows values ('x', '', '', '', '', 0)");
+    await used.end();
+    await second.drop();
+    const third = await engine.create();
+    const again = await createConnection(third.url);
+    const [rows] = await again.query('select id from connection_flows');
+    t.deepEqual(rows, []);
+    await again.query('create table strange (id int)');
+    await again.end();
+    await third.drop();
+    await t.throwsAsync(createConnection(third.url), { code: 'ER_BAD_DB_ERROR' }, 'a test has altered the schema');
   }
 });

@@ -1,9 +1,12 @@
 /** The databases of this run, for contract suites: `test/run.ts` starts the servers and passes their URLs in the environment. */
 import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
-import { createConnection } from 'mysql2/promise';
+import { createConnection, type Connection as MysqlConnection, type RowDataPacket } from 'mysql2/promise';
+import { readConfig } from '../../../src/config/config.ts';
+import { openDatabase } from '../../../src/db/database.ts';
 import { createSqlite } from './sqlite.ts';
-import { MARIADB_URL, MYSQL_URL, wantedDatabases } from './start.ts';
+import { MARIADB_URL, MYSQL_URL, OWN_SERVERS, wantedDatabases } from './start.ts';
 
 export type EngineName = 'sqlite' | 'mariadb' | 'mysql';
 
@@ -15,7 +18,10 @@ export interface TestDatabase {
 
 export interface Engine {
   readonly name: EngineName;
-  /** A fresh, empty database. */
+  /**
+   * A database without rows. On a server, the tables are there already, and earlier tests of this file may have used them: migrations take
+   * seconds there.
+   */
   create(): Promise<TestDatabase>;
 }
 
@@ -40,13 +46,83 @@ async function administer(adminUrl: string, statement: string): Promise<void> {
   }
 }
 
-// No collation is named: users create databases with the server's default too, so the migrations must not depend on it.
+/** Databases of earlier tests of this process, migrated and without rows, by the URL of their server. */
+const spare = new Map<string, string[]>();
+/** The schema and the recorded migrations, as text: a test may have altered them. By the URL of the server. */
+const intact = new Map<string, string>();
+
+const FINGERPRINT = `select concat_ws(' ',
+  (select concat_ws(' ', count(*), sum(crc32(concat_ws('|', table_name, column_name, column_type, is_nullable, column_default, collation_name))))
+    from information_schema.columns where table_schema = database()),
+  (select concat_ws(' ', count(*), sum(crc32(concat_ws('|', table_name, index_name, column_name, seq_in_index))))
+    from information_schema.statistics where table_schema = database()),
+  (select count(*) from information_schema.triggers where trigger_schema = database()),
+  (select concat_ws(' ', count(*), sum(crc32(name))) from migrations)) as text`;
+
+async function fingerprintOf(connection: MysqlConnection): Promise<string> {
+  const [rows] = await connection.query<RowDataPacket[]>(FINGERPRINT);
+  return String(rows[0]?.['text']);
+}
+
+/** Whether nobody else is connected. The server notices a moment later that a connection was closed. */
+async function isAlone(connection: MysqlConnection): Promise<boolean> {
+  for (let tries = 0; tries < 50; tries++) {
+    const [rows] = await connection.query<RowDataPacket[]>(
+      'select count(*) as n from information_schema.processlist where db = database()',
+    );
+    if (rows[0]?.['n'] === 1) return true;
+    await sleep(20);
+  }
+  return false;
+}
+
+/** Empties the tables of a database that is like a new one otherwise. False: it is not. */
+async function emptied(url: string, adminUrl: string): Promise<boolean> {
+  const connection = await createConnection({ uri: url, multipleStatements: true });
+  try {
+    if (!(await isAlone(connection))) return false;
+    if ((await fingerprintOf(connection)) !== intact.get(adminUrl)) return false;
+    const [tables] = await connection.query<RowDataPacket[]>(
+      "select table_name as name from information_schema.tables where table_schema = database() and table_name <> 'migrations'",
+    );
+    await connection.query(tables.map(({ name }) => `delete from \`${name}\``).join(';'));
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await connection.end();
+  }
+}
+
 async function createOnServer(adminUrl: string): Promise<TestDatabase> {
+  const url = new URL(adminUrl);
+  const name = spare.get(adminUrl)?.pop() ?? (await createMigrated(adminUrl));
+  url.pathname = `/${name}`;
+  return {
+    url: url.href,
+    async drop() {
+      // A server that was given keeps nothing of the tests.
+      if (process.env[OWN_SERVERS] === 'true' && (await emptied(url.href, adminUrl)))
+        spare.set(adminUrl, [...(spare.get(adminUrl) ?? []), name]);
+      else await administer(adminUrl, `drop database ${name}`);
+    },
+  };
+}
+
+// No collation is named: users create databases with the server's default too, so the migrations must not depend on it.
+async function createMigrated(adminUrl: string): Promise<string> {
   const name = `portcullis_${process.pid}_${randomBytes(6).toString('hex')}`;
   await administer(adminUrl, `create database ${name} character set utf8mb4`);
   const url = new URL(adminUrl);
   url.pathname = `/${name}`;
-  return { url: url.href, drop: () => administer(adminUrl, `drop database ${name}`) };
+  const database = await openDatabase(readConfig({ DATABASE_URL: url.href }).database, async () => undefined);
+  await database.close();
+  if (!intact.has(adminUrl)) {
+    const connection = await createConnection(url.href);
+    intact.set(adminUrl, await fingerprintOf(connection));
+    await connection.end();
+  }
+  return name;
 }
 
 type DeclareTest = (title: string, run: (t: ExecutionContext) => Promise<void>) => void;
