@@ -29,7 +29,8 @@ export const strangerNames =
     const bare = name.toLowerCase().replace(/\.$/, '');
     const listed = listedIn(await readFile('/etc/hosts', 'utf8').catch(() => ''), bare);
     if (listed.length > 0) return listed;
-    const resolver = new Resolver({ timeout: withinMs, tries: 1 });
+    // A server that is down, or a packet that is lost, leaves time for the next one.
+    const resolver = new Resolver({ timeout: withinMs / 3, tries: 2 });
     if (servers !== undefined) resolver.setServers(servers);
     const timer = setTimeout(() => resolver.cancel(), withinMs);
     const answers = await Promise.allSettled([resolver.resolve4(bare), resolver.resolve6(bare)]);
