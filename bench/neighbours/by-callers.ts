@@ -3,6 +3,12 @@ import { openSession } from '../../test/support/mcp.ts';
 import type { Step } from './workload.ts';
 import { inSession, jsonHeaders, type Neighbour, opening, type World } from './world.ts';
 
+const SCIM = {
+  users: 5_000,
+  atOnce: 4,
+  group: '{"schemas":["urn:ietf:params:scim:schemas:core:2.0:Group"],"displayName":"All"}',
+};
+
 const BENCH = '/mcp/bench';
 const MEMBERS = 199_000;
 const CHANGES = { count: 5_000, seconds: 60 };
@@ -31,6 +37,36 @@ function policyFiles(count: number): Record<string, string> {
   const file = (i: number): string =>
     `name: Planned policy ${i}\nresource_type: tool\nresource_pattern: ^tool_${i}$\neffect: allow\npriority: ${i % 100}\nsubjects:\n  - group: group-${i % 500}\n`;
   return Object.fromEntries(Array.from({ length: count }, (_, i) => [`planned-${i}.yaml`, file(i)]));
+}
+
+interface Directory {
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly group: string;
+  post(kind: 'Users' | 'Groups', body: string): Promise<string>;
+}
+
+const scimUser = (name: string): string =>
+  `{"schemas":["urn:ietf:params:scim:schemas:core:2.0:User"],"externalId":"${name}","userName":"${name}@example.com",` +
+  `"active":true,"emails":[{"value":"${name}@example.com","type":"work","primary":true}],"name":{"givenName":"A","familyName":"B"}}`;
+
+const scimPatch = (operation: string): string =>
+  `{"schemas":["urn:ietf:params:scim:api:messages:2.0:PatchOp"],"Operations":[${operation}]}`;
+
+/** A provider whose directory has sent one group without members. */
+async function startDirectory({ api, origin, admin }: World): Promise<Directory> {
+  const provider = { name: 'company', preset: 'openid', issuer: 'https://directory.example.com', client_id: 'bench' };
+  const { id } = await api.call<{ id: string }>('POST', '/api/providers', admin, { ...provider, groups_from: 'directory' });
+  const { token } = await api.call<{ token: string }>('POST', `/api/providers/${id}/scim/token`, admin, {});
+  const path = '/scim/v2/company';
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/scim+json' };
+  const post = async (kind: string, body: string): Promise<string> => {
+    const answer = await fetch(`${origin}${path}/${kind}`, { method: 'POST', headers, body });
+    const text = await answer.text();
+    if (answer.status !== 201) throw new Error(`SCIM answered ${answer.status}: ${text}`);
+    return (JSON.parse(text) as { id: string }).id;
+  };
+  return { path, headers, group: await post('Groups', SCIM.group), post };
 }
 
 export const byCallers: readonly Neighbour[] = [
@@ -95,6 +131,44 @@ export const byCallers: readonly Neighbour[] = [
       const loops = 8;
       const everyMs = (loops * CHANGES.seconds * 1_000) / CHANGES.count;
       return { workload: { loops, everyMs, first: [], steps }, instead: { discard } };
+    },
+  },
+  {
+    name: 'scim sync',
+    what: `a directory sends users in ${SCIM.atOnce} loops, and makes each a member of a group`,
+    async prepare(world) {
+      const { path, headers, group } = await startDirectory(world);
+      const capture = { name: 'id', pattern: '"id":"([0-9a-f-]{36})"' };
+      const member = scimPatch('{"op":"Add","path":"members","value":[{"value":"{id}"}]}');
+      const steps: Step[] = [
+        { method: 'POST', path: `${path}/Users`, headers, body: scimUser('user-{n}'), capture },
+        { method: 'PATCH', path: `${path}/Groups/${group}`, headers, body: member },
+      ];
+      return { workload: { loops: SCIM.atOnce, first: [], steps }, instead: { discard: world.discard } };
+    },
+  },
+  {
+    name: 'scim group',
+    what: `a directory renames a group of ${SCIM.users.toLocaleString('en')} members in a loop`,
+    async prepare(world) {
+      const { path, headers, group, post } = await startDirectory(world);
+      let next = 0;
+      const ids: string[] = [];
+      const loop = async (): Promise<void> => {
+        while (next < SCIM.users) ids.push(await post('Users', scimUser(`user-${next++}`)));
+      };
+      await Promise.all(Array.from({ length: SCIM.atOnce }, loop));
+      const members = JSON.stringify({
+        schemas: ['urn:ietf:params:scim:schemas:core:2.0:Group'],
+        displayName: 'All',
+        members: ids.map((value) => ({ value })),
+      });
+      const answer = await fetch(`${world.origin}${path}/Groups/${group}`, { method: 'PUT', headers, body: members });
+      await answer.arrayBuffer();
+      if (answer.status !== 200) throw new Error(`SCIM answered ${answer.status} to the members`);
+      const body = scimPatch('{"op":"Replace","path":"displayName","value":"All {n}"}');
+      const steps: Step[] = [{ method: 'PATCH', path: `${path}/Groups/${group}`, headers, body }];
+      return { workload: { loops: 1, first: [], steps }, instead: { discard: world.discard } };
     },
   },
   {
