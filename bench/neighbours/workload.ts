@@ -1,7 +1,7 @@
 /** The requests of a bad neighbour as data, so that the control can send the same to a server that discards them. */
 
 export interface Step {
-  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;

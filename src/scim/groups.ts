@@ -3,7 +3,7 @@
  * member. Thousands of members in one transaction would keep the database from recording decisions meanwhile. So members change in chunks:
  * each is one transaction that changes membership and records together, and binds every later request (law 4). The answer comes after the last
  * chunk. A request that breaks off leaves whole chunks behind, and the directory repeats it. Only a new name is written before the records of
- * the members: the group is marked as stale until they have it, and the next request of the directory finishes that first.
+ * the members: the group is marked as stale until they have it, and the next change of a group finishes that first.
  */
 import { v7 as uuidv7 } from 'uuid';
 import type { Provider } from '../auth/provider.ts';
@@ -143,16 +143,21 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
     };
   }
 
-  async function update(
+  async function read({ provider }: Session, id: string): Promise<DirectoryGroup> {
+    const group = await directoryStore(database.knex).groups.find(provider.id, id);
+    if (group === null) throw noGroup();
+    return group;
+  }
+
+  /** Changes what the row of the group has. A new name makes it stale. */
+  function changeGroup(
     session: Session,
     id: string,
-    { name, externalId, members }: GroupChange,
+    name: string | undefined,
+    externalId: string | null | undefined,
     ifMatch: string | undefined,
   ): Promise<DirectoryGroup> {
-    await finishEarlier(session);
-    const { added, removed } = await difference(id, members);
-    await requireKnown(session, added);
-    const renamed = await changeBy(session, async (trx, provider) => {
+    return changeBy(session, async (trx, provider) => {
       const before = await find(trx, provider, id);
       requireVersion(ifMatch, before);
       const isRenamed = name !== undefined && name !== before.name;
@@ -172,19 +177,32 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
       await groups.update(after);
       return { result: after, changes: [groupChange('update', before, after)] };
     });
+  }
+
+  async function update(
+    session: Session,
+    id: string,
+    { name, externalId, members }: GroupChange,
+    ifMatch: string | undefined,
+  ): Promise<DirectoryGroup> {
+    await finishEarlier(session);
+    const { added, removed } = await difference(id, members);
+    await requireKnown(session, added);
+    // Only changes of members follow, which check everything again. Without a condition, one transaction less is enough.
+    const isMembersOnly = name === undefined && externalId === undefined && ifMatch === undefined;
+    const current = isMembersOnly ? await read(session, id) : await changeGroup(session, id, name, externalId, ifMatch);
     // What takes rights away comes first.
     await changeMembers(session, id, 'remove', removed);
-    if (renamed.stale) await finishRename(session, renamed);
+    if (current.stale) await finishRename(session, current);
     await changeMembers(session, id, 'add', added);
-    const done = await directoryStore(database.knex).groups.find(session.provider.id, id);
-    if (done === null) throw noGroup();
-    return done;
+    return await read(session, id);
   }
 
   return {
     async create(session: Session, body: JsonValue): Promise<DirectoryGroup> {
       const { name, externalId, members } = await inSlices(readGroup(body));
       const ids = [...members];
+      await finishEarlier(session);
       await requireKnown(session, ids);
       const id = uuidv7();
       await changeBy(session, async (trx, provider) => {
@@ -204,9 +222,7 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
         return { result: undefined, changes: [groupChange('create', null, group)] };
       });
       await changeMembers(session, id, 'add', ids);
-      const made = await directoryStore(database.knex).groups.find(session.provider.id, id);
-      if (made === null) throw noGroup();
-      return made;
+      return await read(session, id);
     },
 
     async replace(session: Session, id: string, body: JsonValue, ifMatch: string | undefined): Promise<DirectoryGroup> {
@@ -220,6 +236,7 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
 
     /** The members leave the group in chunks, and the group goes with the last one. */
     async remove(session: Session, id: string, ifMatch: string | undefined): Promise<void> {
+      await finishEarlier(session);
       await changeBy(session, async (trx, provider) => {
         requireVersion(ifMatch, await find(trx, provider, id));
         return { result: undefined, changes: [] };

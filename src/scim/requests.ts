@@ -26,8 +26,11 @@ export interface RequestParts {
 const BODY_BYTES = 2 * 1024 * 1024;
 const MAX_VALUES = 100_000;
 const MAX_DEPTH = 16;
-/** The requests of one directory that are handled at once. */
-const AT_ONCE = 4;
+/**
+ * The requests of one directory that are handled at once. Changes run one at a time anyway, and on SQLite each statement of a waiting
+ * request would come before the records of other callers.
+ */
+const AT_ONCE = 2;
 const TYPES = /^application\/(scim\+)?json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 const BEARER = /^bearer +([A-Za-z0-9_-]{1,128})$/i;
 const WHOLE = {

@@ -1,6 +1,7 @@
 /** A directory that keeps users and groups of the gateway up to date. */
 import test from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
+import { person } from '../support/gateway.ts';
 import { directoryWorld, GROUP, type Listing, type Refusal, type Resource, USER } from './support.ts';
 
 eachEngine(test.serial, 'users and groups of the directory decide who may come in and with which groups', async (t, at) => {
@@ -92,6 +93,26 @@ eachEngine(test.serial, 'a user who has signed in before is adopted, and keeps w
   await directory.patch(200, `/Users/${known}`, { op: 'replace', value: { active: true } });
   t.is(await signIn('alice'), 401);
   t.like(await record(known), { enabled: false, refusal: null });
+});
+
+eachEngine(test.serial, 'an account that an administrator links goes on under the user who has it now', async (t, at) => {
+  const { gateway, admin, provider, directory, record, signIn } = await directoryWorld(t, at.url);
+  const bob = await person(gateway, 'bob@example.com');
+  const sent = await directory.user('bob');
+  const team = await directory.group('Team', [sent]);
+  const body = { issuer: provider.issuer, subject: 'id-bob' };
+  await gateway.rest(200, 'POST', `/api/users/${bob.id}/link`, { token: admin.token, body });
+  t.like(await record(bob.id), { subject: 'id-bob', groups: ['Team'], refusal: null });
+  t.is(await signIn('bob'), 200);
+  t.deepEqual(
+    (await directory.find('Users', 'externalId eq "id-bob"')).map(({ id }) => id),
+    [bob.id],
+  );
+  await directory.send<Refusal>(404, 'GET', `/Users/${sent.id}`);
+  await directory.patch(204, `/Groups/${team.id}`, { op: 'remove', path: `members[value eq "${bob.id}"]` });
+  t.deepEqual((await record(bob.id)).groups, []);
+  await directory.patch(200, `/Users/${bob.id}`, { op: 'replace', path: 'active', value: false });
+  t.is(await signIn('bob'), 401);
 });
 
 eachEngine(test.serial, 'filters, pages and versions', async (t, at) => {
