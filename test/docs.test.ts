@@ -116,3 +116,17 @@ test('every source file that the documents name exists', (t) => {
     }
   }
 });
+
+test('docs/architecture.md names tests for each attack on the sign-in, and they exist', (t) => {
+  const rows = table(read('docs/architecture.md'), '| Attack | Tests |');
+  t.true(rows.length > 15);
+  for (const [attack = '', tests = ''] of rows) {
+    const files = tests.split(/; (?=`)/);
+    for (const part of files) {
+      const text = read(codes(part)[0] ?? '');
+      const titles = [...part.matchAll(/“([^”]+)”/g)].map(([, title = '']) => title);
+      t.true(titles.length > 0, attack);
+      for (const title of titles) t.true(text.includes(`'${title}'`), title);
+    }
+  }
+});
