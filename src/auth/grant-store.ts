@@ -4,6 +4,9 @@ import type { Connection, Transaction } from '../db/database.ts';
 /** How many ids one statement names. */
 const AT_ONCE = 500;
 
+/** The redirect address of a grant that a company's provider has given by an assertion. No browser was sent anywhere. */
+export const BY_ASSERTION = 'urn:ietf:params:oauth:grant-profile:id-jag';
+
 export interface Grant {
   /** Also the claim `grant` of its access tokens. */
   readonly id: string;
@@ -58,6 +61,15 @@ export function grantStore(db: Connection) {
 
     /** Oldest first. */
     ofUser: (userId: string): Promise<Grant[]> => where({ user_id: userId }),
+    /** The grants that a company's provider has given to its users by assertions. */
+    async byAssertionOf(issuer: string): Promise<Grant[]> {
+      const rows: GrantRow[] = await db('grants')
+        .whereIn('user_id', db.from('users').where({ issuer }).select('id'))
+        .andWhere({ redirect_uri: BY_ASSERTION })
+        .orderBy('id')
+        .select(...COLUMNS);
+      return rows.map(toGrant);
+    },
     ofClient: (client: string): Promise<Grant[]> => where({ client }),
 
     async used(id: string, now: number): Promise<void> {

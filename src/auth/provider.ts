@@ -44,6 +44,8 @@ export interface Provider {
   readonly required_claims: Readonly<Record<string, readonly string[]>>;
   /** null: programs may not present access tokens of the provider. */
   readonly tokens: ProviderTokens | null;
+  /** Whether OAuth clients may exchange an identity assertion of the provider (ID-JAG) for an access token, without asking the user. */
+  readonly id_jag: boolean;
   readonly subject_claim: ClaimPath;
   readonly email_claim: ClaimPath | null;
   readonly role_claim: ClaimPath | null;

@@ -1,5 +1,6 @@
 /** The authorization server for OAuth clients: its endpoints, its pages, and the grants behind access tokens. */
 import type { IncomingMessage } from 'node:http';
+import { BY_ASSERTION } from '../auth/grant-store.ts';
 import { createOutbound } from '../base/outbound.ts';
 import type { Applications } from '../browser/account.ts';
 import type { PageMount } from '../browser/pages.ts';
@@ -22,12 +23,17 @@ const DOCUMENT_MS = 5_000;
 
 function originOf(redirectUri: string, client: ClientRecord | null): string {
   if (client?.kind === 'document') return factsOf(client.client_id, undefined).document ?? '';
+  if (redirectUri === BY_ASSERTION) return 'allowed by your company';
   return redirectUri === '' ? 'on a device' : destinationOf(redirectUri);
 }
 
 export type OAuth = ReturnType<typeof createOAuth>;
 
-export function createOAuth(base: Base, { current }: Decisions, { administer, stillAdmits, limits }: Accounts) {
+export function createOAuth(
+  base: Base,
+  { current }: Decisions,
+  { administer, stillAdmits, limits, providers: { keys: providerKeys, people, faults } }: Accounts,
+) {
   const { config, log, vault, database, changes, keys, now } = base;
   const { publicUrl, trustProxy } = config;
   const grants = createGrants({ database, changes, administer, stillAdmits, now });
@@ -42,6 +48,7 @@ export function createOAuth(base: Base, { current }: Decisions, { administer, st
     fetchDocument: documents.fetchWith({ maxBytes: 16 * 1024, withinMs: DOCUMENT_MS }),
     addressOf: (req: IncomingMessage) => addressOf(req, trustProxy),
     admits: async (user) => admitsUser(user, (await current.fresh()).providers) && maySignIn(config.localSignIn, user),
+    companies: { keys: providerKeys, people, faults, fresh: async () => (await current.fresh()).providers },
     currentUser: async (req, res) => (await browser?.currentUser(req, res)) ?? null,
   });
   const applications: Applications = {

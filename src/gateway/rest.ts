@@ -74,6 +74,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
   };
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
+    idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),
     unread: createUnreadLimits(DEFAULT_LIMITS),
     pages: browser.pages,
     protocols: [

@@ -1,7 +1,7 @@
 /** Makes, lists and ends grants: what users have allowed OAuth clients. */
 import { v7 as uuidv7 } from 'uuid';
 import type { Administer, Caller, StillAdmits } from '../auth/caller.ts';
-import { type Grant, grantStore, removeGrants } from '../auth/grant-store.ts';
+import { BY_ASSERTION, type Grant, grantStore, removeGrants } from '../auth/grant-store.ts';
 import type { Principal } from '../auth/principal.ts';
 import { AppError } from '../base/errors.ts';
 import type { Change, Changes } from '../db/changes.ts';
@@ -17,6 +17,9 @@ export const GRANT_MS = 180 * 24 * 3_600_000;
 const SILENT_USED_MS = 30 * 24 * 3_600_000;
 /** With this many grants for the same, the user is asked. A client that begins again and again must not fill the table. */
 export const MOST_SAME_GRANTS = 20;
+
+/** Used assertions are remembered longer than any tolerated difference of clocks lets them count. */
+const ASSERTION_KEPT_SECONDS = 600;
 
 export interface GrantParts {
   readonly database: Database;
@@ -44,6 +47,14 @@ export interface Approval {
  * registration has ended. `ask`: no earlier grant allows the same, so the user must be asked. `answered`: the question was answered before.
  */
 export type NoGrant = 'ended' | 'client' | 'ask' | 'answered';
+
+/** What the provider of a user has allowed a client by an assertion. */
+export interface AssertedApproval extends Pick<Approval, 'principal' | 'clientId' | 'clientKind' | 'clientName'> {
+  /** The address of the endpoint. */
+  readonly resource: string;
+  /** `key` identifies the assertion, `exp` is in seconds. An assertion counts once. */
+  readonly assertion: { readonly key: string; readonly exp: number };
+}
 
 /** A grant that allowed a client the same before. */
 export interface Earlier {
@@ -186,6 +197,33 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
           ...times,
         });
         await clientStore(trx).used(client.id, name, time);
+        return { grantId: id };
+      }),
+
+    /** Stores what the provider has allowed a client. Assertions for the same share a grant, so that the user sees and ends one. */
+    createByAssertion: (approval: AssertedApproval): Promise<{ readonly grantId: string } | Exclude<NoGrant, 'ask'>> =>
+      transact(database, async (trx) => {
+        const { principal, clientId, clientKind: kind, clientName: name, resource, assertion } = approval;
+        const time = now();
+        if (!(await stillAdmits(trx, principal))) return 'ended';
+        if (kind !== 'registered') {
+          const record = { client_id: clientId, kind, name, metadata: null, enabled: true, created_at: time, used_at: null };
+          await clientStore(trx).insert({ id: uuidv7(), ...record });
+        }
+        const client = await clientStore(trx).lock(clientId);
+        if (client === null || !client.enabled) return 'client';
+        const until = (assertion.exp + ASSERTION_KEPT_SECONDS) * 1_000;
+        if (!(await recordStore({ knex: trx }).once('IdJag', assertion.key, until, time))) return 'answered';
+        await clientStore(trx).used(client.id, name, time);
+        const known = inForce(await grantStore(trx).ofUser(principal.sub)).find(
+          (grant) => grant.client === client.id && grant.redirect_uri === BY_ASSERTION && grant.resources[resource] !== undefined,
+        );
+        if (known !== undefined) return { grantId: known.id };
+        const id = uuidv7();
+        await grantStore(trx).insert({
+          ...{ id, user_id: principal.sub, client: client.id, resources: { [resource]: 'mcp' }, openid: '' },
+          ...{ redirect_uri: BY_ASSERTION, created_at: time, used_at: time, expires_at: time + GRANT_MS },
+        });
         return { grantId: id };
       }),
 

@@ -86,7 +86,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
    */
   async function keptBack(ctx: KoaContextWithOIDC): Promise<ErrorPage | null> {
     const refusal = refusals.get(ctx.req);
-    if (refusal === undefined || ctx.response.get('Location') === '') return null;
+    if (refusal === undefined || !ctx.response.get('Location')) return null;
     const { client, params } = ctx.oidc;
     if (client?.clientId === CLI_CLIENT) return null;
     const known = client === undefined ? null : await grants.findClient(client.clientId);

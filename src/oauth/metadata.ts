@@ -2,12 +2,14 @@
  * What clients read to find the authorization server (RFC 8414, OpenID Connect Discovery, RFC 9728). All addresses come from `PUBLIC_URL`,
  * never from the request. Pure.
  */
+import { BY_ASSERTION as ID_JAG_PROFILE } from '../auth/grant-store.ts';
+import { ID_JAG_GRANT_TYPE } from './id-jag.ts';
 import { ROUTES } from './provider.ts';
 
 export const SCOPE = 'mcp';
 
-/** `registration`: whether clients may register. */
-export const serverMetadata = (publicUrl: string, registration: boolean) => ({
+/** `registration`: whether clients may register. `idJag`: whether a provider is registered whose assertions they may exchange. */
+export const serverMetadata = (publicUrl: string, registration: boolean, idJag: boolean) => ({
   issuer: publicUrl,
   authorization_endpoint: `${publicUrl}${ROUTES.authorization}`,
   token_endpoint: `${publicUrl}${ROUTES.token}`,
@@ -19,7 +21,11 @@ export const serverMetadata = (publicUrl: string, registration: boolean) => ({
   scopes_supported: [SCOPE, 'openid'],
   response_types_supported: ['code'],
   response_modes_supported: ['query'],
-  grant_types_supported: ['authorization_code', 'refresh_token', 'urn:ietf:params:oauth:grant-type:device_code'],
+  grant_types_supported: [
+    ...['authorization_code', 'refresh_token', 'urn:ietf:params:oauth:grant-type:device_code'],
+    ...(idJag ? [ID_JAG_GRANT_TYPE] : []),
+  ],
+  ...(idJag ? { authorization_grant_profiles_supported: [ID_JAG_PROFILE] } : {}),
   token_endpoint_auth_methods_supported: ['none', 'client_secret_basic', 'client_secret_post'],
   revocation_endpoint_auth_methods_supported: ['none', 'client_secret_basic', 'client_secret_post'],
   code_challenge_methods_supported: ['S256'],

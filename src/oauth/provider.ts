@@ -17,10 +17,18 @@ import { createAdapters } from './adapter.ts';
 import { normalize } from './client-rules.ts';
 import { isClientSecret } from './client-secrets.ts';
 import { GRANT_MS, type Grants } from './grants.ts';
+import { type IdJagParts, registerIdJag } from './id-jag.ts';
 import type { Records } from './record-store.ts';
-import { CLI_CLIENT, defaultResource, OPENID_SCOPES, resourceOf, withNeededScope } from './resources.ts';
+import {
+  ACCESS_TOKEN_SECONDS,
+  CLI_CLIENT,
+  defaultResource,
+  OPENID_SCOPES,
+  resourceOf,
+  resourceServer,
+  withNeededScope,
+} from './resources.ts';
 
-export const ACCESS_TOKEN_SECONDS = 15 * 60;
 /** A client that is not used for so long asks its user again. */
 const REFRESH_TOKEN_SECONDS = 30 * 24 * 3_600;
 const CODE_SECONDS = 60;
@@ -53,6 +61,8 @@ export interface ProviderParts {
   readonly addressOf: (req: IncomingMessage) => string;
   /** Whether the user may get tokens now, by the record and by the provider of the user. */
   readonly admits: (user: User) => Promise<boolean>;
+  /** The companies' providers, whose assertions clients may exchange. */
+  readonly companies: IdJagParts['companies'];
   /** The id of the user who is signed in at this browser now. */
   readonly signedIn: (ctx: KoaContextWithOIDC) => Promise<string | null>;
   /** Shows a refusal that cannot be told to the client, because it is not known where to. */
@@ -129,6 +139,10 @@ function makeProvider(library: Library, parts: ProviderParts, jwk: object): Prov
   // Addresses in answers come from the request. The handler sets these headers from PUBLIC_URL.
   provider.proxy = true;
   provider.silent = true;
+  registerIdJag(provider, {
+    ...parts,
+    refusal: (error, description) => new errors.CustomOIDCProviderError(error, description),
+  });
   provider.Client.prototype.compareClientSecret = function compare(this: Client, given: string): boolean {
     return isClientSecret(this.clientSecret, given);
   };
@@ -236,13 +250,7 @@ function configurationOf(
           const resource = resourceOf(indicator, client.clientId, publicUrl);
           if (resource === null)
             throw new errors.InvalidTarget('use the address of this gateway with the path /mcp or /mcp/<target>');
-          return {
-            scope: resource.scope,
-            audience: `${publicUrl}${resource.path}`,
-            accessTokenTTL: ACCESS_TOKEN_SECONDS,
-            accessTokenFormat: 'jwt',
-            jwt: { sign: { alg: 'ES256' } },
-          };
+          return resourceServer(resource, publicUrl);
         },
       },
       revocation: { enabled: true, allowedPolicy: (_ctx, client, token) => token.clientId === client.clientId },

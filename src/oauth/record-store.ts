@@ -3,7 +3,7 @@
  * table can use none of them: ids are stored as hashes, and payloads that repeat an id are sealed by the caller.
  */
 import { createHash } from 'node:crypto';
-import type { Connection, Database } from '../db/database.ts';
+import { type Connection, type Database, isDuplicate } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 
 export interface StoredRecord {
@@ -58,6 +58,17 @@ export function recordStore(database: Pick<Database, 'knex'>) {
         .insert({ kind, key: hashOf(id), pool, created_at: now, ...row })
         .onConflict(['kind', 'key'])
         .merge(Object.keys(row));
+    },
+
+    /** Notes that something was used, until a time. Returns true for exactly one caller. Runs in the caller's transaction. */
+    async once(kind: string, id: string, expiresAt: number, now: number): Promise<boolean> {
+      try {
+        await knex('oauth_records').insert({ kind, key: hashOf(id), payload: '', created_at: now, expires_at: expiresAt });
+        return true;
+      } catch (error) {
+        if (isDuplicate(error)) return false;
+        throw error;
+      }
     },
 
     /** Returns true for the caller that deleted the record: exactly one, whichever replica it asks. */

@@ -30,6 +30,17 @@ export function resourceOf(indicator: string, clientId: string, publicUrl: strin
   return ENDPOINT.test(path) ? { path, scope: 'mcp' } : null;
 }
 
+export const ACCESS_TOKEN_SECONDS = 15 * 60;
+
+/** How the library makes access tokens for the resource. */
+export const resourceServer = ({ path, scope }: Resource, publicUrl: string) => ({
+  scope,
+  audience: `${publicUrl}${path}`,
+  accessTokenTTL: ACCESS_TOKEN_SECONDS,
+  accessTokenFormat: 'jwt' as const,
+  jwt: { sign: { alg: 'ES256' as const } },
+});
+
 /** The resource of a request that names none. */
 export const defaultResource = (clientId: string, publicUrl: string): string =>
   `${publicUrl}${clientId === CLI_CLIENT ? API : '/mcp'}`;

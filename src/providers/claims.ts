@@ -21,16 +21,31 @@ const SUBJECT_MAX = 255;
 
 /** `kind`: an access token may have the subject in a claim of its own. */
 export function readPresented(provider: Provider, payload: Payload, kind: 'access' | 'id'): Presented | ProviderFault {
+  const identified = readSubject(provider, payload, kind);
+  if (isFault(identified)) return identified;
+  const claims = readClaims(provider, payload);
+  if (isFault(claims)) return claims;
+  return { ...identified, claims, hasUnverifiedEmail: hasUnverifiedEmail(provider, payload) };
+}
+
+/** Reads whom the token is about, and nothing else. */
+export function readSubject(
+  provider: Provider,
+  payload: Payload,
+  kind: 'access' | 'id',
+): Pick<Presented, 'subject' | 'iat'> | ProviderFault {
   const path = (kind === 'access' ? provider.tokens?.subject_claim : null) ?? provider.subject_claim;
   const subject = at(payload, path);
   if (typeof subject !== 'string' || subject === '' || !isName(subject, SUBJECT_MAX))
     return faulty('subject_missing', `the claim ${shown(path)} is not a text of 1 to ${SUBJECT_MAX} characters`);
   const { iat } = payload;
   if (typeof iat !== 'number' || !Number.isSafeInteger(Math.floor(iat))) return faulty('token_claim', 'the claim iat is missing');
-  const claims = readClaims(provider, payload);
-  if (isFault(claims)) return claims;
-  return { subject, iat: Math.floor(iat), claims, hasUnverifiedEmail: hasUnverifiedEmail(provider, payload) };
+  return { subject, iat: Math.floor(iat) };
 }
+
+/** Whether the token says both which role and which groups its user has, as far as the provider is asked for them. */
+export const saysRoleAndGroups = ({ role_claim, groups_claim }: Provider, payload: Payload): boolean =>
+  !lacks(payload, role_claim) && !lacks(payload, groups_claim);
 
 function readClaims(provider: Provider, payload: Payload): ProviderClaims | ProviderFault {
   const { role_claim, groups_required, role_required, groups_from } = provider;

@@ -124,6 +124,9 @@ const members = {
   tokens: tokens
     .allow(null)
     .description('Which access tokens programs may present; null: none. ID tokens are never accepted as access tokens.'),
+  id_jag: Joi.boolean().description(
+    'Whether OAuth clients may exchange an ID-JAG of the provider for an access token (enterprise-managed authorization).',
+  ),
   subject_claim: claimPath(),
   email_claim: optionalPath(),
   role_claim: optionalPath(),

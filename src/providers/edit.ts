@@ -1,6 +1,7 @@
 /** Edits of providers, and of the accounts that their users have. Each edit is one administrative change. */
 
 import type { Administer, Caller } from '../auth/caller.ts';
+import { grantStore, removeGrants } from '../auth/grant-store.ts';
 import type { Provider } from '../auth/provider.ts';
 import { endSignInsOf } from '../auth/sign-ins.ts';
 import type { Vault } from '../auth/vault.ts';
@@ -142,7 +143,9 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
             client_secret === null ? null : vault.seal(secretIdentity(provider), Buffer.from(client_secret)),
           );
         const after: Shown = { provider, secretSet: client_secret === undefined ? before.secretSet : client_secret !== null };
-        return { result: after, changes: [changeOf('update', before, after), ...(await rederiveUsers(trx, provider))] };
+        const ended = before.provider.id_jag && !provider.id_jag ? await endAssertedGrants(trx, provider) : [];
+        const changes = [changeOf('update', before, after), ...(await rederiveUsers(trx, provider)), ...ended];
+        return { result: after, changes };
       });
       return result;
     },
@@ -220,6 +223,21 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
       return result;
     },
   };
+}
+
+/** Ends what clients were allowed by assertions of the provider, in the transaction of an administrative change. */
+async function endAssertedGrants(trx: Transaction, { issuer }: Provider): Promise<Change[]> {
+  const grants = await grantStore(trx).byAssertionOf(issuer);
+  await removeGrants(
+    trx,
+    grants.map(({ id }) => id),
+  );
+  return grants.map(({ id, user_id, client }) => ({
+    action: 'grant.end',
+    object_id: id,
+    before: { id, user_id, client },
+    after: null,
+  }));
 }
 
 const givenBefore = ({ facts }: User) => ({ role: facts?.given_role ?? null, groups: facts?.given_groups ?? [] });

@@ -14,6 +14,17 @@ const FOR_USERS = {
   token_expired: 'The token has expired. Get a new one.',
   token_early: 'The token is not valid yet. The clocks of the provider and the gateway may differ.',
   token_bound: 'The token is bound to a key of its client, which is not supported. Request a plain bearer token.',
+  tokens_ended: 'It was issued before your tokens were ended. Get a new one.',
+  assertions_not_accepted:
+    'Assertions of this issuer are not accepted here. Ask an administrator to set id_jag for the provider.',
+  assertion_type: 'This is not an ID-JAG (`typ` oauth-id-jag+jwt). Exchange the ID token for one at the provider.',
+  assertion_audience:
+    'The assertion was issued for a different authorization server. Its audience must be the issuer of this one.',
+  assertion_client: 'The assertion was issued for a different client. Its client_id must be that of the client that presents it.',
+  assertion_resource: 'The claim resource of the assertion must be the address of one MCP endpoint of this gateway.',
+  assertion_scope: 'The scope of the assertion does not contain mcp.',
+  assertion_lifetime: 'The assertion is valid for more than an hour. Ask an administrator to shorten it at the provider.',
+  assertion_used: 'The assertion has no jti, or was used before. Get a new one from the provider.',
   subject_missing: 'The token does not say who you are. Ask an administrator.',
   claim_malformed: 'A claim of the token has a form that the gateway does not accept. Ask an administrator.',
   app_only:

@@ -1,7 +1,7 @@
 /** Judges a signed token by the settings of its provider. Pure: the signature is verified elsewhere. */
 import type { Provider, TokenType } from '../auth/provider.ts';
-import { type Payload, type Presented, readPresented } from './claims.ts';
-import { faulty, type ProviderFault } from './faults.ts';
+import { type Payload, type Presented, readPresented, readSubject, saysRoleAndGroups } from './claims.ts';
+import { faulty, isFault, type ProviderFault } from './faults.ts';
 
 export interface SignedToken {
   /** The protected header. */
@@ -40,6 +40,63 @@ export function judgeAccessToken(provider: Provider, token: SignedToken, now: nu
   if (!tokens.app_only && isAppOnly(provider, payload))
     return faulty('app_only', 'an application of Entra presented a token of its own, and tokens.app_only is false');
   return readPresented(provider, payload, 'access');
+}
+
+/** An identity assertion that was judged, except for whether it was used before (draft-ietf-oauth-identity-assertion-authz-grant). */
+export interface IdJag {
+  readonly subject: string;
+  /** Seconds since the epoch. */
+  readonly iat: number;
+  readonly exp: number;
+  readonly jti: string;
+  /** The claim `resource`: who reads it must check that it is an endpoint. */
+  readonly resource: string;
+  /** What it says of its user, or why that is not enough. */
+  readonly presented: Presented | ProviderFault;
+  /** Whether it leaves role or groups out, and so only tells who the user is. */
+  readonly isPartial: boolean;
+}
+
+const ID_JAG_TYPE = /^(application\/)?oauth-id-jag\+jwt$/i;
+/** Used assertions are remembered until they expire. */
+const MOST_ID_JAG_SECONDS = 3_600;
+const MAX_JTI = 256;
+
+/** Judges an identity assertion that a client presents. `audience`: the issuer of this authorization server. `now` in milliseconds. */
+export function judgeIdJag(
+  provider: Provider,
+  token: SignedToken,
+  { audience, clientId, now }: { readonly audience: string; readonly clientId: string; readonly now: number },
+): IdJag | ProviderFault {
+  const { header, payload } = token;
+  if (!provider.id_jag) return faulty('assertions_not_accepted', 'a client presented an assertion, and id_jag is false');
+  if (header.typ === null || !ID_JAG_TYPE.test(header.typ))
+    return faulty('assertion_type', `the type of the assertion is ${quote(header.typ)}, not oauth-id-jag+jwt`);
+  if (payload['cnf'] !== undefined) return faulty('token_bound', 'the assertion has the claim cnf');
+  const fault = judgeCommon(provider, token) ?? judgeTimes(provider, token, now);
+  if (fault !== null) return fault;
+  const { aud, client_id, resource, scope, jti, exp } = payload;
+  const audiences: readonly unknown[] = Array.isArray(aud) ? aud : [aud];
+  // An assertion for several servers could be presented at each of them.
+  if (audiences.length !== 1 || audiences[0] !== audience)
+    return faulty('assertion_audience', `the audience of the assertion is ${quote(aud)}; it must be ${audience} alone`);
+  if (client_id !== clientId)
+    return faulty('assertion_client', `the assertion is for the client ${quote(client_id)}, and ${quote(clientId)} presented it`);
+  const resources: readonly unknown[] = Array.isArray(resource) ? resource : [resource];
+  const [only] = resources;
+  if (resources.length !== 1 || typeof only !== 'string')
+    return faulty('assertion_resource', `the claim resource is ${quote(resource)}`);
+  if (scope !== undefined && !(typeof scope === 'string' && scope.split(' ').includes('mcp')))
+    return faulty('assertion_scope', `the claim scope is ${quote(scope)}`);
+  if (typeof jti !== 'string' || jti === '' || jti.length > MAX_JTI)
+    return faulty('assertion_used', `the claim jti is ${quote(jti)}`);
+  const identified = readSubject(provider, payload, 'id');
+  if (isFault(identified)) return identified;
+  const until = Number(exp);
+  if (until - identified.iat > MOST_ID_JAG_SECONDS)
+    return faulty('assertion_lifetime', `the assertion is valid for ${until - identified.iat} s`);
+  const presented = readPresented(provider, payload, 'id');
+  return { ...identified, exp: until, jti, resource: only, presented, isPartial: !saysRoleAndGroups(provider, payload) };
 }
 
 /** Entra marks these tokens only if that is configured. Without the mark, `sub` is the object id of the application itself. */

@@ -86,6 +86,12 @@ export function createPeople({ database, changes, now }: PeopleParts) {
   }
 
   return {
+    /** Returns the user whose record has facts of the provider; null: there is none. */
+    async known({ issuer }: Provider, subject: string): Promise<User | null> {
+      const user = await userStore(database.knex).findBySubject(issuer, subject);
+      return user?.facts ? user : null;
+    },
+
     /**
      * Returns the user who presents a verified token, after the record has what it says. `by` names the token in the log of changes.
      * A value is a refusal; the caller notes it. Throws AppError `unavailable` if too many requests wait for the same account, or too many

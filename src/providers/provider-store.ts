@@ -13,16 +13,17 @@ interface Row extends Pick<Provider, 'id' | 'name' | 'issuer' | 'created_at' | '
 
 const COLUMNS = ['id', 'name', 'issuer', 'enabled', 'settings', 'created_at', 'updated_at'] as const;
 
-/** Members that an older version did not write have the value that behaves as that version did, except `app_only`, which is off. */
+/** Members that an older version did not write have the value that behaves as that version did, except `app_only` and `id_jag`, which are off. */
 function toProvider({ id, name, issuer, enabled, settings, created_at, updated_at }: Omit<Row, 'sealed_secret'>): Provider {
   const {
     tokens,
     role_required = false,
     groups_from = 'token',
+    id_jag = false,
     ...stored
-  } = JSON.parse(settings) as Omit<Settings, 'role_required' | 'groups_from'> & Partial<Settings>;
+  } = JSON.parse(settings) as Omit<Settings, 'role_required' | 'groups_from' | 'id_jag'> & Partial<Settings>;
   return {
-    ...{ id, name, issuer, enabled: enabled === true || enabled === 1, ...stored, role_required, groups_from },
+    ...{ id, name, issuer, enabled: enabled === true || enabled === 1, ...stored, role_required, groups_from, id_jag },
     tokens: tokens && { ...tokens, app_only: tokens.app_only ?? false },
     ...{ created_at, updated_at },
   };

@@ -3,7 +3,7 @@ import type { Provider, TokenType } from '../auth/provider.ts';
 
 /** The members of a provider that have no column of their own. */
 export const SETTINGS = [
-  ...(['title', 'preset', 'client_id', 'scopes', 'algorithms', 'required_claims', 'tokens'] as const),
+  ...(['title', 'preset', 'client_id', 'scopes', 'algorithms', 'required_claims', 'tokens', 'id_jag'] as const),
   ...(['subject_claim', 'email_claim', 'role_claim', 'role_required', 'groups_claim', 'groups_required'] as const),
   ...(['groups_from', 'rules', 'default_role', 'email_domains', 'provisioning', 'clock_skew_seconds', 'outage_minutes'] as const),
 ] as const satisfies readonly (keyof Provider)[];
@@ -24,6 +24,7 @@ const OPENID: Preset = {
   scopes: ['openid', 'profile', 'email'],
   algorithms: ['RS256'],
   required_claims: {},
+  id_jag: false,
   subject_claim: ['sub'],
   email_claim: ['email'],
   role_claim: null,

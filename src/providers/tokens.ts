@@ -22,7 +22,7 @@ const MAX_KID = 256;
 
 export interface ProviderTokenParts {
   readonly keys: ProviderKeys;
-  readonly people: People;
+  readonly people: Pick<People, 'settle'>;
   readonly faults: FaultLog;
   /** The providers as this replica knew them last. They may be old, so they only tell that a token is refused anyway. */
   readonly known: () => Providers | null;
@@ -126,7 +126,7 @@ function judgement(signed: SignedToken, subject: string): ProviderToken['judge']
 }
 
 /** Returns the issuer that the token claims to have. It is not verified: it only tells which provider may verify it. */
-function issuerOf(token: string): string | null {
+export function issuerOf(token: string): string | null {
   if (token.length > MAX_TOKEN) return null;
   const payload = readObject(token.split('.')[1] ?? '');
   return typeof payload?.['iss'] === 'string' ? payload['iss'] : null;

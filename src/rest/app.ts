@@ -33,6 +33,8 @@ export interface AppParts {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly keys: KeyRing;
+  /** Whether OAuth clients may exchange assertions of a provider now. */
+  readonly idJag: () => Promise<boolean>;
   readonly authenticate: Authenticate;
   readonly ready: Ready;
   /** The bytes of large bodies in flight, by principal, for the whole process. */
@@ -74,7 +76,10 @@ export function createApp(parts: AppParts): Express {
   const documents: readonly Mount[] = [
     { path: '', router: homeRoutes(parts.config.publicUrl) },
     { path: '/health', router: healthRoutes(parts.ready) },
-    { path: '/.well-known', router: wellKnownRoutes(parts.keys, parts.config.publicUrl, parts.config.oauth.registration) },
+    {
+      path: '/.well-known',
+      router: wellKnownRoutes(parts.keys, parts.config.publicUrl, parts.config.oauth.registration, parts.idJag),
+    },
     { path: '', router: metricsRoutes(metrics, parts.config.metricsToken, scraper) },
   ];
   const open = parts.open.map((mount) => ({ ...mount, path: `/api${mount.path}` }));

@@ -5,18 +5,17 @@ import { AppError } from '../base/errors.ts';
 import { resourceMetadata, serverMetadata } from '../oauth/metadata.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 
-/** `registration`: whether OAuth clients may register. */
-export function wellKnownRoutes(keys: KeyRing, publicUrl: string, registration: boolean): Router {
+/** `registration`: whether OAuth clients may register. `idJag`: whether they may exchange assertions of a provider now. */
+export function wellKnownRoutes(keys: KeyRing, publicUrl: string, registration: boolean, idJag: () => Promise<boolean>): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  const server = serverMetadata(publicUrl, registration);
 
   router.get('/jwks.json', async (_req, res) => {
     res.set('Cache-Control', 'public, max-age=60').json(await keys.jwks());
   });
   // Clients look for the authorization server in either place.
   for (const path of ['/oauth-authorization-server', '/openid-configuration']) {
-    router.get(path, (_req, res) => {
-      res.json(server);
+    router.get(path, async (_req, res) => {
+      res.json(serverMetadata(publicUrl, registration, await idJag()));
     });
   }
   router.get('/oauth-protected-resource', (_req, res) => {

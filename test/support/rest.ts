@@ -141,6 +141,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
   const state = { ready: true };
   const app = createApp({
     bodies: createBodies(DEFAULT_LIMITS),
+    idJag: async () => false,
     unread: createUnreadLimits(DEFAULT_LIMITS),
     pages: createPages(config.publicUrl, []),
     protocols: [],

@@ -89,6 +89,7 @@ const ServerMetadata = s.model<ReturnType<typeof serverMetadata>>(
     response_types_supported: s.listOf(s.string),
     response_modes_supported: s.listOf(s.string),
     grant_types_supported: s.listOf(s.string),
+    authorization_grant_profiles_supported: s.listOf(s.string),
     token_endpoint_auth_methods_supported: s.listOf(s.string),
     revocation_endpoint_auth_methods_supported: s.listOf(s.string),
     code_challenge_methods_supported: s.listOf(s.string),
@@ -98,7 +99,7 @@ const ServerMetadata = s.model<ReturnType<typeof serverMetadata>>(
     id_token_signing_alg_values_supported: s.listOf(s.string),
     claims_supported: s.listOf(s.string),
   },
-  ['registration_endpoint'],
+  ['registration_endpoint', 'authorization_grant_profiles_supported'],
 );
 
 export const GATEWAY_OPERATIONS: Operations = {
