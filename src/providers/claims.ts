@@ -44,8 +44,8 @@ export function readSubject(
 }
 
 /** Whether the token says both which role and which groups its user has, as far as the provider is asked for them. */
-export const saysRoleAndGroups = ({ role_claim, groups_claim }: Provider, payload: Payload): boolean =>
-  !lacks(payload, role_claim) && !lacks(payload, groups_claim);
+export const saysRoleAndGroups = ({ role_claim, groups_claim, groups_from }: Provider, payload: Payload): boolean =>
+  !lacks(payload, role_claim) && (groups_from === 'directory' || !lacks(payload, groups_claim));
 
 function readClaims(provider: Provider, payload: Payload): ProviderClaims | ProviderFault {
   const { role_claim, groups_required, role_required, groups_from } = provider;
