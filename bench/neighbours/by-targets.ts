@@ -9,6 +9,7 @@ const UNREAD_STREAMS = 40;
 const UNREAD_ANSWERS = 60;
 /** A client that is refused a stream waits before it asks again. Otherwise this would be a flood of requests. */
 const RETRY_MS = 500;
+const LISTING = { users: 4, loops: 3, targets: 100 };
 
 const call = ({ neighbour: { token } }: World, name: string) =>
   inSession(BAD, token, 'tools/call', { name, arguments: { message: 'hello' } });
@@ -71,6 +72,32 @@ export const byTargets: readonly Neighbour[] = [
       const workload = { loops: 4, everyMs: 100, first: [], steps: [...opening('/mcp', neighbour.token), list] };
       const plan = { ...callsOf(victim), url: `${origin}/mcp`, kind: 'session', tool: 'bench__echo', perSecond: 5 } as const;
       return { workload, instead: { discard }, victim: plan };
+    },
+  },
+  {
+    name: 'large lists',
+    what: `${LISTING.users} users, each in ${LISTING.loops} loops, list the tools of ${LISTING.targets} targets with 500 tools each at \`/mcp\``,
+    async prepare({ api, admin, bad, discard }) {
+      for (let i = 0; i < LISTING.targets; i++) {
+        await api.call('POST', '/api/targets', admin, { name: `long-${i}`, url: `${bad}/long/${i}` });
+      }
+      await api.call('POST', '/api/policies', admin, {
+        name: 'users call all tools',
+        resource_type: 'tool',
+        effect: 'allow',
+        priority: 50,
+        target_id: null,
+        subjects: [{ subject_type: 'role', subject_value: 'user' }],
+      });
+      const given: { token: string }[] = [];
+      for (let i = 0; i < LISTING.users; i++) {
+        const login = (await api.logIn(`listing-${i}@example.com`)).token;
+        const { token } = await api.call<{ token: string }>('POST', '/api/auth/tokens', login, { name: 'bench' });
+        given.push({ token });
+      }
+      const first = opening('/mcp', '{token}');
+      const steps = [inSession('/mcp', '{token}', 'tools/list', {})];
+      return { workload: { given, loops: LISTING.users * LISTING.loops, first, steps }, instead: { discard } };
     },
   },
   {

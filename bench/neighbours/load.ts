@@ -82,11 +82,11 @@ async function phase(ms: number, loops: readonly ((agent: Agent, signal: AbortSi
   for (const agent of agents) agent.destroy();
 }
 
-async function begin(origin: string, { loops, everyMs = 0, first, steps }: Workload, ms: number): Promise<Tally> {
+async function begin(origin: string, { given = [], loops, everyMs = 0, first, steps }: Workload, ms: number): Promise<Tally> {
   const began = performance.now();
   const sent: Sent[][] = Array.from({ length: loops }, () => []);
-  const loop = (mine: Sent[]) => async (agent: Agent, signal: AbortSignal) => {
-    const values = new Map<string, string>();
+  const loop = (mine: Sent[], i: number) => async (agent: Agent, signal: AbortSignal) => {
+    const values = new Map(Object.entries(given[i % given.length] ?? {}));
     let notBefore = 0;
     for (let next = 0; !signal.aborted; next = next + 1 < first.length + steps.length ? next + 1 : first.length) {
       const step = first[next] ?? steps[next - first.length];

@@ -1,7 +1,7 @@
 /**
  * A target that does what a target should not, in a process of its own. The path says what: `/good`, `/hung` never answers, `/flood` fills
  * the standalone stream with notifications, `/endless` answers a call with a stream that closes its connection and does not end. At
- * `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
+ * `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text. `/long/<number>` has a long list of tools.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -32,7 +32,25 @@ const HUGE = `{"content":[{"type":"text","text":"huge"}],"structuredContent":{${
 const TEXT = `{"content":[{"type":"text","text":"${'a'.repeat(TEXT_BYTES)}"}]}`;
 const TOOLS = ['echo', 'huge', 'text', 'endless'].map((name) => ({ name, inputSchema: { type: 'object' } }));
 
-function resultOf({ method, params }: Request): string | null {
+const LISTED = 500;
+/** About 600 bytes, as the tools of real servers. */
+const listed = (i: number): object => ({
+  name: `records_${i}_update`,
+  title: `Update records of collection ${i}`,
+  description: `Updates the records of collection ${i} that match the filter. Returns the number of records that were changed.`,
+  inputSchema: {
+    type: 'object',
+    properties: {
+      filter: { type: 'string', description: 'An expression that selects records, such as `state = "open"`' },
+      values: { type: 'object', description: 'The new values by field', additionalProperties: { type: 'string' } },
+      limit: { type: 'integer', minimum: 1, maximum: 1000, default: 100 },
+    },
+    required: ['filter', 'values'],
+  },
+});
+const LONG_LIST = JSON.stringify({ tools: Array.from({ length: LISTED }, (_, i) => listed(i)) });
+
+function resultOf({ method, params }: Request, path: string): string | null {
   switch (method) {
     case 'initialize':
       return JSON.stringify({
@@ -41,7 +59,7 @@ function resultOf({ method, params }: Request): string | null {
         serverInfo: { name: 'bad-target', version: '1' },
       });
     case 'tools/list':
-      return JSON.stringify({ tools: TOOLS });
+      return path.startsWith('/long/') ? LONG_LIST : JSON.stringify({ tools: TOOLS });
     case 'tools/call':
       if (params?.name === 'huge') return HUGE;
       if (params?.name === 'text') return TEXT;
@@ -87,7 +105,7 @@ function respond(path: string, res: ServerResponse, request: Request): void {
     pour(res, PROGRESS);
     return;
   }
-  const text = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${resultOf(request)}}`;
+  const text = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${resultOf(request, path)}}`;
   const session = method === 'initialize' ? { 'mcp-session-id': randomUUID() } : {};
   res.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text), ...session }).end(text);
 }

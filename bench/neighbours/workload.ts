@@ -14,6 +14,8 @@ export interface Step {
 }
 
 export interface Workload {
+  /** Values for `{name}` in what each loop sends, for one loop after the other, again and again. Left out: none. */
+  readonly given?: readonly Readonly<Record<string, string>>[];
   /** How many do it at the same time. Each has a connection of its own, and sends a step when the one before is answered. */
   readonly loops: number;
   /** A loop sends no sooner than this after it last sent. Left out: as fast as it is answered. */

@@ -41,7 +41,14 @@ const TOO_LARGE = 'The answers to this batch, or to other requests of yours, are
 async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<Answer> {
   const held: Taken[] = [];
   const answers = elements.map(async (element) => {
-    const text = await finalText(await carryOut(caller, element));
+    const ended: (() => void)[] = [];
+    const own: Caller = { ...caller, whenAnswered: (then) => void ended.push(then) };
+    const text = await carryOut(own, element)
+      .then(finalText)
+      .finally(() => {
+        // An element must not keep what another one waits for.
+        for (const then of ended) then();
+      });
     if (text === null || element.do === 'notification') return null;
     const room = caller.deps.outbox.hold(principalKey(caller.claims), text.length);
     if (isOverdrawn(room)) return errorMessage(element.id, { code: CODES.internal, message: TOO_LARGE });

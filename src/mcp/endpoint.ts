@@ -24,6 +24,7 @@ import { createAdmissionChanges, createRevalidation, type Revalidation } from '.
 import { createUpstreamSessions } from './context/upstream-sessions.ts';
 import { createDeliveries } from './limits/deliveries.ts';
 import { createIntake, type Intake, readBody, receive } from './limits/intake.ts';
+import { createListRoom } from './limits/lists.ts';
 import { createTargetReader } from './limits/reading.ts';
 import { createSlots } from './limits/slots.ts';
 import { createOpenStreams, mayKeepStream, type OpenStreams } from './open-streams.ts';
@@ -38,7 +39,10 @@ import { readBodiless, readPost, type Work } from './work.ts';
 
 export interface McpDeps
   extends ArrivalDeps,
-    Omit<RequestDeps, 'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'messages' | 'deliveries' | 'reader' | 'outbox'> {
+    Omit<
+      RequestDeps,
+      'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'messages' | 'deliveries' | 'reader' | 'outbox' | 'lists'
+    > {
   readonly stdio: StdioLimits;
   /** The stock from `createBodies`, shared with REST. */
   readonly bodies: Stock;
@@ -92,6 +96,7 @@ export function createMcpHandler(deps: McpDeps) {
     streams,
     intake: createIntake(deps.limits, deps.bodies, now),
     outbox: createOutbox(deps.limits),
+    lists: createListRoom(deps.limits.lists),
   };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (isUnderMcp(req)) void serve(endpoint, req, res);
@@ -181,7 +186,15 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if ('kind' in admission) return reading === null ? admission : outage(work.id, admission);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
   const changes = createAdmissionChanges();
-  const caller: Caller = { deps: endpoint, claims, admission, targetName, arrivedAt, wholeAt, gone, version, changes };
+  const whenAnswered = (then: () => void): void => {
+    const { giveBack } = held;
+    held.giveBack = () => {
+      giveBack();
+      then();
+    };
+  };
+  const facts = { arrivedAt, wholeAt, gone, version, changes, whenAnswered };
+  const caller: Caller = { deps: endpoint, claims, admission, targetName, ...facts };
   const mayGoOn = mayKeepStream(work, caller);
   const needed = (): number => (everywhere ? usableTargets(admission).length : 1);
   const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, needed(), res, gone);

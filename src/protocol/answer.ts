@@ -3,6 +3,16 @@ import { AppError } from '../base/errors.ts';
 import type { JsonObject, JsonValue } from '../base/json/json.ts';
 import { CODES, errorMessage, type MessageText, type Rejection, type RpcId, wholeText } from './message.ts';
 
+/**
+ * The items of a filtered list, changed as the request asked for: their JSON texts, joined. So who merges lists need not read the answer
+ * again.
+ */
+export interface ListedItems {
+  readonly items: string;
+  /** The cursor that the target gave. */
+  readonly nextCursor: JsonValue | undefined;
+}
+
 export interface OutEvent {
   readonly data: MessageText;
   readonly id?: string | undefined;
@@ -13,6 +23,7 @@ export interface OutEvent {
   readonly progressToken?: RpcId | undefined;
   /** As in MessageAnswer. */
   readonly result?: JsonObject | undefined;
+  readonly listed?: ListedItems | undefined;
 }
 
 export interface MessageAnswer {
@@ -22,6 +33,8 @@ export interface MessageAnswer {
   readonly headers?: Readonly<Record<string, string>>;
   /** The target's own result, if the gateway itself needs it. It has not been filtered. */
   readonly result?: JsonObject | undefined;
+  /** For a request with `changeItem`, if all items could be changed. */
+  readonly listed?: ListedItems | undefined;
 }
 
 export type Answer =
@@ -34,10 +47,10 @@ export type Answer =
 export const ACCEPTED: Answer = { kind: 'empty', status: 202 };
 
 /** The answer as one message; for a stream, its final event. null: there is no answer. */
-export async function finalOf(answer: Answer): Promise<Pick<MessageAnswer, 'text' | 'result'> | null> {
+export async function finalOf(answer: Answer): Promise<Pick<MessageAnswer, 'text' | 'result' | 'listed'> | null> {
   if (answer.kind === 'message') return answer;
   if (answer.kind !== 'stream') return null;
-  for await (const { final, data: text, result } of answer.events) if (final) return { text, result };
+  for await (const { final, data: text, result, listed } of answer.events) if (final) return { text, result, listed };
   return null;
 }
 

@@ -6,15 +6,20 @@ import {
   bareMeta,
   bareResponse,
   forTarget,
+  itemRenaming,
   joinName,
   joinUri,
+  readList,
   renameMessage,
   splitName,
   splitToken,
   splitUri,
 } from '../../src/mcp/aggregate/names.ts';
 import { planRequest } from '../../src/mcp/aggregate/route.ts';
+import { filterResult, RESULT_SPAN_DEPTH } from '../../src/mcp/filter/filter.ts';
+import type { ResultContext } from '../../src/mcp/filter/filter-parts.ts';
 import type { RpcRequest } from '../../src/protocol/message.ts';
+import { readOperation } from '../../src/protocol/operation.ts';
 
 const targetName = fc.stringMatching(/^[a-z][a-z0-9-]{0,62}$/);
 const anyText = fc.oneof(
@@ -360,4 +365,43 @@ test('deep and long results are renamed', (t) => {
   const items = Array.from({ length: 10_000 }, (_, index) => `{"name":"tool-${index}"}`).join();
   const long = renameMessage('t', 'tools/list', `{"jsonrpc":"2.0","id":1,"result":{"tools":[${items}]}}`);
   t.is(long.split('"t__tool-').length - 1, 10_000);
+});
+
+test('an item of a list gets the same names as in the whole list', async (t) => {
+  const meta = { ui: { resourceUri: 'ui://a/b' }, 'ui/resourceUri': 'ui://c/d', other: { name: 'n', uri: 'file:///x' } };
+  const items: readonly [string, string, object][] = [
+    ['tools/list', 'tools', { title: 'name', name: 'a "quoted" \\ name', inputSchema: { name: 'n' } }],
+    ['tools/list', 'tools', { _meta: meta, name: 'after', description: '"name":"x"' }],
+    ['tools/list', 'tools', { name: 'before', _meta: meta }],
+    ['prompts/list', 'prompts', { name: 'p', arguments: [{ name: 'n' }] }],
+    ['prompts/list', 'prompts', { _meta: meta, name: 'p' }],
+    ['resources/list', 'resources', { uri: 'file:///a', name: 'a', _meta: {} }],
+    ['resources/list', 'resources', { name: 'a', uri: 'file:///a' }],
+    ['resources/templates/list', 'resourceTemplates', { name: 'a', uriTemplate: 'file:///{b}', _meta: meta }],
+  ];
+  const decide = (objects: readonly object[]): boolean[] => objects.map(() => true);
+  for (const [method, member, item] of items) {
+    for (const text of [JSON.stringify(item), JSON.stringify(item, null, 2)]) {
+      const message = `{"jsonrpc":"2.0","id":1,"result":{"${member}": [ ${text} ]}}`;
+      const reading = readJsonText(message, { spanDepth: RESULT_SPAN_DEPTH });
+      const operation = readOperation('stateful', method, {});
+      if (!reading.ok || 'code' in operation) return t.fail();
+      const context: ResultContext = {
+        mode: 'stateful',
+        method,
+        params: {},
+        operation,
+        decide,
+        sealState: (state) => state,
+        mayAsk: [],
+        sealTask: null,
+        tasks: new Map(),
+        changeItem: itemRenaming('t', method),
+      };
+      const filtered = filterResult(reading, (reading.value as { result: JsonObject }).result, context);
+      if (!filtered.ok) return t.fail(filtered.fault);
+      t.is(filtered.changed, (await readList('t', method, member, message)).items);
+      t.true(filtered.text.includes(text), 'the result itself keeps the names of the target');
+    }
+  }
 });

@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import test from 'ava';
+import { DEFAULT_LIMITS } from '../../src/mcp/limits/limits.ts';
 import { answerText, byMethod, type Message as Posted, type RecordingUpstream } from '../support/upstreams/recording.ts';
 import { type Everywhere, event, everywhere, listen, openEverywhere, startStream, target, until } from './aggregate.ts';
 import { routed } from './gateway.ts';
@@ -171,7 +172,7 @@ test.serial('an answer that would be too large continues on the next page', asyn
   const at = await everywhere(
     t,
     { a: paged(many(0), ['a-last']), b: paged(many(20)), c: paged(many(40)) },
-    { limits: { answerBytes: 2_000 } },
+    { limits: { lists: { ...DEFAULT_LIMITS.lists, answer: 2_000 } } },
   );
   const pages = await walk(at, await openEverywhere(at));
   t.deepEqual(

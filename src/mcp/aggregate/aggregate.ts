@@ -25,19 +25,11 @@ import { answersNothing, handleNotification, handleResponse } from '../requests/
 import { keepSession } from '../requests/session-requests.ts';
 import { AGGREGATE, LIST_KINDS, type Session } from '../sessions/sessions.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
+import { askAmong } from './asking.ts';
 import { listAggregate } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './route.ts';
-import {
-  askAmong,
-  forEach,
-  type LivePosted,
-  live,
-  noting,
-  recordEmptyAggregate,
-  upstreamSessionsOf,
-  usableTargets,
-} from './usable.ts';
+import { forEach, type LivePosted, live, noting, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */

@@ -1,9 +1,10 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../../base/budgets.ts';
-import { isObject, type JsonObject } from '../../base/json/json.ts';
-import { type Answer, finalText, refuse, unavailable } from '../../protocol/answer.ts';
-import { CODES, type RpcRequest, resultMessage } from '../../protocol/message.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { deferred } from '../../base/promises.ts';
+import { type Answer, finalOf, type MessageAnswer, refuse, unavailable } from '../../protocol/answer.ts';
+import { CODES, LONG_TEXT, type RpcRequest, resultMessage, wholeText } from '../../protocol/message.ts';
 import { methodNotFound } from '../../protocol/operation.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from '../context/context.ts';
@@ -11,9 +12,10 @@ import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { handleRequest } from '../requests/handle-request.ts';
 import { fingerprintOf, type Session } from '../sessions/sessions.ts';
 import { SEAL_ISSUER, TASKS_REVISION } from '../sessions/tasks.ts';
-import { readList } from './names.ts';
+import { askAmong } from './asking.ts';
+import { itemRenaming, readList } from './names.ts';
 import type { Plan } from './route.ts';
-import { askAmong, forEach, type LivePosted, noting, recordEmptyAggregate, usableTargets } from './usable.ts';
+import { forEachWhile, type LivePosted, noting, recordEmptyAggregate, usableTargets } from './usable.ts';
 
 /** The member of the result's `_meta` that names usable targets whose items are missing. */
 const UNAVAILABLE = 'portcullis/unavailable';
@@ -24,6 +26,9 @@ const UNAVAILABLE = 'portcullis/unavailable';
 type Cursors = Readonly<Record<string, string>>;
 /** A longer cursor of one target would make the joint cursor too long for a request. */
 const MAX_CURSOR_LENGTH = 16 * 1024;
+
+/** How many targets are asked at once for one long list. */
+const LONG_AT_ONCE = 6;
 
 interface Page {
   readonly target: RoutedTarget;
@@ -44,43 +49,94 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   );
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
   const { noted, isUnrecorded } = noting(caller);
-  const held: Taken[] = [];
-  const coming = forEach(caller, targets, async (target): Promise<Page> => {
-    const page = await pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '');
-    // The page stays in memory until the slowest target has answered, so it counts.
-    const room = caller.deps.outbox.hold(principalKey(caller.claims), page.items?.length ?? 0);
-    if (isOverdrawn(room)) return { target, items: null, next: null };
-    held.push(room);
-    return page;
-  });
-  void Promise.allSettled(coming).then(() => {
-    for (const { giveBack } of held) giveBack();
-  });
-  const pages = await Promise.all(coming);
+  const pages = await readPages(caller, method, targets, (target) =>
+    pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? ''),
+  );
   if (isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
   if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('stateful'));
   const shown: string[] = [];
   const next: Record<string, string> = {};
+  const missing: string[] = [];
   let length = 0;
-  for (const { target, items, next: cursor } of pages) {
-    length += items?.length ?? 0;
+  let isFull = false;
+  for (const [index, target] of targets.entries()) {
+    const page = pages[index] ?? null;
+    length += page?.items?.length ?? 0;
+    isFull ||= page === null || (length > caller.deps.limits.lists.answer && shown.length > 0);
+    if (page?.items === null) missing.push(target.name);
     // Items that would make the answer too large go to the next page.
-    if (items !== null && length > caller.deps.limits.answerBytes && shown.length > 0) {
-      next[fingerprintOf(target)] = cursors?.[fingerprintOf(target)] ?? '';
-    } else if (items !== null) {
-      if (items !== '') shown.push(items);
-      if (cursor !== null) next[fingerprintOf(target)] = cursor;
+    else if (page === null || isFull) next[fingerprintOf(target)] = cursors?.[fingerprintOf(target)] ?? '';
+    else {
+      if (page.items !== '') shown.push(page.items);
+      if (page.next !== null) next[fingerprintOf(target)] = page.next;
     }
   }
-  const missing = pages.filter(({ items }) => items === null).map(({ target }) => target.name);
-  const members = [`${JSON.stringify(plan.member)}:[${shown.join()}]`];
+  const members: string[] = [];
   if (Object.keys(next).length > 0) {
     const sealed = caller.deps.seal.seal('cursor', belongsTo(caller, session, method), next);
-    members.push(`"nextCursor":${JSON.stringify(sealed)}`);
+    members.push(`,"nextCursor":${JSON.stringify(sealed)}`);
   }
-  if (missing.length > 0) members.push(`"_meta":${JSON.stringify({ [UNAVAILABLE]: missing })}`);
-  return { kind: 'message', status: 200, text: resultMessage(id, `{${members.join()}}`) };
+  if (missing.length > 0) members.push(`,"_meta":${JSON.stringify({ [UNAVAILABLE]: missing })}`);
+  const begin = `${resultMessage(id, '').slice(0, -1)}{${JSON.stringify(plan.member)}:[`;
+  const parts = [begin, ...shown.map((items, index) => (index === 0 ? items : `,${items}`)), `]${members.join('')}}}`];
+  return { kind: 'message', status: 200, text: length > LONG_TEXT ? parts : parts.join('') };
+}
+
+/**
+ * Reads the targets' pages one after the other, several at once, until the answer is full. null: the page was not read. The pages stay in
+ * memory until the answer is written, so a long answer waits for room. It holds only a short part of its pages while it waits.
+ */
+async function readPages(
+  caller: Caller,
+  method: string,
+  targets: readonly RoutedTarget[],
+  pageAt: (target: RoutedTarget) => Promise<Page>,
+): Promise<(Page | null)[]> {
+  const { deps, gone, whenAnswered } = caller;
+  const { answer, smallAnswer } = deps.limits.lists;
+  const principal = principalKey(caller.claims);
+  /** The characters of the pages that have been read, and the number of pages. */
+  let [length, read, pending] = [0, 0, 0];
+  let progress = deferred();
+  let room: Promise<Taken | null> | null = null;
+  const isGoingOn = async (): Promise<boolean> => {
+    if (room === null && Math.max(length, deps.lists.lastLength(principal, method)) > smallAnswer) {
+      room = deps.lists.toAnswer(principal, answer, gone);
+      whenAnswered(() => void room?.then((taken) => taken?.giveBack()));
+    }
+    return (room === null || (await room) !== null) && !gone.aborted;
+  };
+  // Pages for which the answer probably has no room would be read in vain, and pages that arrive faster than they are read take memory.
+  const mustWait = (): boolean =>
+    pending > 0 && (length + (pending + 1) * (length / Math.max(1, read)) > answer || (room !== null && pending >= LONG_AT_ONCE));
+  const mayBegin = async (): Promise<boolean> => {
+    while ((await isGoingOn()) && mustWait()) await progress.promise;
+    const may = (await isGoingOn()) && length <= answer;
+    if (may) pending++;
+    return may;
+  };
+  const held: Taken[] = [];
+  try {
+    return await forEachWhile(caller, targets, mayBegin, async (target) => {
+      try {
+        const page = await pageAt(target);
+        const small = deps.outbox.hold(principal, page.items?.length ?? 0);
+        if (isOverdrawn(small)) return { target, items: null, next: null };
+        held.push(small);
+        length += page.items?.length ?? 0;
+        read++;
+        return page;
+      } finally {
+        pending--;
+        progress.resolve();
+        progress = deferred();
+      }
+    });
+  } finally {
+    deps.lists.note(principal, method, length);
+    for (const { giveBack } of held) giveBack();
+  }
 }
 
 async function pageOf(
@@ -95,21 +151,31 @@ async function pageOf(
   const sessionTarget = sessionAt(session, target, caller.admission);
   const client = { mode: 'stateful', session } as const;
   const page = await askAmong(caller, sessionTarget, message.method, async (aimed) => {
-    const text = await finalText(await handleRequest(aimed, { client, message: own, located, operation }));
-    const read = text === null ? null : await readPage(target, message.method, member, text);
+    const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;
+    const final = await finalOf(await handleRequest(aimed, { client, message: own, located, operation, changeItem }));
+    const read = final === null ? null : await readPage(target, message.method, member, final);
     if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
     return read;
   });
   return page ?? { target, items: null, next: null };
 }
 
-async function readPage(target: RoutedTarget, method: string, member: string, text: string): Promise<Page> {
-  const { message, items } = await readList(target.name, method, member, text);
+async function readPage(
+  target: RoutedTarget,
+  method: string,
+  member: string,
+  { text, listed }: Pick<MessageAnswer, 'text' | 'listed'>,
+): Promise<Page> {
+  if (listed !== undefined) return pageWith(target, listed.items, listed.nextCursor);
+  const { message, items } = await readList(target.name, method, member, wholeText(text));
   const { result, error } = message;
   // A target without this method has no items. A target that the caller may no longer use is not mentioned.
   if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))
     return { target, items: '', next: null };
-  const nextCursor = isObject(result) ? result.nextCursor : undefined;
+  return pageWith(target, items, isObject(result) ? result.nextCursor : undefined);
+}
+
+function pageWith(target: RoutedTarget, items: string | null, nextCursor: JsonValue | undefined): Page {
   // Clients treat an empty cursor as none.
   const next = typeof nextCursor === 'string' && nextCursor !== '' ? nextCursor : null;
   return (next?.length ?? 0) > MAX_CURSOR_LENGTH ? { target, items: null, next: null } : { target, items, next };

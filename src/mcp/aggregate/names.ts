@@ -19,6 +19,7 @@ import type { RpcNotification, RpcRequest } from '../../protocol/message.ts';
 import type { Located } from '../../protocol/rebuild.ts';
 import { POINTERS } from '../../protocol/visible.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
+import type { ChangeItem } from '../filter/filter-parts.ts';
 import { RELATED_TASK } from '../sessions/tasks.ts';
 
 export interface TargetAndName {
@@ -149,6 +150,33 @@ export async function readList(
   const within = edits.filter(({ start }) => start >= list.start && start < list.end);
   return { message: reading.value, items: applyEdits({ text, span: list, edits: within }).slice(1, -1).trim() };
 }
+
+/** Joins the names in an item of a list with the name of the target, as `readList` does. null: the item is too long to be read at once. */
+export function itemRenaming(targetName: string, method: string): ChangeItem {
+  const isUri = method.startsWith('resources/');
+  const join = (name: string): string => (isUri ? joinUri : joinName)(targetName, name);
+  const uri = rename((value) => joinUri(targetName, value));
+  const renamings = [at([KEYS.get(method) ?? ''], rename(join)), ...pointed(uri)];
+  return ({ text, name, at: own }) => {
+    if (own !== null) return text.slice(0, own.start) + JSON.stringify(join(name)) + text.slice(own.end);
+    if (text.length > LARGE_TEXT) return null;
+    const reading = readJsonText(text, { ...RULES, spanDepth: ITEM_DEPTH });
+    const edits: Edit[] = [];
+    if (!reading.ok) return null;
+    all(renamings)(reading.value, reading.span, edits);
+    return applyEdits({ text, span: reading.span, edits });
+  };
+}
+
+/** The members that name the items of lists. */
+const KEYS = new Map([
+  ['tools/list', 'name'],
+  ['prompts/list', 'name'],
+  ['resources/list', 'uri'],
+  ['resources/templates/list', 'uriTemplate'],
+]);
+/** The depth of spans, down to `_meta.ui.resourceUri` of an item. */
+const ITEM_DEPTH = 3;
 
 async function readNames(targetName: string, method: string, text: string): Promise<{ reading: JsonReading; edits: Edit[] }> {
   const reading = await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, targetName);

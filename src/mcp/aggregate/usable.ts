@@ -2,17 +2,13 @@
 
 import { principalKey } from '../../auth/principal.ts';
 import { inTurnOf } from '../../base/caller-turns.ts';
-import { signalOf } from '../../base/cancellation.ts';
-import { deferred } from '../../base/promises.ts';
 import type { RpcRequest } from '../../protocol/message.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
-import { type Caller, REVOKED, type SessionMessage } from '../context/context.ts';
-import { askedAt, type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
+import type { Caller, SessionMessage } from '../context/context.ts';
+import { sessionAt } from '../context/upstream-opening.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
-import type { Attempt } from '../upstream/pace.ts';
-import { isFault, type Upstream } from '../upstream/upstream.ts';
 
 /** A request of a session that has not ended. */
 export type LivePosted = SessionMessage<RpcRequest> & { readonly session: Session };
@@ -58,10 +54,34 @@ export async function upstreamSessionsOf(
 /** The requests to targets that are under way at once for requests of one principal to all targets. */
 const ASKED_AT_ONCE = 16;
 
+const turnAt = <R>({ claims }: Caller, work: () => Promise<R>): Promise<R> =>
+  inTurnOf(`targets of ${principalKey(claims)}`, ASKED_AT_ONCE, work);
+
 /** Does the work for each target. A request to a hundred targets takes turns with the requests of others. */
-export function forEach<T, R>({ claims }: Caller, targets: readonly T[], work: (target: T) => Promise<R>): Promise<R>[] {
-  const key = `targets of ${principalKey(claims)}`;
-  return targets.map((target) => inTurnOf(key, ASKED_AT_ONCE, () => work(target)));
+export function forEach<T, R>(caller: Caller, targets: readonly T[], work: (target: T) => Promise<R>): Promise<R>[] {
+  return targets.map((target) => turnAt(caller, () => work(target)));
+}
+
+/**
+ * The same, but the work for a target begins only when `mayBegin` has resolved with true. It is not called for a target before the work for
+ * most earlier targets has ended, and it holds no turn. The result of a target for which the work may not begin is null.
+ */
+export async function forEachWhile<T, R>(
+  caller: Caller,
+  targets: readonly T[],
+  mayBegin: () => Promise<boolean>,
+  work: (target: T) => Promise<R>,
+): Promise<(R | null)[]> {
+  const results: (R | null)[] = targets.map(() => null);
+  const rest = targets.entries();
+  // All loops take their targets from one iterator, so the work begins in the order of the targets.
+  const loop = async (): Promise<void> => {
+    for (const [index, target] of rest) {
+      if (await mayBegin()) results[index] = await turnAt(caller, () => work(target));
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(ASKED_AT_ONCE, targets.length) }, loop));
+  return results;
 }
 
 /** Resolves when the stream of one more target may be opened. The number of streams has a limit of its own. */
@@ -92,54 +112,4 @@ export function noting(caller: Caller): { readonly noted: Caller; readonly isUnr
     outcome: (record) => deps.audit.outcome(record),
   };
   return { noted: { ...caller, deps: { ...deps, audit } }, isUnrecorded: () => unrecorded };
-}
-
-/**
- * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
- * target is asked in the background. The request is recorded before null is returned, unless the database itself is late.
- */
-export async function askAmong<T>(
-  caller: Caller,
-  sessionTarget: SessionTarget,
-  method: string,
-  ask: (aimed: Caller) => Promise<T>,
-): Promise<T | null> {
-  const { deps } = caller;
-  const asked = askedAt(sessionTarget);
-  let attempt: Attempt | null = null;
-  let hasAnswered = false;
-  const sent = deferred();
-  const upstream: Upstream = {
-    ...deps.upstream,
-    async send(request) {
-      if (deps.pace.isAsking(asked, method)) return { fault: 'suspended' };
-      attempt?.ended(true);
-      attempt = deps.pace.begin(asked, method);
-      sent.resolve();
-      const answer = await deps.upstream.send(request);
-      hasAnswered = !isFault(answer) && answer.status < 500;
-      return answer;
-    },
-  };
-  // When the gateway records the names in an answer, the target has answered.
-  const shown: typeof deps.audit.shown = (record) => {
-    attempt?.ended(true);
-    return deps.audit.shown(record);
-  };
-  const among = { ...deps, upstream, links: { ...deps.links, current: deps.links.joined }, audit: { ...deps.audit, shown } };
-  const late = new AbortController();
-  const waited = deferred<null>();
-  const timer = setTimeout(() => {
-    if (attempt?.overdue()) deps.health.failed({ ...asked, list: method }, 'timeout');
-    late.abort(REVOKED);
-    waited.resolve(null);
-  }, deps.limits.joinMs);
-  const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
-  const work = ask({ ...caller, deps: among, targetName: sessionTarget.target.name, gone })
-    .catch(() => null)
-    .finally(() => {
-      clearTimeout(timer);
-      attempt?.ended(hasAnswered && !late.signal.aborted);
-    });
-  return Promise.race([work, waited.promise, sent.promise.then(() => deps.pace.wait(asked, method, work))]);
 }

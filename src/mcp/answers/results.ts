@@ -4,6 +4,7 @@ import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/lane.ts';
+import type { ListedItems } from '../../protocol/answer.ts';
 import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
 import { type MessageText, type RpcId, resultText } from '../../protocol/message.ts';
 import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
@@ -22,7 +23,13 @@ import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
 export type Seen =
   | { readonly kind: 'pass'; readonly text: string; readonly progressToken?: RpcId | undefined }
   | { readonly kind: 'drop' }
-  | { readonly kind: 'final'; readonly text: MessageText; readonly outcome: Outcome; readonly result?: JsonObject | undefined }
+  | {
+      readonly kind: 'final';
+      readonly text: MessageText;
+      readonly outcome: Outcome;
+      readonly result?: JsonObject | undefined;
+      readonly listed?: ListedItems | undefined;
+    }
   /** The caller may no longer use the stream. */
   | { readonly kind: 'close' }
   /** The awaited request, if there is one, gets this message instead. */
@@ -44,6 +51,7 @@ export function relayError(context: RequestContext, located: Located, error: Jso
 export async function relayResult(context: RequestContext, located: Located, result: JsonObject): Promise<Seen> {
   const { caller, target, awaited, linked } = context;
   let text: string;
+  let listed: ListedItems | undefined;
   try {
     const found = ownTasks(context, taskIdsIn(result));
     const tasks = found instanceof Promise ? await found : found;
@@ -54,6 +62,7 @@ export async function relayResult(context: RequestContext, located: Located, res
     if (filtered.created !== null) await rememberTask(context, filtered.created);
     if (filtered.shown !== null) await context.deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
     text = filtered.text;
+    if (filtered.changed !== null) listed = { items: filtered.changed, nextCursor: result.nextCursor };
   } catch (err) {
     if (err instanceof UnreadFault) throw err;
     context.deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
@@ -62,12 +71,12 @@ export async function relayResult(context: RequestContext, located: Located, res
   const said = linked === null ? null : settingOf(awaited.method, awaited.params);
   if (linked !== null && said !== null) await rememberSetting(context, linked.session, said);
   const told = READ_HERE.includes(awaited.method) ? result : undefined;
-  return { kind: 'final', text: resultText(awaited.id, text), outcome: 'ok', result: told };
+  return { kind: 'final', text: resultText(awaited.id, text), outcome: 'ok', result: told, listed };
 }
 
 export function filteredBy(
   context: UpstreamContext,
-  { method, params, operation }: Pick<AwaitedRequest, 'method' | 'params' | 'operation'>,
+  { method, params, operation, changeItem }: Pick<AwaitedRequest, 'method' | 'params' | 'operation' | 'changeItem'>,
   admission: Admission,
   tasks: ReadonlyMap<string, Task>,
 ): ResultContext {
@@ -81,6 +90,7 @@ export function filteredBy(
     method,
     params,
     operation,
+    changeItem,
     decide: decideListed(admission, target.id),
     sealState: (state) =>
       sealState(

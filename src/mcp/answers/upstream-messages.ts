@@ -54,7 +54,7 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     // The only message must be the answer.
     const isAnswer = seen.kind === 'final';
     context.awaited.end(isAnswer ? seen.outcome : 'upstream_error');
-    if (isAnswer) return { kind: 'message', status: 200, text: seen.text, result: seen.result };
+    if (isAnswer) return { kind: 'message', status: 200, text: seen.text, result: seen.result, listed: seen.listed };
     return { kind: 'message', status: 200, text: brokenText(context.awaited, 'The target sent no valid answer') };
   } finally {
     answer.discard();
@@ -85,7 +85,7 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
         if (seen.kind === 'pass' && isTold) yield { data: seen.text, id, retry, progressToken: seen.progressToken };
         if (seen.kind === 'final') {
           outcome = seen.outcome;
-          yield { data: seen.text, id, retry, final: true, result: seen.result };
+          yield { data: seen.text, id, retry, final: true, result: seen.result, listed: seen.listed };
           return;
         }
         const pause = context.deps.deliveries.pace(principalKey(context.caller.claims), context.target, event.data.length);

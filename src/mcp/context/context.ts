@@ -12,8 +12,10 @@ import type { Located } from '../../protocol/rebuild.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import type { Admission, Admit } from '../../state/admission.ts';
 import type { Access, RoutedTarget } from '../../targets/target.ts';
+import type { ChangeItem } from '../filter/filter-parts.ts';
 import type { Deliveries } from '../limits/deliveries.ts';
 import type { McpLimits } from '../limits/limits.ts';
+import type { ListRoom } from '../limits/lists.ts';
 import type { TargetReader } from '../limits/reading.ts';
 import type { Slots } from '../limits/slots.ts';
 import type { Seal } from '../sessions/seal.ts';
@@ -50,6 +52,7 @@ export interface RequestDeps {
   readonly deliveries: Deliveries;
   readonly reader: TargetReader;
   readonly outbox: Outbox;
+  readonly lists: ListRoom;
   readonly limits: McpLimits;
   readonly observe: Observe;
   readonly now: () => number;
@@ -72,6 +75,8 @@ export interface Caller {
   readonly gone: Cancellable;
   /** For a standalone stream: reports each new state in which the stream may stay open. */
   readonly changes: AdmissionChanges | null;
+  /** Calls the function when the answer has been written or dropped. */
+  readonly whenAnswered: (then: () => void) => void;
 }
 
 export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
@@ -88,6 +93,8 @@ export interface ClientRequest {
   readonly message: RpcRequest;
   readonly located: Located;
   readonly operation: Operation;
+  /** For a list: see `ListedItems`. */
+  readonly changeItem?: ChangeItem | undefined;
 }
 
 /** A message of a session. null: the caller has no such session on this target. */
@@ -112,6 +119,7 @@ export interface AwaitedRequest {
   /** The caller's task that the request names. */
   readonly task?: Task | null;
   readonly decisionId: string;
+  readonly changeItem?: ChangeItem | undefined;
   readonly end: (outcome: Outcome) => void;
 }
 

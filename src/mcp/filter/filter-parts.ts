@@ -42,12 +42,28 @@ export interface ResultContext {
   readonly done?: DoneList;
   /** The result is a part of a list: the remaining items are reported even if none is hidden. */
   readonly isPart?: boolean;
+  /** Changes the remaining items of a list for a reader other than the client; the text of the result keeps them as they are. */
+  readonly changeItem?: ChangeItem | undefined;
 }
+
+/** An item of a filtered list. */
+export interface ListedItem {
+  /** JSON. */
+  readonly text: string;
+  /** Its name, or the URI by which it is decided. */
+  readonly name: string;
+  /** The position of the name in the text, if its `_meta` has no other names. */
+  readonly at: { readonly start: number; readonly end: number } | null;
+}
+
+/** Returns the changed text. null: the item cannot be changed here. */
+export type ChangeItem = (item: ListedItem) => string | null;
 
 export interface DoneList {
   readonly member: string;
   readonly text: string;
   readonly shown: Listed | null;
+  readonly changed: string | null;
 }
 
 export const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects, or one part of it names more than ${MAX_AT_ONCE}`;
@@ -60,10 +76,22 @@ export interface Listed {
 }
 
 export type FilteredResult =
-  /** `text`: the JSON text of the result. `created`: a new task, which must be stored before the client learns about it. */
-  { readonly ok: true; readonly text: string; readonly shown: Listed | null; readonly created: Task | null } | Fault;
+  /**
+   * `text`: the JSON text of the result. `created`: a new task, which must be stored before the client learns about it. `changed`: the items
+   * of the list after `changeItem`, joined; null: they were not all changed.
+   */
+  | {
+      readonly ok: true;
+      readonly text: string;
+      readonly shown: Listed | null;
+      readonly created: Task | null;
+      readonly changed: string | null;
+    }
+  | Fault;
 
-export type Filtered = { readonly ok: true; readonly shown: Listed | null; readonly created?: Task } | Fault;
+export type Filtered =
+  | { readonly ok: true; readonly shown: Listed | null; readonly created?: Task; readonly changed?: string | null }
+  | Fault;
 export const UNCHANGED: Filtered = { ok: true, shown: null };
 
 export interface Fault {
@@ -77,7 +105,8 @@ export function fault(what: string): Fault {
 
 export function finish(draft: Draft, filtered: Filtered): FilteredResult {
   if (!filtered.ok) return filtered;
-  return { ok: true, text: applyEdits(draft), shown: filtered.shown, created: filtered.created ?? null };
+  const { shown, created = null, changed = null } = filtered;
+  return { ok: true, text: applyEdits(draft), shown, created, changed };
 }
 
 /** For each object whether the caller may use it. An object that cannot be decided (null) counts as not allowed. */
@@ -155,7 +184,7 @@ export function filterError(error: JsonObject, params: JsonObject | undefined, d
 export function doneBefore(draft: Draft, member: string, { done }: ResultContext): Filtered | null {
   if (done?.member !== member) return null;
   replaceMember(draft, member, done.text);
-  return { ok: true, shown: done.shown };
+  return { ok: true, shown: done.shown, changed: done.changed };
 }
 
 /** Removes links to resources that the caller may not read. */

@@ -90,11 +90,14 @@ export function* filterInSteps(
   }
   const texts: string[] = [];
   const names: string[] = [];
+  let changed: string[] | null = [];
   let hidden = 0;
   for (let from = 0; from < items.length; from += itemsAtOnce) {
     const part = filterPart(located.text, member, items, list?.items ?? [], from, from + itemsAtOnce, context);
     if (!part.ok) return part;
     if (part.text !== '') texts.push(part.text);
+    if (part.changed === null) changed = null;
+    else if (part.changed !== '') changed?.push(part.changed);
     for (const name of part.shown?.names ?? []) names.push(name);
     hidden += part.shown?.hidden ?? 0;
     if (context.operation.kind !== 'list' && new Set(names).size > MAX_DECIDED) return fault(TOO_MANY);
@@ -103,7 +106,8 @@ export function* filterInSteps(
   const isTold = context.operation.kind === 'list' || member === 'tasks' || hidden > 0;
   const resource_type =
     context.operation.kind === 'list' ? context.operation.list.resource_type : member === 'tasks' ? 'tool' : 'resource';
-  const done: DoneList = { member, text: `[${texts.join()}]`, shown: isTold ? { resource_type, names, hidden } : null };
+  const shown = isTold ? { resource_type, names, hidden } : null;
+  const done: DoneList = { member, text: `[${texts.join()}]`, shown, changed: changed?.join() ?? null };
   return filterResult(located, result, { ...context, done });
 }
 
@@ -185,7 +189,34 @@ function filterList(draft: Draft, context: ResultContext): Filtered {
   const texts = kept.map((index, at) => itemText(draft.text, spans[index], items[index], looked.result[at]));
   replaceMember(draft, shape.member, `[${texts.join()}]`);
   const names = kept.map((index) => objects[index]?.resource_name ?? '');
-  return { ok: true, shown: { resource_type: shape.resource_type, names, hidden: items.length - kept.length } };
+  const shown = { resource_type: shape.resource_type, names, hidden: items.length - kept.length };
+  return { ok: true, shown, changed: changedItems(texts, context, shape.key, kept, spans, items) };
+}
+
+/** The texts of the remaining items after `changeItem`, joined. null: there is nothing to change them, or one cannot be changed. */
+function changedItems(
+  texts: readonly string[],
+  { changeItem }: ResultContext,
+  key: string,
+  kept: readonly number[],
+  spans: readonly JsonSpan[],
+  items: readonly JsonValue[],
+): string | null {
+  if (changeItem === undefined) return null;
+  const changed: string[] = [];
+  for (const [at, text] of texts.entries()) {
+    const index = kept[at] ?? -1;
+    const [item, span] = [items[index], spans[index]];
+    const own = span?.members?.get(key);
+    if (!isObject(item) || span === undefined || own === undefined) return null;
+    // Its `_meta` may name objects, too, and may have a different text now.
+    const isPlain = !Object.hasOwn(item, '_meta');
+    const position = isPlain ? { start: own.start - span.start, end: own.end - span.start } : null;
+    const result = changeItem({ text, name: String(item[key]), at: position });
+    if (result === null) return null;
+    changed.push(result);
+  }
+  return changed.join();
 }
 
 /** The item as the target wrote it, except for its `_meta`. */

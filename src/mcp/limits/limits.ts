@@ -4,6 +4,7 @@ import type { Rate } from '../../base/budgets.ts';
 import type { OutboxLimits } from '../../http/outbox.ts';
 import type { UpstreamLimits } from '../upstream/upstream.ts';
 import type { DeliveryLimits } from './deliveries.ts';
+import type { ListLimits } from './lists.ts';
 
 export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly bodyBytes: number;
@@ -31,6 +32,7 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly lateMs: number;
   readonly keepAliveMs: number;
   readonly deliveries: DeliveryLimits;
+  readonly lists: ListLimits;
   /** How often streams and calls in flight are re-validated. */
   readonly watchMs: number;
 }
@@ -73,6 +75,14 @@ export const DEFAULT_LIMITS: McpLimits = {
       target: { perSecond: 500, burst: 30_000 },
       all: { perSecond: 1_000, burst: 60_000 },
     },
+  },
+  lists: {
+    readingOfPrincipal: 512 * 1024,
+    readingOfAll: 2 * 1024 * 1024,
+    answer: 4 * 1024 * 1024,
+    smallAnswer: 512 * 1024,
+    answersOfPrincipal: 4 * 1024 * 1024,
+    answersOfAll: 16 * 1024 * 1024,
   },
   watchMs: 1_000,
   connectMs: 5_000,

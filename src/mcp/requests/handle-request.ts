@@ -47,7 +47,8 @@ export async function handleRequest(arrived: Caller, request: ClientRequest): Pr
   }
 
   // Rebuild the message from its checked members (law 9).
-  const awaited = { id, method, params, operation, task: resolved.task, client, decisionId: verdict.decisionId, end };
+  const { changeItem } = request;
+  const awaited = { id, method, params, operation, task: resolved.task, client, decisionId: verdict.decisionId, changeItem, end };
   const context = contextOf(caller, verdict.target, client.mode, awaited);
   const prepared = await prepare(context, request);
   if ('kind' in prepared) {

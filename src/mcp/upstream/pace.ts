@@ -20,6 +20,12 @@ export interface Attempt {
   overdue(): boolean;
   /** Whether the target has answered later requests, but not this one within the time limit. */
   isLost(): boolean;
+  /** Stops the attempt's clock: the gateway has what the target sent, and its own work on that is not the target's delay. */
+  pause(): void;
+  /** Starts the clock again: the gateway waits for the target. */
+  resume(): void;
+  /** How long the target has taken so far, in milliseconds. null: the clock is stopped, because the target is not being waited for. */
+  waitedMs(): number | null;
 }
 
 export interface Clock {
@@ -93,6 +99,9 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
       const track = trackOf(asked, method);
       const began = clock.now();
       let over = false;
+      let pausedAt: number | null = null;
+      let pausedMs = 0;
+      const tookMs = (): number => (pausedAt ?? clock.now()) - began - pausedMs;
       const attempt: Attempt = {
         ended(isAnswer) {
           if (over) return;
@@ -102,34 +111,61 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
           track.pending.delete(attempt);
           const own = track.young.get(principal);
           if (own?.delete(attempt) && own.size === 0) track.young.delete(principal);
-          if (isAnswer) answered(track, target.id, clock.now() - began);
+          if (isAnswer) answered(track, target.id, tookMs());
         },
         overdue() {
           const isNews = track.young.get(principal)?.has(attempt) ?? false;
           if (isNews) track.young.delete(principal);
           return isNews;
         },
-        isLost: () => !over && !track.pending.has(attempt) && clock.now() - began >= joinMs,
+        isLost: () => !over && !track.pending.has(attempt) && tookMs() >= joinMs,
+        pause() {
+          if (over || pausedAt !== null) return;
+          pausedAt = clock.now();
+          stopWaiting();
+        },
+        resume() {
+          if (over || pausedAt === null) return;
+          pausedMs += clock.now() - pausedAt;
+          pausedAt = null;
+          stopWaiting = clock.after(Math.max(0, patience - tookMs()), noticeLateness);
+        },
+        waitedMs: () => (over || pausedAt !== null ? null : tookMs()),
       };
       const patience = Math.min(joinMs, Math.max(lateMs, PATIENCE * (track.tookMs ?? 0)));
-      const stopWaiting = clock.after(patience, () => track.pending.has(attempt) && becomeLate(track));
+      const noticeLateness = (): void => {
+        if (pausedAt === null && track.pending.has(attempt)) becomeLate(track);
+      };
+      let stopWaiting = clock.after(patience, noticeLateness);
       track.pending.add(attempt);
       entered(track.young, principal, () => new Set<Attempt>(), KEPT).add(attempt);
       return attempt;
     },
-    /** Returns the result of `work`, or null if the session should stop waiting for it. `work` continues in the background. */
-    async wait<T>(asked: Asked, method: string, work: Promise<T>): Promise<T | null> {
+    /**
+     * Returns the result of `work`, or null if the session should stop waiting for it. `work` continues in the background. `current`: the
+     * attempt that `work` waits for now; while its clock is stopped, the session keeps waiting.
+     */
+    async wait<T>(asked: Asked, method: string, work: Promise<T>, current?: () => Attempt | null): Promise<T | null> {
       const track = trackOf(asked, method);
+      const isPaused = (): boolean => current?.()?.waitedMs() === null;
       const released = new Promise<null>((resolve) => {
-        const release = (): void => {
+        const end = (): void => {
           track.waiting.delete(release);
           cancel();
           resolve(null);
         };
-        const cancel = track.late ? () => undefined : clock.after(joinMs, release);
-        if (track.late) return release();
+        const release = (): void => {
+          if (!isPaused()) end();
+        };
+        const expire = (): void => {
+          const left = current === undefined ? 0 : joinMs - (current()?.waitedMs() ?? 0);
+          if (left > 0) cancel = clock.after(Math.max(left, 1), expire);
+          else end();
+        };
+        let cancel = track.late ? () => undefined : clock.after(joinMs, expire);
+        if (track.late) return end();
         track.waiting.add(release);
-        work.then(release, release);
+        work.then(end, end);
       });
       // `work` comes first in the race, so that a result that is already there wins.
       const done = await Promise.race([work, released]);

@@ -1,0 +1,154 @@
+/** Asks one of several targets, so that neither a late target nor a long answer holds up the requests to the others. */
+
+import { principalKey } from '../../auth/principal.ts';
+import type { Taken } from '../../base/budgets.ts';
+import { signalOf } from '../../base/cancellation.ts';
+import { LARGE_TEXT } from '../../base/json/large.ts';
+import { deferred } from '../../base/promises.ts';
+import type { SseEvent } from '../../protocol/sse.ts';
+import { type Caller, REVOKED } from '../context/context.ts';
+import { askedAt, type SessionTarget } from '../context/upstream-opening.ts';
+import type { Attempt } from '../upstream/pace.ts';
+import { isFault, type ReadBody, type Upstream, type UpstreamAnswer } from '../upstream/upstream.ts';
+
+/**
+ * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
+ * target is asked in the background. The request is recorded before null is returned, unless the database itself is late. The time in which
+ * the gateway reads, filters and records an answer does not count: a busy gateway does not make a target late.
+ */
+export async function askAmong<T>(
+  caller: Caller,
+  sessionTarget: SessionTarget,
+  method: string,
+  ask: (aimed: Caller) => Promise<T>,
+): Promise<T | null> {
+  const { deps } = caller;
+  const { joinMs } = deps.limits;
+  const asked = askedAt(sessionTarget);
+  let attempt: Attempt | null = null;
+  let hasAnswered = false;
+  const sent = deferred();
+  const late = new AbortController();
+  const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
+  const room = roomToRead(caller, gone);
+  const clock = createStopwatch();
+  const upstream: Upstream = {
+    ...deps.upstream,
+    async send(request) {
+      if (deps.pace.isAsking(asked, method)) return { fault: 'suspended' };
+      attempt?.ended(true);
+      const own = deps.pace.begin(asked, method);
+      attempt = own;
+      clock.resume();
+      sent.resolve();
+      const answer = await deps.upstream.send(request);
+      hasAnswered = !isFault(answer) && answer.status < 500;
+      if (isFault(answer)) return answer;
+      const pause = (): void => {
+        own.pause();
+        clock.pause();
+      };
+      const resume = (): void => {
+        own.resume();
+        clock.resume();
+      };
+      return readWithRoom(answer, room, { pause, resume, ended: () => own.ended(hasAnswered) });
+    },
+  };
+  // When the gateway records the names in an answer, the target has answered.
+  const shown: typeof deps.audit.shown = (record) => {
+    attempt?.ended(true);
+    return deps.audit.shown(record);
+  };
+  const among = { ...deps, upstream, links: { ...deps.links, current: deps.links.joined }, audit: { ...deps.audit, shown } };
+  const waited = deferred<null>();
+  const expire = (): void => {
+    const left = joinMs - clock.ms();
+    if (left > 0) {
+      timer = setTimeout(expire, clock.isPaused() ? Math.max(left, deps.limits.lateMs) : left);
+      return;
+    }
+    if (attempt?.overdue()) deps.health.failed({ ...asked, list: method }, 'timeout');
+    late.abort(REVOKED);
+    waited.resolve(null);
+  };
+  let timer = setTimeout(expire, joinMs);
+  const work = ask({ ...caller, deps: among, targetName: sessionTarget.target.name, gone })
+    .catch(() => null)
+    .finally(() => {
+      clearTimeout(timer);
+      room.giveBack();
+      attempt?.ended(hasAnswered && !late.signal.aborted);
+    });
+  return Promise.race([work, waited.promise, sent.promise.then(() => deps.pace.wait(asked, method, work, () => attempt))]);
+}
+
+/** Measures the time in which the gateway waits for the target. */
+function createStopwatch() {
+  let since: number | null = performance.now();
+  let before = 0;
+  return {
+    isPaused: () => since === null,
+    /** Milliseconds so far. */
+    ms: (): number => before + (since === null ? 0 : performance.now() - since),
+    pause(): void {
+      before += since === null ? 0 : performance.now() - since;
+      since = null;
+    },
+    resume(): void {
+      since ??= performance.now();
+    },
+  };
+}
+
+/** Takes room for the first long answer. Most answers are short and take none. */
+function roomToRead({ deps, claims }: Caller, gone: AbortSignal) {
+  let taken: Taken | null = null;
+  return {
+    /** False: nobody waits for the answer any more. */
+    async take(bytes: number): Promise<boolean> {
+      if (bytes <= LARGE_TEXT || taken !== null) return true;
+      taken = await deps.lists.toRead(principalKey(claims), bytes, gone);
+      return taken !== null;
+    },
+    giveBack(): void {
+      taken?.giveBack();
+      taken = null;
+    },
+  };
+}
+
+type Room = ReturnType<typeof roomToRead>;
+
+interface Pauses {
+  pause(): void;
+  resume(): void;
+  ended(): void;
+}
+
+/** The answer, but what is long waits for room before the gateway looks at it. A target that is waited for has no room. */
+function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended }: Pauses): UpstreamAnswer {
+  if (answer.type === 'stream') {
+    async function* events(all: AsyncIterable<readonly SseEvent[]>): AsyncGenerator<readonly SseEvent[]> {
+      for await (const some of all) {
+        pause();
+        if (!(await room.take(some.reduce((sum, { data }) => sum + data.length, 0)))) throw ABORTED;
+        yield some;
+        // The answer is still to come. After the answer, no further events are wanted, and the loop ends above.
+        room.giveBack();
+        resume();
+      }
+    }
+    return { ...answer, events: events(answer.events) };
+  }
+  const read: ReadBody = async (isWanted) => {
+    const body = await answer.read(isWanted);
+    if (isFault(body)) return body;
+    pause();
+    ended();
+    return (await room.take(body.length)) ? body : { fault: 'aborted' };
+  };
+  return { ...answer, read };
+}
+
+const ABORTED = new DOMException('Nobody waits for this list any more', 'AbortError');

@@ -1,0 +1,60 @@
+/**
+ * Bounds the memory that long lists at the aggregate endpoint take, over all callers. A list of many targets is far larger than an answer of
+ * one target, and the parsed form of a page takes several times the memory of its text.
+ */
+import { createStock, isOverdrawn, type Taken } from '../../base/budgets.ts';
+import { type Cancellable, onAbort } from '../../base/cancellation.ts';
+import { keep } from '../../base/kept.ts';
+
+export interface ListLimits {
+  /** Bytes of targets' pages that are being parsed and filtered: of one principal, and of all principals. */
+  readonly readingOfPrincipal: number;
+  readonly readingOfAll: number;
+  /** The characters after which an answer ends, and its list continues on the next page. */
+  readonly answer: number;
+  /** The characters of an answer that take no room. Longer answers are put together one after the other, as room allows. */
+  readonly smallAnswer: number;
+  /** Characters of longer answers: of one principal, and of all principals. */
+  readonly answersOfPrincipal: number;
+  readonly answersOfAll: number;
+}
+
+const LENGTHS_KEPT = 10_000;
+
+export type ListRoom = ReturnType<typeof createListRoom>;
+
+export function createListRoom({ readingOfPrincipal, readingOfAll, answersOfPrincipal, answersOfAll }: ListLimits) {
+  const reading = createStock('lists that are being read', { perKey: readingOfPrincipal, all: readingOfAll });
+  const answers = createStock('long lists', { perKey: answersOfPrincipal, all: answersOfAll });
+  /** The characters of the last answer to each principal, by method. */
+  const lengths = new Map<string, number>();
+  return {
+    /** The characters of the last answer that was noted; 0: there is none. */
+    lastLength: (principal: string, method: string): number => lengths.get(`${method} ${principal}`) ?? 0,
+    note: (principal: string, method: string, length: number): void =>
+      void keep(lengths, `${method} ${principal}`, length, LENGTHS_KEPT),
+    /** What is taken now: bytes that are being read, and characters of answers. */
+    get taken(): { readonly reading: number; readonly answers: number } {
+      return { reading: reading.taken, answers: answers.taken };
+    },
+    /** Waits until this page may be parsed and filtered. null: `gone` has aborted. */
+    toRead: (principal: string, bytes: number, gone: Cancellable): Promise<Taken | null> =>
+      come(reading.queue(principal, Math.min(bytes, readingOfPrincipal, readingOfAll / 2)), gone),
+    /** Waits until there is room for a long answer. null: `gone` has aborted. Do not wait for it while holding room to read. */
+    toAnswer: (principal: string, characters: number, gone: Cancellable): Promise<Taken | null> =>
+      come(answers.queue(principal, Math.min(characters, answersOfPrincipal, answersOfAll / 2)), gone),
+  };
+}
+
+async function come(
+  { come, leave }: ReturnType<ReturnType<typeof createStock>['queue']>,
+  gone: Cancellable,
+): Promise<Taken | null> {
+  onAbort(gone, leave);
+  const room = await come;
+  gone.removeEventListener('abort', leave);
+  if (isOverdrawn(room)) return null;
+  if (!gone.aborted) return room;
+  room.giveBack();
+  return null;
+}
