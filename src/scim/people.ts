@@ -87,7 +87,8 @@ export function createDirectoryPeople({ changeBy, now }: PeopleParts) {
       await requireFreeName(trx, provider, entry, id);
       const changed: DirectoryUser = { ...row, ...columnsOf(entry), version: row.version + 1, updated_at: now() };
       await store.update(changed);
-      const groups = before.facts?.directory?.groups ?? [];
+      // The record says nothing of the groups of a user who has too many, so the memberships tell.
+      const groups = (await directoryStore(trx).members.groupsOf([id])).get(id) ?? [];
       const { changes } = await settle(trx, provider, before, { ...factsOf(entry), groups });
       return { result: changed, changes };
     });

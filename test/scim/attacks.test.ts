@@ -238,6 +238,11 @@ test.serial('a user in more groups than a record can hold is refused, and comes 
   for (let n = 0; n < 18; n++) groups.push(await directory.group(`${n} ${'x'.repeat(240)}`, [alice]));
   t.like(await record(alice.id), { refusal: 'too_many_groups', groups: [] });
   t.is(await signIn('alice'), 401, 'it would look like a user in no group');
+  // What the directory changes beside the groups does not make them none.
+  await directory.patch(200, `/Users/${alice.id}`, { op: 'replace', path: 'displayName', value: 'Alice' });
+  await directory.send(200, 'PUT', `/Users/${alice.id}`, { schemas: [USER], userName: 'alice@example.org' });
+  t.like(await record(alice.id), { refusal: 'too_many_groups', groups: [] });
+  t.is(await signIn('alice'), 401);
   for (const { id } of groups.slice(0, 5)) await directory.send(204, 'DELETE', `/Groups/${id}`);
   t.is((await record(alice.id)).groups.length, 13);
   t.is(await signIn('alice'), 200);
