@@ -51,15 +51,49 @@ export type ChangeBy = <T>(
 ) => Promise<T>;
 
 export function createChangeBy(changes: Changes): ChangeBy {
-  return async (session, work) => {
-    const { id, name } = session.provider;
-    // A name with a space is never equal to an e-mail.
-    const actor = { id, email: `directory ${name}`, request_id: session.requestId, reason: 'sent over SCIM' };
-    const { result } = await changes.change(actor, async (trx) => {
-      const provider = await providerStore(trx).find(id);
-      if (provider === null) throw refused();
-      return work(trx, await requireToken(trx, provider, session.hash));
+  const inTurn = createPace();
+  return (session, work) =>
+    inTurn(async () => {
+      const { id, name } = session.provider;
+      // A name with a space is never equal to an e-mail.
+      const actor = { id, email: `directory ${name}`, request_id: session.requestId, reason: 'sent over SCIM' };
+      const { result } = await changes.change(actor, async (trx) => {
+        const provider = await providerStore(trx).find(id);
+        if (provider === null) throw refused();
+        return work(trx, await requireToken(trx, provider, session.hash));
+      });
+      return result;
     });
-    return result;
+}
+
+/** No rest is longer: a change that waited for a slow database needs none for that. */
+const LONGEST_REST_MS = 100;
+
+export interface PaceClock {
+  readonly now: () => number;
+  readonly later: (ms: number, then: () => void) => void;
+}
+
+/**
+ * Runs the changes of directories one after the other, with a rest after each that is as long as the change was. A directory sends
+ * thousands of users in a row, and calls use the same database.
+ */
+export function createPace(
+  { now, later }: PaceClock = { now: () => performance.now(), later: (ms, then) => void setTimeout(then, ms) },
+) {
+  let last: Promise<void> = Promise.resolve();
+  return async <T>(work: () => Promise<T>): Promise<T> => {
+    const turn = last;
+    let end = (): void => undefined;
+    last = new Promise((resolve) => {
+      end = resolve;
+    });
+    await turn;
+    const began = now();
+    try {
+      return await work();
+    } finally {
+      later(Math.min(now() - began, LONGEST_REST_MS), end);
+    }
   };
 }
