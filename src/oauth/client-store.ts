@@ -116,19 +116,19 @@ export function clientStore(db: Connection) {
      * approved before `used`. The oldest come first. With `pool`, only those of this network. Returns how many.
      */
     async removeUnused(registered: number, used: number, limit: number, pool: string | null = null): Promise<number> {
-      const rows: { id: string }[] = await db('oauth_clients')
-        .where({ kind: 'registered', enabled: true, ...(pool === null ? {} : { pool }) })
-        .andWhere((unused) =>
-          unused
-            .where((never) => never.whereNull('used_at').andWhere('created_at', '<', registered))
-            .orWhere((formerly) => formerly.where('used_at', '<', used).whereNotIn('id', db.from('grants').select('client'))),
-        )
-        .orderBy('created_at')
-        .limit(limit)
-        .select('id');
+      const unused = () =>
+        db('oauth_clients')
+          .where({ kind: 'registered', enabled: true, ...(pool === null ? {} : { pool }) })
+          .andWhere((either) =>
+            either
+              .where((never) => never.whereNull('used_at').andWhere('created_at', '<', registered))
+              .orWhere((formerly) => formerly.where('used_at', '<', used).whereNotIn('id', db.from('grants').select('client'))),
+          );
+      const rows: { id: string }[] = await unused().orderBy('created_at').limit(limit).select('id');
       const ids = rows.map(({ id }) => id);
       if (ids.length === 0) return 0;
-      return await db('oauth_clients').whereIn('id', ids).delete();
+      // A user may have approved one of them since.
+      return await unused().whereIn('id', ids).delete();
     },
   };
 }

@@ -1,6 +1,8 @@
 /** Long lists at the aggregate endpoint: what the gateway holds in memory for them, and who waits for whom. */
 import { once } from 'node:events';
-import { type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { type ClientRequest, createServer, type IncomingMessage, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import type { AuditWriter } from '../../src/audit/records.ts';
 import { createCancellation } from '../../src/base/cancellation.ts';
@@ -218,6 +220,59 @@ test.serial("a target is not late because its page waits for other callers' page
     t.is(result.tools.length, TOOLS + 1);
   }
   t.true(hasAnswered);
+});
+
+/** A target that sends notifications without end before each answer to `tools/list`. Returns its address. */
+async function startEndless(t: ExecutionContext): Promise<string> {
+  const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x' } });
+  const batch = `event: message\ndata: ${note}\n\n`.repeat(100);
+  const server = createServer(async (req, res) => {
+    const { id, method } = JSON.parse((await text(req)) || '{}');
+    if (method === 'tools/list') {
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      const go = (): void => {
+        if (!res.destroyed) res.write(batch, () => setImmediate(go));
+      };
+      return go();
+    }
+    if (id === undefined) return void res.writeHead(req.method === 'GET' ? 405 : 202).end();
+    const result = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'endless', version: '1' } };
+    res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
+}
+
+test.serial('a target that sends notifications without end is late, and the list goes on without it', async (t) => {
+  const url = await startEndless(t);
+  const at = await everywhere(
+    t,
+    { short: { 'tools/list': { tools: [{ name: 'one', inputSchema: { type: 'object' } }] } } },
+    { limits: { joinMs: 1_000, lateMs: 100 }, rights: { alice: () => true }, targets: [routed('endless', url)] },
+  );
+  const session = await openEverywhere(at, { user: 'alice' });
+  const { result } = await at.ask(session, 'tools/list', {}, { user: 'alice' });
+  t.deepEqual(result._meta, { [UNAVAILABLE]: ['endless'] });
+  t.is(result.tools.length, 1);
+});
+
+test.serial('a list that finds no room for its answer in time is refused', async (t) => {
+  const answersOfPrincipal = 45 * PAGE;
+  const lists = { answer: answersOfPrincipal, smallAnswer: 2 * PAGE, answersOfPrincipal, answersOfAll: 2 * answersOfPrincipal };
+  const { at } = await start(t, { targets: 40, limits: { lists: limitsOf({ ...lists, answerWaitMs: 200 }) } });
+  const [alice, bob] = await Promise.all(['alice', 'bob'].map((user) => openEverywhere(at, { user })));
+  const first = await unread(post(at, alice ?? '', 'alice'));
+  const list = () => at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' });
+  const refused = await list();
+  t.is(refused.result, undefined);
+  t.truthy(refused.error);
+  await bodyOf(first);
+  t.is((await list()).result.tools.length, 40 * TOOLS + 1);
 });
 
 test('room to read counts a page that is larger than the share of a caller as the whole share', async (t) => {

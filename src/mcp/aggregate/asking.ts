@@ -48,9 +48,9 @@ export async function askAmong<T>(
         own.pause();
         clock.pause();
       };
-      const resume = (): void => {
-        own.resume();
-        clock.resume();
+      const resume = (countedMs?: number): void => {
+        own.resume(countedMs);
+        clock.resume(countedMs);
       };
       return readWithRoom(answer, room, { pause, resume, ended: () => own.ended(hasAnswered) });
     },
@@ -62,13 +62,14 @@ export async function askAmong<T>(
   };
   const among = { ...deps, upstream, links: { ...deps.links, current: deps.links.joined }, audit: { ...deps.audit, shown } };
   const waited = deferred<null>();
+  const until = performance.now() + LONGEST_WAIT_MS;
   const expire = (): void => {
-    const left = joinMs - clock.ms();
+    const left = Math.min(joinMs - clock.ms(), until - performance.now());
     if (left > 0) {
       timer = setTimeout(expire, clock.isPaused() ? Math.max(left, deps.limits.lateMs) : left);
       return;
     }
-    if (attempt?.overdue()) deps.health.failed({ ...asked, list: method }, 'timeout');
+    if (clock.ms() >= joinMs && attempt?.overdue()) deps.health.failed({ ...asked, list: method }, 'timeout');
     late.abort(REVOKED);
     waited.resolve(null);
   };
@@ -83,6 +84,9 @@ export async function askAmong<T>(
   return Promise.race([work, waited.promise, sent.promise.then(() => deps.pace.wait(asked, method, work, () => attempt))]);
 }
 
+/** Nobody waits longer for one target, whatever the gateway does meanwhile. */
+const LONGEST_WAIT_MS = 30_000;
+
 /** Measures the time in which the gateway waits for the target. */
 function createStopwatch() {
   let since: number | null = performance.now();
@@ -95,7 +99,9 @@ function createStopwatch() {
       before += since === null ? 0 : performance.now() - since;
       since = null;
     },
-    resume(): void {
+    /** `countedMs`: so much of the pause counts after all. */
+    resume(countedMs = 0): void {
+      if (since === null) before += countedMs;
       since ??= performance.now();
     },
   };
@@ -122,7 +128,7 @@ type Room = ReturnType<typeof roomToRead>;
 
 interface Pauses {
   pause(): void;
-  resume(): void;
+  resume(countedMs?: number): void;
   ended(): void;
 }
 
@@ -133,15 +139,20 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
       for await (const some of all) {
         pause();
         if (!(await room.take(some.reduce((sum, { data }) => sum + data.length, 0)))) throw ABORTED;
+        const began = performance.now();
         yield some;
-        // The answer is still to come. After the answer, no further events are wanted, and the loop ends above.
+        // The answer is still to come. After the answer, no further events are wanted, and the loop ends above. The time for what came
+        // before the answer counts, so that a target that sends notifications without end is late.
         room.giveBack();
-        resume();
+        resume(performance.now() - began);
       }
     }
     return { ...answer, events: events(answer.events) };
   }
+  // The target has answered. Until the gateway reads on, the target is not waited for.
+  pause();
   const read: ReadBody = async (isWanted) => {
+    resume();
     const body = await answer.read(isWanted);
     if (isFault(body)) return body;
     pause();

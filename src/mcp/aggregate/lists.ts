@@ -1,6 +1,7 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../../base/budgets.ts';
+import { signalOf } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { deferred } from '../../base/promises.ts';
 import { type Answer, finalOf, type MessageAnswer, refuse, unavailable } from '../../protocol/answer.ts';
@@ -52,7 +53,7 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   const pages = await readPages(caller, method, targets, (target) =>
     pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? ''),
   );
-  if (isUnrecorded()) return unavailable(id);
+  if (pages === null || isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
   if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('stateful'));
   const shown: string[] = [];
@@ -85,16 +86,17 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
 
 /**
  * Reads the targets' pages one after the other, several at once, until the answer is full. null: the page was not read. The pages stay in
- * memory until the answer is written, so a long answer waits for room. It holds only a short part of its pages while it waits.
+ * memory until the answer is written, so a long answer waits for room. It holds only a short part of its pages while it waits. Returns null
+ * if there was no room in time.
  */
 async function readPages(
   caller: Caller,
   method: string,
   targets: readonly RoutedTarget[],
   pageAt: (target: RoutedTarget) => Promise<Page>,
-): Promise<(Page | null)[]> {
+): Promise<(Page | null)[] | null> {
   const { deps, gone, whenAnswered } = caller;
-  const { answer, smallAnswer } = deps.limits.lists;
+  const { answer, smallAnswer, answerWaitMs } = deps.limits.lists;
   const principal = principalKey(caller.claims);
   /** The characters of the pages that have been read, and the number of pages. */
   let [length, read, pending] = [0, 0, 0];
@@ -102,7 +104,7 @@ async function readPages(
   let room: Promise<Taken | null> | null = null;
   const isGoingOn = async (): Promise<boolean> => {
     if (room === null && Math.max(length, deps.lists.lastLength(principal, method)) > smallAnswer) {
-      room = deps.lists.toAnswer(principal, answer, gone);
+      room = deps.lists.toAnswer(principal, answer, AbortSignal.any([signalOf(gone), AbortSignal.timeout(answerWaitMs)]));
       whenAnswered(() => void room?.then((taken) => taken?.giveBack()));
     }
     return (room === null || (await room) !== null) && !gone.aborted;
@@ -111,14 +113,19 @@ async function readPages(
   const mustWait = (): boolean =>
     pending > 0 && (length + (pending + 1) * (length / Math.max(1, read)) > answer || (room !== null && pending >= LONG_AT_ONCE));
   const mayBegin = async (): Promise<boolean> => {
-    while ((await isGoingOn()) && mustWait()) await progress.promise;
-    const may = (await isGoingOn()) && length <= answer;
-    if (may) pending++;
-    return may;
+    while ((await isGoingOn()) && length <= answer) {
+      // Nothing may come between this check and the count: many targets ask at once.
+      if (!mustWait()) {
+        pending++;
+        return true;
+      }
+      await progress.promise;
+    }
+    return false;
   };
   const held: Taken[] = [];
   try {
-    return await forEachWhile(caller, targets, mayBegin, async (target) => {
+    const pages = await forEachWhile(caller, targets, mayBegin, async (target) => {
       try {
         const page = await pageAt(target);
         const small = deps.outbox.hold(principal, page.items?.length ?? 0);
@@ -133,6 +140,8 @@ async function readPages(
         progress = deferred();
       }
     });
+    const isCrowdedOut = room !== null && (await room) === null && !gone.aborted;
+    return isCrowdedOut ? null : pages;
   } finally {
     deps.lists.note(principal, method, length);
     for (const { giveBack } of held) giveBack();

@@ -83,6 +83,7 @@ export const DEFAULT_LIMITS: McpLimits = {
     smallAnswer: 512 * 1024,
     answersOfPrincipal: 4 * 1024 * 1024,
     answersOfAll: 16 * 1024 * 1024,
+    answerWaitMs: 15_000,
   },
   watchMs: 1_000,
   connectMs: 5_000,

@@ -17,6 +17,8 @@ export interface ListLimits {
   /** Characters of longer answers: of one principal, and of all principals. */
   readonly answersOfPrincipal: number;
   readonly answersOfAll: number;
+  /** How long an answer waits for room, in milliseconds. Slow readers of other answers may hold it for longer. */
+  readonly answerWaitMs: number;
 }
 
 const LENGTHS_KEPT = 10_000;

@@ -22,8 +22,8 @@ export interface Attempt {
   isLost(): boolean;
   /** Stops the attempt's clock: the gateway has what the target sent, and its own work on that is not the target's delay. */
   pause(): void;
-  /** Starts the clock again: the gateway waits for the target. */
-  resume(): void;
+  /** Starts the clock again: the gateway waits for the target. `countedMs`: so much of the pause counts after all. */
+  resume(countedMs?: number): void;
   /** How long the target has taken so far, in milliseconds. null: the clock is stopped, because the target is not being waited for. */
   waitedMs(): number | null;
 }
@@ -124,9 +124,9 @@ export function createPace({ lateMs, joinMs }: { readonly lateMs: number; readon
           pausedAt = clock.now();
           stopWaiting();
         },
-        resume() {
+        resume(countedMs = 0) {
           if (over || pausedAt === null) return;
-          pausedMs += clock.now() - pausedAt;
+          pausedMs += clock.now() - pausedAt - countedMs;
           pausedAt = null;
           stopWaiting = clock.after(Math.max(0, patience - tookMs()), noticeLateness);
         },
