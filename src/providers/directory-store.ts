@@ -163,12 +163,12 @@ export function directoryStore(db: Connection) {
         return rows.map(toUser);
       },
 
-      /** Returns which of the ids the directory has sent. */
-      async known(provider_id: string, ids: readonly string[]): Promise<Set<string>> {
+      /** Returns which of the ids the directory has sent. `provider_id`: null for any directory. */
+      async known(provider_id: string | null, ids: readonly string[]): Promise<Set<string>> {
         const found = new Set<string>();
         for (const some of pieces(ids)) {
           const rows: { user_id: string }[] = await db('directory_users')
-            .where({ provider_id })
+            .where(provider_id === null ? {} : { provider_id })
             .whereIn('user_id', some)
             .select('user_id');
           for (const { user_id } of rows) found.add(user_id);
@@ -189,12 +189,6 @@ export function directoryStore(db: Connection) {
       async delete(user_id: string): Promise<void> {
         await db('directory_members').where({ user_id }).delete();
         await db('directory_users').where({ user_id }).delete();
-      },
-
-      /** Gives the entry and the memberships of a user to a different user, who must have none. */
-      async move(from: string, to: string): Promise<void> {
-        await db('directory_users').where({ user_id: from }).update({ user_id: to });
-        await db('directory_members').where({ user_id: from }).update({ user_id: to });
       },
     },
 

@@ -163,7 +163,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
 
     /**
      * Makes the identity at a provider one of this user, who keeps id, role and groups, and loses the password. A user who had the
-     * identity before is disabled.
+     * identity before is disabled. Throws AppError `identity_taken` if a directory has sent either of them.
      */
     async link(caller: Caller, userId: string, { issuer, subject }: Identity): Promise<User> {
       const { result } = await administer(caller, 'admin', async (trx) => {
@@ -175,6 +175,9 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         if (before.issuer === issuer && before.subject === subject) return { result: before, changes: [] };
         const changes: Change[] = [];
         const other = await users.lockBySubject(issuer, subject);
+        // A directory keeps the id of the account: under a different id, it could no longer deactivate the user.
+        const sent = await directoryStore(trx).users.known(null, other === null ? [userId] : [userId, other.id]);
+        if (sent.size > 0) throw sentByDirectory(sent.has(userId));
         if (other !== null) {
           const released: User = { ...other, subject: releasedSubject(other), enabled: false, updated_at: now() };
           await users.update(released);
@@ -185,13 +188,11 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         const learnt = { claims, claims_iat: other?.facts?.claims_iat ?? 0, directory: other?.facts?.directory ?? null };
         const derived = derive(provider, learnt, given ?? givenBefore(before));
         if (exceedsLimit(derived)) throw invalidRequest([{ path: 'subject', message: 'role and groups would be too large' }]);
-        const after: User = { ...before, ...derived, issuer, subject, updated_at: now() };
+        // Tokens that were ended for either user stay refused.
+        const valid_after = Math.max(before.valid_after ?? 0, other?.valid_after ?? 0) || null;
+        const after: User = { ...before, ...derived, issuer, subject, valid_after, updated_at: now() };
         requireKept(localSignIn, after);
         await users.update(after);
-        // The directory knows the account, so it goes on with the user who has it now.
-        const entries = directoryStore(trx).users;
-        await entries.delete(userId);
-        if (other !== null) await entries.move(other.id, userId);
         await users.setPasswordHash(userId, '', now());
         const ended = await endSignInsOf(trx, userId, null, now());
         if (before.role === ADMIN && isLocal(before) && (await users.countEnabledAdministrators()) === 0) {
@@ -239,6 +240,12 @@ async function endAssertedGrants(trx: Transaction, { issuer }: Provider): Promis
     after: null,
   }));
 }
+
+const sentByDirectory = (isOwn: boolean): AppError =>
+  new AppError(
+    'identity_taken',
+    `A directory has sent ${isOwn ? 'this user' : 'the user who has this identity'} over SCIM, and knows it by its id. Delete the user in the directory's application, link, and assign the account again. See "Link an account" in docs/providers.md.`,
+  );
 
 const givenBefore = ({ facts }: User) => ({ role: facts?.given_role ?? null, groups: facts?.given_groups ?? [] });
 

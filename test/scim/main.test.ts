@@ -95,24 +95,35 @@ eachEngine(test.serial, 'a user who has signed in before is adopted, and keeps w
   t.like(await record(known), { enabled: false, refusal: null });
 });
 
-eachEngine(test.serial, 'an account that an administrator links goes on under the user who has it now', async (t, at) => {
+eachEngine(test.serial, 'an account that a directory has sent is not linked until the directory deletes it', async (t, at) => {
   const { gateway, admin, provider, directory, record, signIn } = await directoryWorld(t, at.url);
   const bob = await person(gateway, 'bob@example.com');
   const sent = await directory.user('bob');
   const team = await directory.group('Team', [sent]);
-  const body = { issuer: provider.issuer, subject: 'id-bob' };
-  await gateway.rest(200, 'POST', `/api/users/${bob.id}/link`, { token: admin.token, body });
-  t.like(await record(bob.id), { subject: 'id-bob', groups: ['Team'], refusal: null });
-  t.is(await signIn('bob'), 200);
-  t.deepEqual(
-    (await directory.find('Users', 'externalId eq "id-bob"')).map(({ id }) => id),
-    [bob.id],
-  );
-  await directory.send<Refusal>(404, 'GET', `/Users/${sent.id}`);
-  await directory.patch(204, `/Groups/${team.id}`, { op: 'remove', path: `members[value eq "${bob.id}"]` });
-  t.deepEqual((await record(bob.id)).groups, []);
+  const link = (status: number, id: string, subject: string) =>
+    gateway.rest<{ code: string; detail: string }>(status, 'POST', `/api/users/${id}/link`, {
+      token: admin.token,
+      body: { issuer: provider.issuer, subject },
+    });
+  const { body: refused } = await link(409, bob.id, 'id-bob');
+  t.is(refused.code, 'identity_taken');
+  t.regex(refused.detail, /Delete the user in the directory/);
+  await link(409, sent.id, 'id-robert');
+  t.like(await record(sent.id), { subject: 'id-bob', groups: ['Team'], refusal: null, enabled: true });
+  // The id that the directory knows goes on to decide.
+  await directory.patch(204, `/Groups/${team.id}`, { op: 'remove', path: `members[value eq "${sent.id}"]` });
+  t.deepEqual((await record(sent.id)).groups, []);
+  await directory.send(204, 'DELETE', `/Users/${sent.id}`);
+
+  await gateway.rest(200, 'POST', `/api/users/${sent.id}/end-tokens`, { token: admin.token });
+  await link(200, bob.id, 'id-bob');
+  t.like(await record(bob.id), { subject: 'id-bob', groups: [], refusal: 'directory_inactive' });
+  t.is((await directory.user('bob')).id, bob.id, 'the directory adopts the linked user');
+  await directory.patch(204, `/Groups/${team.id}`, { op: 'add', path: 'members', value: [{ value: bob.id }] });
+  t.like(await record(bob.id), { groups: ['Team'], refusal: null });
+  t.is(await signIn('bob'), 401, 'the tokens that were ended stay ended');
   await directory.patch(200, `/Users/${bob.id}`, { op: 'replace', path: 'active', value: false });
-  t.is(await signIn('bob'), 401);
+  t.is((await record(bob.id)).refusal, 'directory_inactive');
 });
 
 eachEngine(test.serial, 'filters, pages and versions', async (t, at) => {
