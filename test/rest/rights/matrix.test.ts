@@ -25,8 +25,11 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('admin', 'deleteConnection setAccountClientSecret deleteAccountClientSecret'),
   ...all('admin', 'setDefaultCredential deleteDefaultCredentials setRoleCredential deleteRoleCredentials'),
   ...all('admin', 'setGroupCredential deleteGroupCredentials setUserCredential deleteUserCredentials'),
-  ...all('admin', 'createProvider updateProvider deleteProvider probeProvider linkUser endUserTokens'),
-  ...all('read', 'listProviders getProvider getProviderHealth'),
+  ...all(
+    'admin',
+    'createProvider updateProvider deleteProvider probeProvider linkUser endUserTokens createScimToken revokeScimToken',
+  ),
+  ...all('read', 'listProviders getProvider getProviderHealth getScim'),
   ...all('users:manage', 'createUser updateUser'),
   ...all('read|users:manage', 'listUsers getUser'),
   ...all('targets:operate', 'updateTarget recycleSessions recycleSessionsOfUser'),
