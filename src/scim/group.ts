@@ -138,8 +138,7 @@ export function* readGroupPatch(operations: readonly PatchOperation[]): Steps<Gr
   }
 
   for (const { verb, path, value } of operations) {
-    if (path !== null) yield* apply(verb, path, value);
-    else for (const [attribute, member] of membersOf(value, 'value')) yield* apply(verb, attribute, member);
+    yield* apply(verb, path, value);
     yield;
   }
   return {

@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import { authorizationOf } from '../auth/verify.ts';
-import { isOverdrawn, type Stock } from '../base/budgets.ts';
+import { isOverdrawn, type Stock, type Taken } from '../base/budgets.ts';
 import { inTurnOf } from '../base/caller-turns.ts';
 import { AppError } from '../base/errors.ts';
 import type { JsonValue } from '../base/json/json.ts';
@@ -31,6 +31,8 @@ const MAX_DEPTH = 16;
  * request would come before the records of other callers.
  */
 const AT_ONCE = 2;
+/** The requests of one directory that wait for their turn. */
+const MOST_WAITING = 100;
 const TYPES = /^application\/(scim\+)?json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 const BEARER = /^bearer +([A-Za-z0-9_-]{1,128})$/i;
 const WHOLE = {
@@ -54,7 +56,25 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
     }
   }
 
-  async function readBody(req: Request, key: string): Promise<JsonValue> {
+  /** How many requests of each directory wait or are handled. */
+  const begun = new Map<string, number>();
+
+  /** Throws AppError `too_many_requests` if too many requests of the directory wait already. */
+  async function inTurn(key: string, work: () => Promise<void>): Promise<void> {
+    const count = begun.get(key) ?? 0;
+    if (count >= MOST_WAITING + AT_ONCE) throw tooMany();
+    begun.set(key, count + 1);
+    try {
+      await inTurnOf(key, AT_ONCE, work);
+    } finally {
+      const left = (begun.get(key) ?? 1) - 1;
+      if (left > 0) begun.set(key, left);
+      else begun.delete(key);
+    }
+  }
+
+  /** `taken`: the bytes of the body, which the caller gives back when the request has been handled. */
+  async function readBody(req: Request, key: string, taken: Taken): Promise<JsonValue> {
     const encoding = req.headers['content-encoding'];
     const types = req.headersDistinct['content-type'] ?? [];
     if (types.length !== 1 || !TYPES.test(types[0] ?? '') || (encoding !== undefined && encoding !== 'identity'))
@@ -62,19 +82,13 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
         'unsupported_media_type',
         'The body must be application/scim+json or application/json in UTF-8, without a content encoding.',
       );
-    const taken = bodies.take(key, 0);
-    if (isOverdrawn(taken)) throw tooMuch();
-    try {
-      const bytes = await readBytes(req, BODY_BYTES, (more) => (taken.grow(more) === null ? null : tooMuch()));
-      const text = await decodeLarge(bytes, key);
-      if (text === null) throw invalid('invalidSyntax', 'The body is not valid UTF-8.');
-      const reading = await readLargeJson(text, { selection: WHOLE, maxValues: MAX_VALUES, maxDepth: MAX_DEPTH }, key);
-      if (reading.ok) return reading.value;
-      const reason = reading.repeated === null ? reading.reason : `${reading.repeated} may appear only once`;
-      throw invalid('invalidSyntax', `The body is not acceptable JSON: ${reason}.`);
-    } finally {
-      taken.giveBack();
-    }
+    const bytes = await readBytes(req, BODY_BYTES, (more) => (taken.grow(more) === null ? null : tooMuch()));
+    const text = await decodeLarge(bytes, key);
+    if (text === null) throw invalid('invalidSyntax', 'The body is not valid UTF-8.');
+    const reading = await readLargeJson(text, { selection: WHOLE, maxValues: MAX_VALUES, maxDepth: MAX_DEPTH }, key);
+    if (reading.ok) return reading.value;
+    const reason = reading.repeated === null ? reading.reason : `${reading.repeated} may appear only once`;
+    throw invalid('invalidSyntax', `The body is not acceptable JSON: ${reason}.`);
   }
 
   /**
@@ -83,24 +97,37 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
    */
   return function handling(takes: 'body' | 'nothing', handle: Handle): RequestHandler {
     return async (req, res) => {
+      let taken: Taken | null = null;
       try {
         const session = await authenticate(req, res);
         const key = `scim ${session.provider.id}`;
         const length = bodyLength(req);
         if (takes === 'nothing' && length !== 0) throw new AppError('invalid_request', `${req.method} takes no body.`);
         if (takes === 'body' && length === 0) throw invalid('invalidSyntax', 'The request must have a body.');
-        const body = takes === 'body' ? await readBody(req, key) : null;
-        await inTurnOf(key, AT_ONCE, async () => {
+        if (takes === 'body') {
+          const room = bodies.take(key, 0);
+          if (isOverdrawn(room)) throw tooMuch();
+          taken = room;
+        }
+        const body = taken === null ? null : await readBody(req, key, taken);
+        await inTurn(key, async () => {
           if (!res.closed) await handle(req, res, session, body);
         });
       } catch (error) {
         // Otherwise the rest of the body would be read as the next request.
         if (!req.complete) res.setHeader('Connection', 'close');
         throw error;
+      } finally {
+        taken?.giveBack();
       }
     };
   };
 }
+
+const tooMany = (): AppError =>
+  new AppError('too_many_requests', 'Too many requests of this directory wait. Try again when other requests have ended.', {
+    retryAfter: 1,
+  });
 
 const tooMuch = (): AppError =>
   new AppError('too_many_requests', 'Too many bytes of requests are in flight. Try again when other requests have ended.', {

@@ -20,6 +20,7 @@ export const USER_SCHEMA = 'urn:ietf:params:scim:schemas:core:2.0:User';
 const EXTERNAL_ID_MAX = 255;
 const MOST_EMAILS = 20;
 const EMAIL_MAX = 320;
+const EMAIL = emailSchema();
 
 export const NAME_PARTS = ['formatted', 'familyName', 'givenName', 'middleName', 'honorificPrefix', 'honorificSuffix'] as const;
 type NamePart = (typeof NAME_PARTS)[number];
@@ -120,16 +121,22 @@ function readName(value: JsonValue, before: Name): Name {
   return name;
 }
 
-function readEmail(value: JsonValue): Email {
-  const members = membersOf(value, 'An element of emails');
-  const text = requiredText(members.get('value'), 'emails.value', EMAIL_MAX);
-  const checked = emailSchema().validate(text, { convert: false });
+function readAddress(value: JsonValue | undefined): string {
+  const text = requiredText(value, 'emails.value', EMAIL_MAX);
+  const checked = EMAIL.validate(text, { convert: false });
   if (checked.error) throw invalid('invalidValue', `emails.value: ${JSON.stringify(text)} is not an e-mail address.`);
+  return checked.value as string;
+}
+
+/** `known`: an address that was checked before. The check takes long, and one request may change each e-mail a thousand times. */
+function readEmail(value: JsonValue, known: string | null = null): Email {
+  const members = membersOf(value, 'An element of emails');
+  const address = members.get('value');
   const type = optionalText(members.get('type'), 'emails.type');
   const display = optionalText(members.get('display'), 'emails.display');
   const primary = members.get('primary');
   return {
-    value: checked.value as string,
+    value: known !== null && address === known ? known : readAddress(address),
     ...(type === null ? {} : { type }),
     ...(display === null ? {} : { display }),
     ...(primary === undefined || primary === null ? {} : { primary: readBoolean(primary, 'emails.primary') }),
@@ -145,7 +152,7 @@ const checkedEmails = (emails: readonly Email[]): readonly Email[] => {
 const readEmails = (value: JsonValue | undefined): readonly Email[] => {
   const elements = elementsOf(value);
   if (elements.length > MOST_EMAILS) return checkedEmails(elements as never);
-  return elements.filter((one) => !isEmpty(one)).map(readEmail);
+  return elements.filter((one) => !isEmpty(one)).map((one) => readEmail(one));
 };
 
 function isEmpty(value: JsonValue): boolean {
@@ -157,16 +164,7 @@ function isEmpty(value: JsonValue): boolean {
 /** Returns the user after the operations, in their order. Throws ScimError. */
 export function patchedUser(before: UserEntry, operations: readonly PatchOperation[]): UserEntry {
   let user = before;
-  for (const { verb, path, value } of operations) {
-    if (path !== null) {
-      user = applied(user, verb, path, value);
-      continue;
-    }
-    // Without a path, the members of the value are paths. Entra also writes filters into them.
-    for (const [name, member] of membersOf(value, 'value')) {
-      user = applied(user, verb, name, member);
-    }
-  }
+  for (const { verb, path, value } of operations) user = applied(user, verb, path, value);
   return user;
 }
 
@@ -250,11 +248,12 @@ function patchedEmails(
     return [...(hasPrimary ? others.map((email) => ({ ...email, primary: false })) : others), ...given];
   }
   const change = sub === null ? membersOf(value, 'value') : new Map<string, JsonValue>([[sub, value]]);
-  const changed = (email: Readonly<Record<string, JsonValue>>): Email => readEmail({ ...email, ...Object.fromEntries(change) });
-  if (before.some(isMeant)) return before.map((email) => (isMeant(email) ? changed({ ...email }) : email));
+  const changed = (email: Readonly<Record<string, JsonValue>>, known: string | null): Email =>
+    readEmail({ ...email, ...Object.fromEntries(change) }, known);
+  if (before.some(isMeant)) return before.map((email) => (isMeant(email) ? changed({ ...email }, email.value) : email));
   // Entra writes to an e-mail that does not exist yet.
   const made = filter === null ? {} : statedBy(filter);
-  return [...before, changed(made)];
+  return [...before, changed(made, null)];
 }
 
 function statedBy(filter: Filter): Readonly<Record<string, JsonValue>> {

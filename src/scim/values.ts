@@ -62,24 +62,27 @@ export type Verb = 'add' | 'replace' | 'remove';
 
 export interface PatchOperation {
   readonly verb: Verb;
-  /** null: the value is an object whose members are paths. */
-  readonly path: string | null;
+  readonly path: string;
   readonly value: JsonValue | undefined;
 }
 
+/** Also counts each path of an operation without one: its value is an object whose members are paths. */
 const MOST_OPERATIONS = 1_000;
 const PATCH_SCHEMA = 'urn:ietf:params:scim:api:messages:2.0:PatchOp';
 
-/** Reads the body of a PATCH request. Throws ScimError. */
+const tooManyOperations = () =>
+  invalid('invalidSyntax', `Operations must have at most ${MOST_OPERATIONS} elements and paths in all. Send several requests.`);
+
+/** Reads the body of a PATCH request: operations with one path each. Throws ScimError. */
 export function readPatch(body: JsonValue): readonly PatchOperation[] {
   const members = membersOf(body, 'The body');
   requireSchema(members, PATCH_SCHEMA);
   const operations = members.get('operations');
   if (!Array.isArray(operations) || operations.length === 0)
     throw invalid('invalidSyntax', 'Operations must be an array with at least one operation.');
-  if (operations.length > MOST_OPERATIONS)
-    throw invalid('invalidSyntax', `Operations must have at most ${MOST_OPERATIONS} elements. Send several requests.`);
-  return operations.map((operation, index) => {
+  if (operations.length > MOST_OPERATIONS) throw tooManyOperations();
+  const read: PatchOperation[] = [];
+  for (const [index, operation] of operations.entries()) {
     const what = `Operations.${index}`;
     const one = membersOf(operation, what);
     const op = one.get('op');
@@ -91,8 +94,12 @@ export function readPatch(body: JsonValue): readonly PatchOperation[] {
     const value = one.get('value');
     if (verb === 'remove' && (path === null || path === '')) throw invalid('noTarget', `${what} must have a path.`);
     if (verb !== 'remove' && value === undefined) throw invalid('invalidValue', `${what} must have a value.`);
-    return { verb, path: path === '' ? null : path, value };
-  });
+    if (path !== null && path !== '') read.push({ verb, path, value });
+    // Without a path, the members of the value are paths. Entra also writes filters into them.
+    else for (const [name, member] of membersOf(value, 'value')) read.push({ verb, path: name, value: member });
+    if (read.length > MOST_OPERATIONS) throw tooManyOperations();
+  }
+  return read;
 }
 
 /** Throws ScimError `invalidSyntax` unless `schemas` of the body names this one. */

@@ -82,6 +82,23 @@ test.serial('wrong tokens are limited', async (t) => {
   t.true(Number(headers.get('retry-after')) > 0);
 });
 
+test.serial('more requests of a directory than may wait are refused, and all others are answered', async (t) => {
+  const { directory, providerId, gateway, admin } = await directoryWorld(t);
+  const headers = { authorization: `Bearer ${directory.token}` };
+  const answers = await Promise.all(
+    Array.from({ length: 400 }, async () => {
+      const answer = await fetch(`${directory.base}/Users`, { headers });
+      const body = (await answer.json()) as Partial<Refusal>;
+      return [answer.status, answer.headers.get('retry-after'), body.status ?? null].join();
+    }),
+  );
+  const kinds = new Set(answers);
+  t.deepEqual([...kinds].sort(), ['200,,', '429,1,429']);
+  t.true(answers.filter((one) => one === '200,,').length >= 102);
+  t.is((await directory.find('Users', 'userName pr')).length, 0, 'there is room again');
+  await gateway.rest(200, 'GET', `/api/providers/${providerId}/scim`, { token: admin.token });
+});
+
 eachEngine(test.serial, 'local accounts are out of reach, and equal values join nothing', async (t, at) => {
   const { gateway, admin, directory, record } = await directoryWorld(t, at.url);
   const me = async () => (await rest(gateway.url, 'GET', '/api/auth/me', { token: admin.token })).body;
@@ -211,6 +228,10 @@ test.serial('malformed requests are refused in the form of SCIM', async (t) => {
     schemas: [PATCH],
     Operations: Array.from({ length: 1_001 }, () => ({ op: 'replace', path: 'displayName', value: 'x' })),
   });
+  // Members of values count as well.
+  const names = Object.fromEntries(Array.from({ length: 501 }, (_, n) => [`emails[value eq "${n}@example.com"].type`, 'work']));
+  for (const path of [user, group])
+    await refuses('invalidSyntax', 'PATCH', path, { schemas: [PATCH], Operations: Array(2).fill({ op: 'add', value: names }) });
   for (const [scimType, operation] of [
     ['invalidValue', { op: 'add', path: 'members', value: [{ value: team.id }] }],
     ['invalidValue', { op: 'add', path: 'members', value: [{ value: alice.id, type: 'Group' }] }],
