@@ -7,6 +7,7 @@ import { AppError } from '../base/errors.ts';
 import type { Change, Changes } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
+import { providerStore } from '../providers/provider-store.ts';
 import { ADMIN, userStore } from '../users/user-store.ts';
 import { type ClientKind, type ClientRecord, clientStore } from './client-store.ts';
 import { recordStore } from './record-store.ts';
@@ -206,6 +207,8 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         const { principal, clientId, clientKind: kind, clientName: name, resource, assertion } = approval;
         const time = now();
         if (!(await stillAdmits(trx, principal))) return 'ended';
+        // The user is locked now. A change that turns assertions off locks all users of the provider, then ends their grants.
+        if (!(await providerStore(trx).findByIssuer(principal.issuer))?.id_jag) return 'ended';
         if (kind !== 'registered') {
           const record = { client_id: clientId, kind, name, metadata: null, enabled: true, created_at: time, used_at: null };
           await clientStore(trx).insert({ id: uuidv7(), ...record });

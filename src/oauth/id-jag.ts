@@ -123,7 +123,8 @@ function createHandler(provider: Provider, { publicUrl, grants, companies, admit
     });
     if (made === 'answered') throw refuse(company, faulty('assertion_used', `the jti ${idJag.jti} was used before`));
     if (made === 'client') throw refusal('unauthorized_client', 'The client is disabled, or its registration has ended.');
-    if (made === 'ended') throw refusal('invalid_grant', 'The user or the provider was disabled meanwhile.');
+    if (made === 'ended')
+      throw refusal('invalid_grant', 'The user or the provider was disabled meanwhile, or the provider no longer has id_jag.');
 
     const token = new provider.AccessToken({
       ...{ accountId: user.id, client, grantId: made.grantId, gty: ID_JAG_GRANT_TYPE, expiresWithSession: false },

@@ -143,8 +143,10 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
             client_secret === null ? null : vault.seal(secretIdentity(provider), Buffer.from(client_secret)),
           );
         const after: Shown = { provider, secretSet: client_secret === undefined ? before.secretSet : client_secret !== null };
+        const derived = await rederiveUsers(trx, provider);
+        // The users are locked now, so no assertion that was under way makes a grant afterwards.
         const ended = before.provider.id_jag && !provider.id_jag ? await endAssertedGrants(trx, provider) : [];
-        const changes = [changeOf('update', before, after), ...(await rederiveUsers(trx, provider)), ...ended];
+        const changes = [changeOf('update', before, after), ...derived, ...ended];
         return { result: after, changes };
       });
       return result;

@@ -103,6 +103,14 @@ const refused = async (work: Promise<unknown>): Promise<string> => {
   }
 };
 
+eachEngine(test.serial, 'an assertion makes no grant if the provider of its user no longer takes assertions', async (t, at) => {
+  const { a, clock } = await open(t, at);
+  const assertion = { key: 'one', exp: Math.floor(clock.time / 1_000) + 60 };
+  const made = await a.grants.createByAssertion({ ...approval, resource: 'https://gateway.example/mcp/x/', assertion });
+  t.is(made, 'ended');
+  t.deepEqual(await a.grants.ofUser(ANN.id), []);
+});
+
 eachEngine(test.serial, 'what is stored is found again, by every replica, until it is deleted', async (t, at) => {
   const { a, b } = await open(t, at);
   for (const kind of ['Interaction', 'AuthorizationCode', 'RefreshToken', 'DeviceCode']) {
