@@ -142,7 +142,7 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         scopes.every((scope) => scope === '' || grant.openid.split(' ').includes(scope)),
     );
     const inUse = same.filter(({ used_at }) => used_at > now() - SILENT_USED_MS);
-    // Grants that a question was not asked for end with the one that the user gave. It is the oldest of those that end last.
+    // Grants that a question was not asked for expire with the one that the user gave. It is the oldest of those that end last.
     const given = (inUse.length > 0 ? inUse : same).reduce<Grant | null>(
       (last, grant) => (last === null || grant.expires_at > last.expires_at ? grant : last),
       null,
@@ -172,8 +172,8 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
 
   return {
     /**
-     * Stores what a user has allowed a client. `silent`: the user is not asked, because an earlier grant allows the same; the new grant ends
-     * when that one does.
+     * Stores what a user has allowed a client. `silent`: the user is not asked, because an earlier grant allows the same; the new grant
+     * expires when that one does.
      */
     create: (approval: Approval, silent = false): Promise<{ readonly grantId: string } | NoGrant> =>
       transact(database, async (trx) => {
