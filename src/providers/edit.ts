@@ -89,21 +89,28 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
     if (message !== null) throw invalidRequest([{ path: 'issuer', message }]);
   };
 
-  /** Derives role and groups of every user of the provider again, and returns the changes. */
-  const rederiveUsers = async (trx: Transaction, provider: Provider): Promise<Change[]> => {
+  /**
+   * Derives role and groups of every user of the provider again, and returns the changes. `isEnding`: also ends everything by which the users
+   * are signed in, and refuses the tokens that they have.
+   */
+  const rederiveUsers = async (trx: Transaction, provider: Provider, isEnding: boolean): Promise<Change[]> => {
+    const time = provider.updated_at;
+    const endedAt = time + provider.clock_skew_seconds * 1_000;
     const users = userStore(trx);
     const changes: Change[] = [];
     for (let after: string | null = null; ; ) {
       const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
       for (const before of some) {
-        const user = rederived(provider, before);
-        if (user === before) continue;
+        const derived = rederived(provider, before);
+        if (derived === before && !isEnding) continue;
+        const user = isEnding ? { ...derived, valid_after: Math.max(derived.valid_after ?? 0, endedAt) } : derived;
         if (exceedsFacts(user)) {
           const message = `give the user ${user.id} more role and groups than 4096 bytes as JSON`;
           throw invalidRequest([{ path: 'rules', message }]);
         }
-        await users.update({ ...user, updated_at: provider.updated_at });
+        await users.update({ ...user, updated_at: time });
         changes.push({ action: 'user.update', object_id: user.id, before: userDocument(before), after: userDocument(user) });
+        if (isEnding) changes.push(...(await endSignInsOf(trx, user.id, null, time)));
       }
       after = some.at(-1)?.id ?? null;
       if (some.length < USERS_AT_ONCE) return changes;
@@ -122,7 +129,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         if (client_secret !== null)
           await store.setSealedSecret(provider.id, vault.seal(secretIdentity(provider), Buffer.from(client_secret)));
         // Users of the issuer may be left from a provider that was deleted.
-        const changes = await rederiveUsers(trx, provider);
+        const changes = await rederiveUsers(trx, provider, false);
         return { result: shown, changes: [changeOf('create', null, shown), ...changes] };
       });
       return result;
@@ -143,7 +150,9 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
             client_secret === null ? null : vault.seal(secretIdentity(provider), Buffer.from(client_secret)),
           );
         const after: Shown = { provider, secretSet: client_secret === undefined ? before.secretSet : client_secret !== null };
-        const derived = await rederiveUsers(trx, provider);
+        // Tokens did not need groups until now, so users must show theirs again before they count as users in no group.
+        const isEnding = before.provider.groups_from === 'directory' && provider.groups_from === 'token';
+        const derived = await rederiveUsers(trx, provider, isEnding);
         // The users are locked now, so no assertion that was under way makes a grant afterwards.
         const ended = before.provider.id_jag && !provider.id_jag ? await endAssertedGrants(trx, provider) : [];
         const changes = [changeOf('update', before, after), ...derived, ...ended];

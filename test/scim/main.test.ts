@@ -95,6 +95,21 @@ eachEngine(test.serial, 'a user who has signed in before is adopted, and keeps w
   t.like(await record(known), { enabled: false, refusal: null });
 });
 
+eachEngine(test.serial, 'users show their groups again when groups come from tokens again', async (t, at) => {
+  const { gateway, admin, directory, record, signIn, providerId } = await directoryWorld(t, at.url);
+  const set = (body: object) => gateway.rest(200, 'PUT', `/api/providers/${providerId}`, { token: admin.token, body });
+  const alice = await directory.user('alice');
+  await directory.group('Blocked', [alice]);
+  t.is(await signIn('alice'), 200);
+  await set({ default_role: 'user', rules: [{ if_group: 'Blocked', role: 'operator' }] });
+  t.is(await signIn('alice'), 200, 'other settings end nothing');
+  const time = Date.now();
+  await set({ groups_from: 'token' });
+  const { valid_after } = (await record(alice.id)) as unknown as { valid_after: string };
+  t.true(Date.parse(valid_after) >= time);
+  t.is(await signIn('alice'), 401, 'this token needed no groups');
+});
+
 eachEngine(test.serial, 'an account that a directory has sent is not linked until the directory deletes it', async (t, at) => {
   const { gateway, admin, provider, directory, record, signIn } = await directoryWorld(t, at.url);
   const bob = await person(gateway, 'bob@example.com');
