@@ -1,4 +1,5 @@
 /** Grants: what a user has allowed an OAuth client. A grant is the record behind its access tokens and refresh tokens. */
+import type { Change } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
 
 /** How many ids one statement names. */
@@ -87,6 +88,20 @@ export async function removeGrants(trx: Transaction, ids: readonly string[]): Pr
     await trx('oauth_records').whereIn('grant_id', some).delete();
   }
   return removed;
+}
+
+/** Ends the grants in the transaction of an administrative change, which must record the returned changes. */
+export async function endGrants(trx: Transaction, grants: readonly Grant[]): Promise<Change[]> {
+  await removeGrants(
+    trx,
+    grants.map(({ id }) => id),
+  );
+  return grants.map(({ id, user_id, client }) => ({
+    action: 'grant.end',
+    object_id: id,
+    before: { id, user_id, client },
+    after: null,
+  }));
 }
 
 /** Deletes up to `limit` grants that expired before `time`. Returns how many. */

@@ -2,7 +2,7 @@
 import type { Change } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';
 import { browserStore } from './browser-store.ts';
-import { grantStore, removeGrants } from './grant-store.ts';
+import { endGrants, grantStore } from './grant-store.ts';
 import { tokenStore } from './token-store.ts';
 
 /**
@@ -17,15 +17,8 @@ export async function endSignInsOf(trx: Transaction, userId: string, exceptId: s
 /** Like `endSignInsOf`, but leaves logins: those of a disabled user are refused, and valid again when the user is enabled. */
 export async function endSessionsAndGrantsOf(trx: Transaction, userId: string, exceptId: string | null): Promise<Change[]> {
   await browserStore(trx).endAllOf(userId, exceptId);
-  const grants = (await grantStore(trx).ofUser(userId)).filter(({ id }) => id !== exceptId);
-  await removeGrants(
+  return await endGrants(
     trx,
-    grants.map(({ id }) => id),
+    (await grantStore(trx).ofUser(userId)).filter(({ id }) => id !== exceptId),
   );
-  return grants.map(({ id, user_id, client }) => ({
-    action: 'grant.end',
-    object_id: id,
-    before: { id, user_id, client },
-    after: null,
-  }));
 }

@@ -1,7 +1,7 @@
 /** Edits of providers, and of the accounts that their users have. Each edit is one administrative change. */
 
 import type { Administer, Caller } from '../auth/caller.ts';
-import { grantStore, removeGrants } from '../auth/grant-store.ts';
+import { endGrants, grantStore } from '../auth/grant-store.ts';
 import type { Provider } from '../auth/provider.ts';
 import { endSignInsOf } from '../auth/sign-ins.ts';
 import type { Vault } from '../auth/vault.ts';
@@ -239,17 +239,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
 
 /** Ends what clients were allowed by assertions of the provider, in the transaction of an administrative change. */
 async function endAssertedGrants(trx: Transaction, { issuer }: Provider): Promise<Change[]> {
-  const grants = await grantStore(trx).byAssertionOf(issuer);
-  await removeGrants(
-    trx,
-    grants.map(({ id }) => id),
-  );
-  return grants.map(({ id, user_id, client }) => ({
-    action: 'grant.end',
-    object_id: id,
-    before: { id, user_id, client },
-    after: null,
-  }));
+  return await endGrants(trx, await grantStore(trx).byAssertionOf(issuer));
 }
 
 const sentByDirectory = (isOwn: boolean): AppError =>
