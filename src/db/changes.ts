@@ -37,8 +37,9 @@ export interface Change {
   readonly after: object | null;
 }
 
-/** Object types whose old changes may be deleted. History, rollback and replays need every change of a policy. */
-const FORGETTABLE = [
+/** The types of the objects that changes name, in the order of the REST description. */
+export const OBJECT_TYPES = [
+  'policy',
   'user',
   'provider',
   'directory_group',
@@ -55,7 +56,10 @@ const FORGETTABLE = [
   'client',
 ] as const;
 
-export type ObjectType = 'policy' | (typeof FORGETTABLE)[number];
+export type ObjectType = (typeof OBJECT_TYPES)[number];
+
+/** Object types whose old changes may be deleted. History, rollback and replays need every change of a policy. */
+const FORGETTABLE = OBJECT_TYPES.filter((type) => type !== 'policy');
 
 const typeOf = ({ action }: Change): string => action.slice(0, action.indexOf('.'));
 

@@ -1,4 +1,5 @@
 /** The replicas, the audit log of administrative changes, and what the gateway says of itself. */
+import { OBJECT_TYPES } from '../../db/changes.ts';
 import type { serverMetadata } from '../../oauth/metadata.ts';
 import { get, getOpen, many, type Operations, one, paged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
@@ -14,23 +15,7 @@ const Change = s.model('Change', {
   request_id: s.string,
   reason: s.described('The reason in the words of the actor; null: the actor gave none.', s.orNull(s.string)),
   action: s.string,
-  object_type: s.oneOf([
-    'policy',
-    'user',
-    'provider',
-    'directory_group',
-    'token',
-    'target',
-    'credential',
-    'key',
-    'session',
-    'draft',
-    'browser_session',
-    'right',
-    'connection',
-    'grant',
-    'client',
-  ]),
+  object_type: s.oneOf(OBJECT_TYPES),
   object_id: s.string,
   before: s.described(`The object before the change, without secrets; null for a creation, ${UNSHOWN}.`, {
     type: ['object', 'null'],
