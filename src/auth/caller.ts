@@ -17,7 +17,7 @@ export interface Caller {
   readonly reason?: string | null;
 }
 
-/** `own`: any valid caller may change what belongs to them. */
+/** The rights that a change needs. `own`: none, because the change concerns only data of the caller. */
 export type ChangeNeed = 'own' | AdministrativeNeed;
 
 /** The rights in the transaction of a change. */

@@ -21,7 +21,7 @@ export interface TokenClaims {
   readonly exp: number | null;
   /** null: the gateway issued the token. */
   readonly provider: ProviderToken | null;
-  /** Where an access token may be used: `/mcp`, `/mcp/<target>` or `/api`. null: a different kind of token, which is valid at all of them. */
+  /** The only endpoint that accepts this access token: `/mcp`, `/mcp/<target>` or `/api`. null: every endpoint accepts this kind of token. */
   readonly resource: string | null;
 }
 

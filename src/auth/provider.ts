@@ -1,6 +1,6 @@
 /** A company's OpenID provider, whose accounts may use the gateway. This file has only types. The code that uses them is in `src/providers`. */
 
-/** Where a claim is: the names of nested members, from the payload down. */
+/** The path of a claim in the payload: one name for each level, such as `['realm_access', 'roles']`. */
 export type ClaimPath = readonly string[];
 
 /** Gives a role, groups or both to users whom the provider puts into a group, or to whom it gives a role. */

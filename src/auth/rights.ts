@@ -43,7 +43,7 @@ export interface Held {
   readonly targets: ReadonlySet<string> | null;
 }
 
-/** `admin`: only administrators. A list: any of these rights. `all`: each of these rights. */
+/** `admin`: the caller must be an administrator. A list: at least one of these rights. `all`: every one of these rights. */
 export type AdministrativeNeed = 'admin' | readonly Right[] | { readonly all: readonly Right[] };
 /**
  * What an operation needs. `any token`: a valid token. `unlimited token`: a valid token without limits. `login token`: a login of the

@@ -21,8 +21,8 @@ export type Content = Markup | string | number | boolean | null | undefined | re
 const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
 
 /**
- * Where a value stands. `text`: between tags. `attribute`: in quotes. `address`: in an attribute that holds an address. `flag`: the value
- * decides whether the attribute is written at all.
+ * The position of a value in a template. `text`: the text between tags. `attribute`: a quoted attribute. `address`: a quoted attribute that
+ * holds an address. `flag`: an attribute that is written only if the value is true.
  */
 type Place = 'text' | 'attribute' | 'address' | 'flag';
 

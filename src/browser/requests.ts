@@ -58,8 +58,8 @@ function decoded(text: string): string {
 }
 
 /**
- * Where the browser goes after a sign-in. The path may have no escapes, empty segments and dot segments, so that all programs read it in the
- * same way.
+ * The paths to which the gateway may send the browser after a sign-in. A path with an escape, an empty segment or a dot segment does not
+ * match, because browsers, proxies and the gateway could read it differently.
  */
 const RETURN = /^\/(oauth|account|console)(\/(?!\.{1,2}(?:[/?]|$))[A-Za-z0-9._~:@!$&'()*+,;=-]+)*(\?[!$-;=?-[\]-~]*)?$/;
 const RETURN_MAX = 8 * 1024;

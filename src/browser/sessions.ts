@@ -43,8 +43,8 @@ export interface SignInFacts {
   /** `password`, or the name of a provider. */
   readonly method: string;
   /**
-   * When the user proved who they are, in milliseconds since the epoch. `now`: in this request. null: nobody knows, because a provider may
-   * have let in the person at a browser that was signed in there.
+   * The time at which the user last entered a password or other proof, in milliseconds since the epoch. `now`: in this request. null: the
+   * time is unknown, because the provider may have let in the browser without a question.
    */
   readonly provedAt: number | 'now' | null;
 }
@@ -106,9 +106,9 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
     setCookie,
 
     /**
-     * Returns the user who is signed in at the browser, from user and session as the database has them now. null: nobody is signed in. Call
-     * this when the whole request has arrived. It may give the cookie a new value. Throws AppError `too_many_requests` if too many requests of the client's
-     * address wait for their turn.
+     * Reads the browser session and its user from the database, and returns the user; null if the browser has no valid session. Call this
+     * after the whole request has arrived. It may give the cookie a new value. Throws AppError `too_many_requests` if too many requests of
+     * the client's address wait for their turn.
      */
     async currentUser(req: IncomingMessage, res: ServerResponse): Promise<SignedIn | null> {
       const digest = COUNTS.test(urlOf(req)) ? sentDigest(req) : null;

@@ -54,7 +54,7 @@ const claimPath = () =>
     .items(text(LIMITS.text))
     .min(1)
     .max(LIMITS.path)
-    .description('The names of nested members, from the payload down: `["realm_access", "roles"]`.');
+    .description('The path of a claim in the payload, one name for each level: `["realm_access", "roles"]`.');
 
 const optionalPath = () => claimPath().allow(null);
 

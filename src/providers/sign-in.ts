@@ -45,8 +45,8 @@ export interface Finished {
   readonly user: User;
   readonly returnTo: string;
   /**
-   * When the user proved to the provider who they are (`auth_time`), in milliseconds. null: the provider does not say, and may have let in
-   * the person at a browser that was signed in there.
+   * The time at which the provider last asked the user for a proof (`auth_time`), in milliseconds since the epoch. null: the provider does
+   * not say, and may have let in the browser without a question.
    */
   readonly provedAt: number | null;
 }

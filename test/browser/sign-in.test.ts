@@ -158,7 +158,7 @@ test.serial('a sign-in page and POST /api/auth/login share the limit on tries', 
   await gateway.rest(429, 'POST', '/api/auth/login', { body: { email: ann.email, password: ann.password } });
 });
 
-test.serial('after the sign-in the browser goes to a path of this gateway and to nothing else', async (t) => {
+test.serial('after the sign-in, the gateway redirects the browser only to its own paths', async (t) => {
   const gateway = await startGateway(t);
   const ann = await person(gateway, 'ann@example.com');
   const goesTo = async (returnTo: string) => {

@@ -99,26 +99,30 @@ eachEngine(test.serial, 'each refresh token is used once when two replicas renew
   t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
 });
 
-eachEngine(test.serial, 'two users with expiring tokens over two replicas: nobody gets the token of the other', async (t, db) => {
-  const w = await world(t, db, { accessTokenTtl: 1 });
-  const second = await insertVisitor(w.a.database);
-  const users = [
-    { visitor: w.visitor, who: 'alice', id: (await w.a.connect(w.visitor, w.target, 'alice')).id },
-    { visitor: second, who: 'bob', id: (await w.b.connect(second, w.target, 'bob')).id },
-  ];
-  const call = async (one: Replica, { visitor, who, id }: (typeof users)[number]): Promise<void> => {
-    const token = one.tokens.fresh(id) ?? (await one.tokens.get(one.at(visitor, w.target, id)));
-    t.is(accountOf(w, token), who);
-  };
-  for (let round = 0; round < 20; round++) {
-    w.pass(round % 2 === 0 ? 350 : 150);
-    await Promise.all(users.flatMap((user) => [call(w.a, user), call(w.b, user), call(w.b, user)]));
-  }
-  t.true(w.provider.refreshed.size >= 6, `${w.provider.refreshed.size} renewals`);
-  t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
-  const foreign = await w.a.tokens.get(w.a.at(second, w.target, users[0]?.id ?? ''));
-  t.deepEqual(foreign, { none: 'reconnect' }, 'the connection of a different user gives nothing');
-});
+eachEngine(
+  test.serial,
+  'two users renew expiring tokens at two replicas, and neither gets the token of the other',
+  async (t, db) => {
+    const w = await world(t, db, { accessTokenTtl: 1 });
+    const second = await insertVisitor(w.a.database);
+    const users = [
+      { visitor: w.visitor, who: 'alice', id: (await w.a.connect(w.visitor, w.target, 'alice')).id },
+      { visitor: second, who: 'bob', id: (await w.b.connect(second, w.target, 'bob')).id },
+    ];
+    const call = async (one: Replica, { visitor, who, id }: (typeof users)[number]): Promise<void> => {
+      const token = one.tokens.fresh(id) ?? (await one.tokens.get(one.at(visitor, w.target, id)));
+      t.is(accountOf(w, token), who);
+    };
+    for (let round = 0; round < 20; round++) {
+      w.pass(round % 2 === 0 ? 350 : 150);
+      await Promise.all(users.flatMap((user) => [call(w.a, user), call(w.b, user), call(w.b, user)]));
+    }
+    t.true(w.provider.refreshed.size >= 6, `${w.provider.refreshed.size} renewals`);
+    t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
+    const foreign = await w.a.tokens.get(w.a.at(second, w.target, users[0]?.id ?? ''));
+    t.deepEqual(foreign, { none: 'reconnect' }, 'the connection of a different user gives nothing');
+  },
+);
 
 eachEngine(test.serial, 'a stolen state, a different user, a different browser and a second use are refused', async (t, db) => {
   const w = await world(t, db);

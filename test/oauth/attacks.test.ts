@@ -231,7 +231,7 @@ test('the browser is never sent to an address that the client has not registered
   }
 });
 
-test('an error of a client that nobody has approved is a page, and the browser is sent nowhere', async (t) => {
+test('the gateway shows the error of a client that no user has approved as a page, without a redirect', async (t) => {
   const s = await scene(t);
   const { url } = s.gateway;
   const wrong: Record<string, Record<string, string>> = {

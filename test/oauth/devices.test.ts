@@ -85,7 +85,7 @@ test.serial('the command line signs in with a device code, without naming resour
   t.is(me.id, w.user.id);
 });
 
-test.serial('nobody gives the command line of somebody else access with a click on a link', async (t) => {
+test.serial('a link never fills in the code of the command line, so its user has to type it', async (t) => {
   const { w, tab, clientId } = await scene(t);
   const started = await start(w, 'portcullis-cli');
   t.false('verification_uri_complete' in started);
