@@ -161,12 +161,10 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
 
   async function endAllOf(trx: Transaction, client: ClientRecord): Promise<Change[]> {
     const grants = await grantStore(trx).ofClient(client.id);
-    for (let at = 0; at < grants.length; at += 500) {
-      await removeGrants(
-        trx,
-        grants.slice(at, at + 500).map(({ id }) => id),
-      );
-    }
+    await removeGrants(
+      trx,
+      grants.map(({ id }) => id),
+    );
     return grants.map((grant) => ended({ grant, client }));
   }
 

@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { v7 as uuidv7 } from 'uuid';
-import type { Administer, Caller } from '../../src/auth/caller.ts';
+import type { Administer } from '../../src/auth/caller.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { createWork } from '../../src/base/work/work.ts';
 import { createChanges } from '../../src/db/changes.ts';
@@ -8,26 +8,10 @@ import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
-import { ALL_RIGHTS } from '../support/authority.ts';
+import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
 import { policyBody } from './policies.ts';
-
-const caller: Caller = {
-  requestId: 'request',
-  principal: {
-    issuer: 'i',
-    sub: 'admin',
-    email: 'a@example.com',
-    role: 'admin',
-    groups: [],
-    granted: { role: 'admin', groups: [] },
-    token_id: 't',
-    token_kind: 'login',
-    issued_at: null,
-    limits: null,
-  },
-};
 
 async function start(t: ExecutionContext, at: TestDatabase, over: Partial<PolicyEditParts> = {}) {
   const database = await openTestDatabase(t, at);
@@ -61,30 +45,30 @@ eachEngine(test.serial, 'an edit compiles the candidate set, and does not store 
       if (fault) throw fault;
     },
   });
-  const one = (await edits.create(caller, readPolicy(policyBody({ name: 'one' })))).result;
-  await edits.create(caller, readPolicy(policyBody({ name: 'two' })));
-  await edits.update(caller, one.id, readPolicyUpdate({ priority: 11 }), undefined);
+  const one = (await edits.create(ADMIN, readPolicy(policyBody({ name: 'one' })))).result;
+  await edits.create(ADMIN, readPolicy(policyBody({ name: 'two' })));
+  await edits.update(ADMIN, one.id, readPolicyUpdate({ priority: 11 }), undefined);
   t.deepEqual(tried, [['one 10'], ['one 10', 'two 10'], ['one 11', 'two 10']]);
 
   const before = await store.all();
   fault = new Error('out of memory');
   for (const work of [
-    () => edits.create(caller, readPolicy(policyBody({ name: 'three' }))),
-    () => edits.update(caller, one.id, readPolicyUpdate({ name: 'other' }), undefined),
-    () => edits.addSubject(caller, one.id, readSubject({ subject_type: 'role', subject_value: 'x' }), undefined),
+    () => edits.create(ADMIN, readPolicy(policyBody({ name: 'three' }))),
+    () => edits.update(ADMIN, one.id, readPolicyUpdate({ name: 'other' }), undefined),
+    () => edits.addSubject(ADMIN, one.id, readSubject({ subject_type: 'role', subject_value: 'x' }), undefined),
   ]) {
     const error = await refused(t, work());
     t.is(error?.code, 'invalid_request');
     t.false(error?.message.includes('memory'));
   }
   fault = new AppError('unavailable', 'Not now.');
-  t.is((await refused(t, edits.create(caller, readPolicy(policyBody()))))?.code, 'unavailable');
+  t.is((await refused(t, edits.create(ADMIN, readPolicy(policyBody()))))?.code, 'unavailable');
   t.deepEqual(await store.all(), before);
   t.is((await changes.list(10, null)).length, 3);
 
   // A set that cannot be built must be possible to repair.
   fault = new Error('out of memory');
-  await edits.delete(caller, one.id, undefined);
+  await edits.delete(ADMIN, one.id, undefined);
 });
 
 eachEngine(test.serial, 'an edit tries again if the set has changed during the trial', async (t, at) => {
@@ -92,11 +76,11 @@ eachEngine(test.serial, 'an edit tries again if the set has changed during the t
   const { edits, store } = await start(t, at, {
     tryPolicies: async (policies) => {
       tried.push(policies.map(({ name }) => name));
-      if (tried.length === 1) await edits.create(caller, readPolicy(policyBody({ name: 'meanwhile' })));
+      if (tried.length === 1) await edits.create(ADMIN, readPolicy(policyBody({ name: 'meanwhile' })));
       if (policies.length > 1) throw new Error('too much');
     },
   });
-  await refused(t, edits.create(caller, readPolicy(policyBody({ name: 'slow' }))));
+  await refused(t, edits.create(ADMIN, readPolicy(policyBody({ name: 'slow' }))));
   t.deepEqual(tried, [['slow'], ['meanwhile'], ['meanwhile', 'slow']]);
   t.is((await store.all()).length, 1);
 });
@@ -104,9 +88,9 @@ eachEngine(test.serial, 'an edit tries again if the set has changed during the t
 eachEngine(test.serial, 'a policy may have subjects up to the limit', async (t, at) => {
   const { edits } = await start(t, at);
   const subjects = Array.from({ length: 1000 }, (_, i) => ({ subject_type: 'group', subject_value: `g${i}` }));
-  const { result } = await edits.create(caller, readPolicy(policyBody({ subjects })));
+  const { result } = await edits.create(ADMIN, readPolicy(policyBody({ subjects })));
   const add = (subject_value: string) =>
-    edits.addSubject(caller, result.id, readSubject({ subject_type: 'group', subject_value }), undefined);
+    edits.addSubject(ADMIN, result.id, readSubject({ subject_type: 'group', subject_value }), undefined);
   t.false((await add('g7')).result.added);
   t.is((await refused(t, add('more')))?.code, 'limit_reached');
 });
@@ -116,16 +100,16 @@ eachEngine(test.serial, 'every kind of edit checks target and pattern together',
   const target_id = '10000000-0000-7000-8000-000000000000';
   const known = target_id.replace('1', '0');
   const wrong = { target_id, resource_pattern: 'bad' };
-  t.deepEqual(fields(await refused(t, edits.create(caller, readPolicy(policyBody(wrong))))), ['target_id', 'resource_pattern']);
-  const { result } = await edits.create(caller, readPolicy(policyBody({ target_id: known })));
-  t.deepEqual(fields(await refused(t, edits.update(caller, result.id, readPolicyUpdate(wrong), undefined))), [
+  t.deepEqual(fields(await refused(t, edits.create(ADMIN, readPolicy(policyBody(wrong))))), ['target_id', 'resource_pattern']);
+  const { result } = await edits.create(ADMIN, readPolicy(policyBody({ target_id: known })));
+  t.deepEqual(fields(await refused(t, edits.update(ADMIN, result.id, readPolicyUpdate(wrong), undefined))), [
     'target_id',
     'resource_pattern',
   ]);
   // A disabled policy is refused, too, because it could be enabled later.
   t.deepEqual(
     fields(
-      await refused(t, edits.update(caller, result.id, readPolicyUpdate({ resource_pattern: 'bad', enabled: false }), undefined)),
+      await refused(t, edits.update(ADMIN, result.id, readPolicyUpdate({ resource_pattern: 'bad', enabled: false }), undefined)),
     ),
     ['resource_pattern'],
   );
@@ -137,15 +121,15 @@ eachEngine(
   'an edit without effect makes no change, and each change is recorded with before and after',
   async (t, at) => {
     const { edits, changes } = await start(t, at);
-    const created = await edits.create(caller, readPolicy(policyBody()));
+    const created = await edits.create(ADMIN, readPolicy(policyBody()));
     const { id } = created.result;
     const etag = policyEtag(created.result);
     for (const update of [{}, { name: created.result.name }, { subjects: [{ subject_type: 'everyone', subject_value: null }] }]) {
-      const { result, position } = await edits.update(caller, id, readPolicyUpdate(update), etag);
+      const { result, position } = await edits.update(ADMIN, id, readPolicyUpdate(update), etag);
       t.deepEqual(result, created.result);
       t.deepEqual(position, created.position);
     }
-    const changed = await edits.update(caller, id, readPolicyUpdate({ description: 'why' }), etag);
+    const changed = await edits.update(ADMIN, id, readPolicyUpdate({ description: 'why' }), etag);
     t.is(changed.result.created_at, created.result.created_at);
     t.true(changed.result.updated_at > created.result.updated_at);
     t.is(changed.position.revision, 2);
@@ -164,7 +148,7 @@ eachEngine(test.serial, 'one of two simultaneous edits is refused if both togeth
   // 16 times 3602 is more than one bucket may hold, but each pattern alone is admitted.
   const results = await Promise.allSettled(
     Array.from({ length: 16 }, (_, i) =>
-      edits.create(caller, readPolicy(policyBody({ resource_pattern: `${i}[a-z]{900}[0-9]{900}` }))),
+      edits.create(ADMIN, readPolicy(policyBody({ resource_pattern: `${i}[a-z]{900}[0-9]{900}` }))),
     ),
   );
   const stored = (await store.all()).length;
@@ -198,7 +182,7 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
     tryPolicies: (_policies, by) => work.run({ name: 'bytes', input: {}, by, host: {} }),
   });
   let moves = 0;
-  const { result } = await edit(caller, {
+  const { result } = await edit(ADMIN, {
     glance: async () => ({ revision: moves++ }),
     read: async () => null,
     plan: async () => ({ result: 'done', candidate: [], touches: [], apply: null }),

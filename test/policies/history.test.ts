@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
-import type { Administer, Caller } from '../../src/auth/caller.ts';
+import type { Administer } from '../../src/auth/caller.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { type Actor, createChanges, listRevisions, policiesBefore, readPosition } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
@@ -13,7 +13,7 @@ import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { readFiles } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
-import { ALL_RIGHTS } from '../support/authority.ts';
+import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
 import { world } from '../support/world.ts';
@@ -21,22 +21,6 @@ import { policyBody } from './policies.ts';
 import { file, policySets } from './sets.ts';
 
 const actor: Actor = { id: 'admin', email: 'a@example.com', request_id: 'request' };
-const caller: Caller = {
-  requestId: 'request',
-  principal: {
-    issuer: 'i',
-    sub: 'admin',
-    email: 'a@example.com',
-    role: 'admin',
-    groups: [],
-    granted: { role: 'admin', groups: [] },
-    token_id: 't',
-    token_kind: 'login',
-    issued_at: null,
-    limits: null,
-  },
-};
-
 async function start(t: ExecutionContext, at: TestDatabase) {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
@@ -88,29 +72,29 @@ eachEngine(test.serial, 'each revision shows the policies that were live then, w
     const role = { subject_type: 'role', subject_value: `r${it.value}` };
     switch (it.do) {
       case 'create':
-        await edits.create(caller, readPolicy(policyBody({ name: `p${it.value}`, priority: it.value })));
+        await edits.create(ADMIN, readPolicy(policyBody({ name: `p${it.value}`, priority: it.value })));
         return;
       case 'apply':
-        await sets.apply(caller, {
+        await sets.apply(ADMIN, {
           files: new Map(it.files.map((n) => [`f${n}.yaml`, file({ name: `f${n}`, priority: it.value })])),
           ...{ owner: 'default', prune: it.prune, adopt: false, expectedRevision: null },
         });
         return;
       case 'rollback':
-        await sets.rollback(caller, { revision: it.which % (revision + 1), owner: null, expectedRevision: revision });
+        await sets.rollback(ADMIN, { revision: it.which % (revision + 1), owner: null, expectedRevision: revision });
         return;
       case 'update':
-        if (policy) await edits.update(caller, policy.id, readPolicyUpdate({ priority: it.value, description: 'x' }), none);
+        if (policy) await edits.update(ADMIN, policy.id, readPolicyUpdate({ priority: it.value, description: 'x' }), none);
         return;
       case 'delete':
-        if (policy) await edits.delete(caller, policy.id, none);
+        if (policy) await edits.delete(ADMIN, policy.id, none);
         return;
       case 'add':
-        if (policy) await edits.addSubject(caller, policy.id, readSubject(role), none);
+        if (policy) await edits.addSubject(ADMIN, policy.id, readSubject(role), none);
         return;
       case 'remove': {
         const subject = policy?.subjects[it.value % Math.max(1, policy.subjects.length)];
-        if (policy && subject) await edits.removeSubject(caller, policy.id, subject.id, none);
+        if (policy && subject) await edits.removeSubject(ADMIN, policy.id, subject.id, none);
         return;
       }
       default:
@@ -135,7 +119,7 @@ eachEngine(test.serial, 'each revision shows the policies that were live then, w
   for (const revision of [0, Math.floor(seen.size / 2), seen.size - 1]) {
     t.is(hash(await at(database, revision)), hash(seen.get(revision) ?? []));
     // Going back makes the same policies, but for the time of the change.
-    await sets.rollback(caller, { revision: revision, owner: null, expectedRevision: null });
+    await sets.rollback(ADMIN, { revision: revision, owner: null, expectedRevision: null });
     const { policies } = await live(database);
     t.is(hash(policies), hash(seen.get(revision) ?? []));
   }
@@ -151,8 +135,8 @@ eachEngine(test.serial, 'each revision shows the policies that were live then, w
 
 eachEngine(test.serial, 'changes without file and reason, from older versions, can be read', async (t, where) => {
   const { database, edits } = await start(t, where);
-  const { result } = await edits.create(caller, readPolicy(policyBody()));
-  await edits.update(caller, result.id, readPolicyUpdate({ priority: 11 }), undefined);
+  const { result } = await edits.create(ADMIN, readPolicy(policyBody()));
+  await edits.update(ADMIN, result.id, readPolicyUpdate({ priority: 11 }), undefined);
   const { managed_as: _, ...old } = policyJson(result);
   await database
     .knex('changes')
