@@ -149,13 +149,13 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
     return group;
   }
 
-  /** Changes what the row of the group has. A new name makes it stale. */
+  /** Changes what the row of the group has. A new name makes it stale. `isTrial`: only checks whether it could. */
   function changeGroup(
     session: Session,
     id: string,
-    name: string | undefined,
-    externalId: string | null | undefined,
+    { name, externalId }: Pick<GroupChange, 'name' | 'externalId'>,
     ifMatch: string | undefined,
+    isTrial = false,
   ): Promise<DirectoryGroup> {
     return changeBy(session, async (trx, provider) => {
       const before = await find(trx, provider, id);
@@ -166,6 +166,7 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
       const { groups } = directoryStore(trx);
       const other = isRenamed ? await groups.findByName(provider.id, name) : null;
       if (other !== null && other.id !== id) throw taken();
+      if (isTrial) return { result: before, changes: [] };
       const after: DirectoryGroup = {
         ...before,
         name: name ?? before.name,
@@ -179,20 +180,19 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
     });
   }
 
-  async function update(
-    session: Session,
-    id: string,
-    { name, externalId, members }: GroupChange,
-    ifMatch: string | undefined,
-  ): Promise<DirectoryGroup> {
+  async function update(session: Session, id: string, change: GroupChange, ifMatch: string | undefined): Promise<DirectoryGroup> {
     await finishEarlier(session);
-    const { added, removed } = await difference(id, members);
+    const { added, removed } = await difference(id, change.members);
     await requireKnown(session, added);
-    // Only changes of members follow, which check everything again. Without a condition, one transaction less is enough.
-    const isMembersOnly = name === undefined && externalId === undefined && ifMatch === undefined;
-    const current = isMembersOnly ? await read(session, id) : await changeGroup(session, id, name, externalId, ifMatch);
-    // What takes rights away comes first.
+    // Changes of members check everything again. Without a condition, one transaction less is enough.
+    const isMembersOnly = change.name === undefined && change.externalId === undefined && ifMatch === undefined;
+    // What takes rights away comes first: a member who leaves must never get the new name, even if this request breaks off.
+    const isTwoSteps = !isMembersOnly && removed.length > 0;
+    if (isTwoSteps) await changeGroup(session, id, change, ifMatch, true);
     await changeMembers(session, id, 'remove', removed);
+    const current = isMembersOnly
+      ? await read(session, id)
+      : await changeGroup(session, id, change, isTwoSteps ? undefined : ifMatch);
     if (current.stale) await finishRename(session, current);
     await changeMembers(session, id, 'add', added);
     return await read(session, id);

@@ -112,3 +112,28 @@ eachEngine(test.serial, 'the next change of any group finishes a new name that d
   t.deepEqual([...new Set(users.map(({ groups }) => groups.join()))], ['After']);
   t.is(await directoryStore(database.knex).groups.stale(providerId), null);
 });
+
+test.serial('a member who leaves a group with a new name never gets that name, even if the change breaks off', async (t) => {
+  const { directory, database, ids } = await crowdedWorld(t, null, 2);
+  const [stays, leaves] = ids as [string, string];
+  const groupsOf = async (id: string) => (await userStore(database.knex).find(id))?.groups;
+  const body = (displayName: string, ...members: string[]) => ({
+    ...{ schemas: [GROUP], displayName, members: members.map((value) => ({ value })) },
+  });
+  const { id } = (await directory.send(201, 'POST', '/Groups', body('Readers', stays, leaves))).body;
+  await directory.group('Taken');
+  const path = `/Groups/${id}`;
+  await directory.send<Refusal>(409, 'PUT', path, body('Taken', stays));
+  await directory.send<Refusal>(412, 'PUT', path, body('Writers', stays), { 'If-Match': 'W/"99"' });
+  t.deepEqual(await groupsOf(leaves), ['Readers'], 'a refused request changes nothing');
+
+  const { version } = (await directory.send(200, 'GET', path)).body.meta;
+  await database.knex.raw("create trigger fault before delete on directory_members begin select raise(abort, 'fault'); end");
+  await directory.send<Refusal>(500, 'PUT', path, body('Writers', stays));
+  await database.knex.raw('drop trigger fault');
+  // It finishes what an earlier request could not.
+  await directory.group('Other');
+  t.deepEqual(await groupsOf(leaves), ['Readers']);
+  await directory.send(200, 'PUT', path, body('Writers', stays), { 'If-Match': version });
+  t.deepEqual([await groupsOf(stays), await groupsOf(leaves)], [['Writers'], []]);
+});
