@@ -114,6 +114,45 @@ test.serial(
   },
 );
 
+test.serial(
+  'a retry that replies to the question does not wait for the account if the user may not use the target',
+  async (t) => {
+    const w = await world(t, { modern: true });
+    const callAt = (name: string, inputResponses?: object) =>
+      post(
+        `${w.gateway.url}/mcp/${name}`,
+        w.ann.api,
+        {
+          ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+          params: {
+            ...{ name: 'whoami', arguments: {}, inputResponses },
+            _meta: { ...MODERN_META, 'io.modelcontextprotocol/clientCapabilities': { elicitation: { url: {} } } },
+          },
+        },
+        { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'whoami' },
+      );
+    const asked = (await callAt('git')).message?.result?.['inputRequests'] as object;
+    const [key = ''] = Object.keys(asked);
+    t.true(key.startsWith('portcullis-account-'));
+    const { body } = await w.gateway.rest<{ id: string }>(201, 'POST', '/api/policies', {
+      token: w.admin.token,
+      body: {
+        ...{ name: 'not git', resource_type: 'all', effect: 'deny', priority: 100 },
+        subjects: [{ subject_type: 'user', subject_value: w.ann.id }],
+        target_id: w.targetId,
+      },
+    });
+    t.teardown(() => w.gateway.rest(204, 'DELETE', `/api/policies/${body.id}`, { token: w.admin.token }));
+    const replies = { [key]: { action: 'accept' } };
+    const began = performance.now();
+    const [denied, unknown] = [await callAt('git', replies), await callAt('none', replies)];
+    t.true(performance.now() - began < 15_000, 'a wait for the account takes 30 s');
+    const wordsOf = ({ message }: typeof denied) => JSON.stringify(message).replaceAll(/git|none/g, 'target');
+    t.is(wordsOf(denied), wordsOf(unknown));
+    t.is(denied.status, unknown.status);
+  },
+);
+
 test.serial('a client that knows only 2026-07-28 and opens no addresses gets the address in the error (SDK 2.x)', async (t) => {
   const w = await world(t, { modern: true });
   const client = () => new Client({ name: 'test', version: '1' }, { versionNegotiation: { mode: { pin: '2026-07-28' } } });

@@ -10,6 +10,7 @@ import { isUnread } from '../../base/json/steps.ts';
 import { type Answer, rpcError } from '../../protocol/answer.ts';
 import { declaredCapabilities, isOffered } from '../../protocol/capabilities.ts';
 import { CODES, resultMessage } from '../../protocol/message.ts';
+import { mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { AccountNeed } from '../upstream/upstream.ts';
 import type { Caller, ClientRequest, RequestContext } from './context.ts';
@@ -110,7 +111,9 @@ export async function whenConnected(caller: Caller, { message }: ClientRequest):
   for (;;) {
     const { snapshot, principal } = current.admission;
     const target = snapshot.targets.get(targetName);
-    const account = target?.accessOf(principal).account;
+    // Check access first: a wait would show a caller who may not use the target that it exists (law 10).
+    const account =
+      target !== undefined && mayUseTarget(current.admission, target) ? target.accessOf(principal).account : undefined;
     if (account === undefined || keyOf(account.connectionId) !== reply.key || deps.now() > until || gone.aborted) return current;
     await sleep(POLL_MS);
     const admission = await Promise.resolve(deps.admit(claims)).catch(() => null);
