@@ -159,6 +159,26 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
     return [ended({ grant, client: await clientStore(trx).find(grant.client) })];
   }
 
+  /** Like `endIn`, and ends all grants that go back to the same answer of the user: those made without a question expire with it. */
+  async function endAnswerIn(
+    trx: Transaction,
+    { id, user_id, client: clientId, redirect_uri, expires_at }: Grant,
+  ): Promise<Change[]> {
+    // `create` locks the user, too. A grant that it makes at the same time ends here, or the earlier grant is gone when it looks.
+    await userStore(trx).lock(user_id);
+    const copies = (await grantStore(trx).ofUser(user_id)).filter(
+      (grant) =>
+        grant.id !== id &&
+        redirect_uri !== BY_ASSERTION &&
+        grant.client === clientId &&
+        grant.redirect_uri === redirect_uri &&
+        grant.expires_at === expires_at,
+    );
+    const changes = await endIn(trx, id);
+    for (const copy of copies) changes.push(...(await endIn(trx, copy.id)));
+    return changes;
+  }
+
   async function endAllOf(trx: Transaction, client: ClientRecord): Promise<Change[]> {
     const grants = await grantStore(trx).ofClient(client.id);
     await removeGrants(
@@ -236,7 +256,10 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
     /** Returns what allowed the client the same before, at the same redirect address. null: nothing did. */
     earlier: (approval: Approval): Promise<Earlier | null> => earlierIn(database.knex, approval.clientId, approval),
 
-    /** Ends a grant because its client revoked it, or because a code or refresh token of it was presented again. */
+    /**
+     * Ends a grant because its client revoked it, or because a code or refresh token of it was presented again. Other grants stay, also
+     * those of the same answer: this says nothing about their tokens.
+     */
     async endByProtocol(id: string, requestId: string): Promise<void> {
       const grant = await grantStore(database.knex).find(id);
       if (grant === null) return;
@@ -251,14 +274,20 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
     /** Oldest first. */
     ofUser: async (userId: string): Promise<GrantView[]> => viewsOf(inForce(await grantStore(database.knex).ofUser(userId))),
 
-    /** Users may end their own grants; administrators may end any. Throws AppError `not_found`. */
+    /**
+     * Users may end their own grants; administrators may end any. Also ends the grants of the same client that go back to the same answer of
+     * the user. Throws AppError `not_found`.
+     */
     async end(caller: Caller, id: string): Promise<void> {
       const { sub, role } = caller.principal;
       const grant = await grantStore(database.knex).find(id);
       const isOwn = grant?.user_id === sub;
       // Refuse before the transaction, because all administrative changes wait in one line.
       if (grant === null || (!isOwn && role !== ADMIN)) throw missing();
-      await administer(caller, isOwn ? 'own' : 'admin', async (trx) => ({ result: null, changes: await endIn(trx, id) }));
+      await administer(caller, isOwn ? 'own' : 'admin', async (trx) => ({
+        result: null,
+        changes: await endAnswerIn(trx, grant),
+      }));
     },
 
     clients: (limit: number, after: string | null, all: boolean): Promise<ClientRecord[]> =>

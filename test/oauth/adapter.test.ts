@@ -4,6 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { AdapterPayload } from 'oidc-provider';
 import { type BrowserSession, browserStore } from '../../src/auth/browser-store.ts';
 import { createAdminister, createStillAdmits } from '../../src/auth/caller.ts';
+import { BY_ASSERTION, grantStore } from '../../src/auth/grant-store.ts';
 import type { Principal } from '../../src/auth/principal.ts';
 import { endSessionsAndGrantsOf } from '../../src/auth/sign-ins.ts';
 import { createVault } from '../../src/auth/vault.ts';
@@ -35,7 +36,14 @@ const errors: AdapterErrors = {
 let questions = 0;
 const ANN = localUser({ id: '0190163d-8694-739b-aea5-966c26f8ad90', email: 'ann@example.com', role: 'user', groups: [] }, 1);
 const SESSION = '0190163d-8694-739b-aea5-966c26f8ad91';
-const principal = { sub: ANN.id, issuer: ANN.issuer, token_kind: 'browser', token_id: SESSION } as Principal;
+const principal = {
+  sub: ANN.id,
+  issuer: ANN.issuer,
+  token_kind: 'browser',
+  token_id: SESSION,
+  email: '',
+  limits: null,
+} as Principal;
 
 const sessionAt = (time: number): BrowserSession => ({
   ...{ id: SESSION, user_id: ANN.id, method: 'password', role: 'user', agent: '', address: '' },
@@ -59,7 +67,7 @@ const DAY = 24 * HOUR;
 async function replica(database: Database, clock: { time: number }) {
   const now = (): number => clock.time;
   const changes = await createChanges(database, now);
-  const administer = createAdminister({ changes });
+  const administer = createAdminister({ changes, now });
   const grants = createGrants({ database, changes, administer, stillAdmits: createStillAdmits({ now }), now });
   const state = { route: null as string | null, site: '192.0.2.1' };
   const adapterOf = createAdapters({
@@ -333,7 +341,8 @@ eachEngine(test.serial, 'an earlier grant answers again only while it is in use,
   await later(20 * DAY);
   const second = await a.approve({}, true);
   t.is((await a.grants.find(second))?.expires_at, end);
-  await knex('grants').where({ id: first }).delete();
+  // The client revokes one of them. The others stay.
+  await a.adapterOf('Grant').destroy(first);
   await later(20 * DAY);
   t.is((await a.grants.find(await a.approve({}, true)))?.expires_at, end);
 
@@ -350,6 +359,51 @@ eachEngine(test.serial, 'an earlier grant answers again only while it is in use,
   await later(end - clock.time);
   await knex('grants').where('expires_at', '>', end).delete();
   t.is(await a.approve({}, true), 'ask', 'they have all ended');
+});
+
+eachEngine(test.serial, 'the end of a grant ends all grants that go back to the same answer of the user', async (t, at) => {
+  const { a, b, database, later } = await open(t, at);
+  const caller = { principal, requestId: 'request' };
+  const first = await a.approve();
+  await later(DAY);
+  const second = await a.approve({}, true);
+  const third = await b.approve({}, true);
+  const others = [
+    await a.approve({ redirectUri: 'https://client.example/other' }),
+    await a.approve({ clientId: 'https://other.example/metadata.json' }),
+  ];
+  await later(1);
+  others.push(await a.approve());
+  await a.adapterOf('RefreshToken').upsert('token', { kind: 'RefreshToken', jti: 'token', grantId: third, rotations: 0 }, 60);
+
+  const before = await a.changes.position();
+  await b.grants.end(caller, second);
+  t.deepEqual((await a.grants.ofUser(ANN.id)).map(({ grant }) => grant.id).sort(), others.sort());
+  t.is(await a.adapterOf('RefreshToken').find('token'), undefined);
+  const ended = (await a.changes.list(10, null)).filter(({ sequence }) => sequence > before.sequence);
+  t.deepEqual(ended.map(({ object_id }) => object_id).sort(), [first, second, third].sort());
+  for (const change of ended)
+    t.like(change, { action: 'grant.end', actor: { id: ANN.id }, before: { user_id: ANN.id }, after: null });
+
+  // A company may allow a client several endpoints at the same moment. Those are several answers.
+  const [any] = await a.grants.ofUser(ANN.id);
+  const ids = ['0190163d-8694-739b-aea5-966c26f8ada0', '0190163d-8694-739b-aea5-966c26f8ada1'];
+  for (const id of ids) {
+    if (any !== undefined) await grantStore(database.knex).insert({ ...any.grant, id, redirect_uri: BY_ASSERTION });
+  }
+  await a.grants.end(caller, ids[0] ?? '');
+  t.is(await a.grants.find(ids[0] ?? ''), null);
+  t.truthy(await a.grants.find(ids[1] ?? ''));
+});
+
+eachEngine(test.serial, 'a user who ends a grant while its client asks again keeps none', async (t, at) => {
+  const { a, b } = await open(t, at);
+  for (let round = 0; round < 5; round++) {
+    const id = await a.approve();
+    const end = b.grants.end({ principal, requestId: 'request' }, id);
+    await Promise.all([a.approve({}, true), end, b.approve({}, true), a.approve({}, true)]);
+    t.deepEqual(await a.grants.ofUser(ANN.id), [], `round ${round}`);
+  }
 });
 
 eachEngine(test.serial, 'a grant that ends while its client asks again answers nothing', async (t, at) => {
