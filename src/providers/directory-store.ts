@@ -303,7 +303,7 @@ export function directoryStore(db: Connection) {
       },
     },
 
-    /** Deletes everything that the directory of a provider has sent. What users learnt from it stays in their records. */
+    /** Deletes everything that the directory of a provider has sent. Their records keep what it said of users, until a provider has the issuer again. */
     async forget(provider_id: string): Promise<void> {
       await db('directory_members').whereIn('group_id', db('directory_groups').where({ provider_id }).select('id')).delete();
       await db('directory_groups').where({ provider_id }).delete();

@@ -91,9 +91,14 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
 
   /**
    * Derives role and groups of every user of the provider again, and returns the changes. `isEnding`: also ends everything by which the users
-   * are signed in, and refuses the tokens that they have.
+   * are signed in, and refuses the tokens that they have. `known`: what still counts of a record; null if everything does.
    */
-  const rederiveUsers = async (trx: Transaction, provider: Provider, isEnding: boolean): Promise<Change[]> => {
+  const rederiveUsers = async (
+    trx: Transaction,
+    provider: Provider,
+    isEnding: boolean,
+    known: ((user: User) => User) | null = null,
+  ): Promise<Change[]> => {
     const time = provider.updated_at;
     const endedAt = time + provider.clock_skew_seconds * 1_000;
     const users = userStore(trx);
@@ -101,7 +106,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
     for (let after: string | null = null; ; ) {
       const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
       for (const before of some) {
-        const derived = rederived(provider, before);
+        const derived = rederived(provider, known?.(before) ?? before);
         if (derived === before && !isEnding) continue;
         const user = isEnding ? { ...derived, valid_after: Math.max(derived.valid_after ?? 0, endedAt) } : derived;
         if (exceedsFacts(user)) {
@@ -129,7 +134,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         if (client_secret !== null)
           await store.setSealedSecret(provider.id, vault.seal(secretIdentity(provider), Buffer.from(client_secret)));
         // Users of the issuer may be left from a provider that was deleted.
-        const changes = await rederiveUsers(trx, provider, false);
+        const changes = await rederiveUsers(trx, provider, false, withoutDirectory);
         return { result: shown, changes: [changeOf('create', null, shown), ...changes] };
       });
       return result;
@@ -247,6 +252,12 @@ const sentByDirectory = (isOwn: boolean): AppError =>
     'identity_taken',
     `A directory has sent ${isOwn ? 'this user' : 'the user who has this identity'} over SCIM, and knows it by its id. Delete the user in the directory's application, link, and assign the account again. See "Link an account" in docs/providers.md.`,
   );
+
+/** A new provider has no directory yet. Users whom an earlier directory has deactivated stay so. */
+function withoutDirectory(user: User): User {
+  const { facts } = user;
+  return facts?.directory?.active ? { ...user, facts: { ...facts, directory: null } } : user;
+}
 
 const givenBefore = ({ facts }: User) => ({ role: facts?.given_role ?? null, groups: facts?.given_groups ?? [] });
 

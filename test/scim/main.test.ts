@@ -2,7 +2,8 @@
 import test from 'ava';
 import { eachEngine } from '../support/databases/engines.ts';
 import { person } from '../support/gateway.ts';
-import { directoryWorld, GROUP, type Listing, type Refusal, type Resource, USER } from './support.ts';
+import { registration } from '../support/provider.ts';
+import { connectDirectory, directoryWorld, GROUP, type Listing, type Refusal, type Resource, USER } from './support.ts';
 
 eachEngine(test.serial, 'users and groups of the directory decide who may come in and with which groups', async (t, at) => {
   const rules = [{ if_group: 'Operators', role: 'operator', groups: ['release'] }];
@@ -109,6 +110,32 @@ eachEngine(test.serial, 'users show their groups again when groups come from tok
   t.true(Date.parse(valid_after) >= time);
   t.is(await signIn('alice'), 401, 'this token needed no groups');
 });
+
+eachEngine(
+  test.serial,
+  'a provider that is registered again has no users of its directory until they are sent again',
+  async (t, at) => {
+    const { gateway, provider, admin, directory, record, signIn, providerId } = await directoryWorld(t, at.url);
+    const alice = await directory.user('alice');
+    const bob = await directory.user('bob', { active: false });
+    await directory.group('Staff', [alice]);
+    t.is(await signIn('alice'), 200);
+    await gateway.rest(204, 'DELETE', `/api/providers/${providerId}`, { token: admin.token });
+    const again = await gateway.rest<{ id: string }>(201, 'POST', '/api/providers', {
+      token: admin.token,
+      body: registration(provider, { groups_from: 'directory' }),
+    });
+    t.like(await record(alice.id), { refusal: 'not_in_directory', groups: [] });
+    t.is(await signIn('alice'), 401);
+    t.is((await record(bob.id)).refusal, 'directory_inactive', 'a deactivated user does not come back with the provider');
+    await directory.send<Refusal>(401, 'GET', '/Users');
+
+    const next = await connectDirectory(t, gateway, admin, again.body.id);
+    t.is((await next.user('alice')).id, alice.id);
+    t.like(await record(alice.id), { refusal: null, groups: [] });
+    t.is(await signIn('alice'), 200);
+  },
+);
 
 eachEngine(test.serial, 'an account that a directory has sent is not linked until the directory deletes it', async (t, at) => {
   const { gateway, admin, provider, directory, record, signIn } = await directoryWorld(t, at.url);
