@@ -270,6 +270,42 @@ test('the gateway shows the error of a client that no user has approved as a pag
   t.deepEqual([disabled.status, disabled.to], [400, null]);
 });
 
+test('a program on the computer of the user that poses as an allowed client gets no access without a question', async (t) => {
+  const s = await scene(t);
+  const { url } = s.gateway;
+  const loopback = 'http://127.0.0.1:4711/callback';
+  const own = 'com.example.app:/callback';
+  const cases: readonly (readonly [uris: readonly string[], redirectUri: string])[] = [
+    [['http://127.0.0.1/callback'], loopback],
+    [[own], own],
+    // A client that also has an address on the computer cannot prove who it is.
+    [[CALLBACK, 'http://127.0.0.1/callback'], CALLBACK],
+  ];
+  for (const [redirect_uris, redirectUri] of cases) {
+    const { body: client } = await register(url, { redirect_uris });
+    const flow = begin(url, client.client_id, { redirectUri });
+    await approve(s, flow);
+    const again = await s.tab.follow(flow.authorizeUrl);
+    t.deepEqual([again.status, again.to], [200, null], redirectUri);
+    t.regex(again.text, /You allowed the same on/);
+  }
+  const api = begin(url, 'portcullis-cli', { redirectUri: loopback, resource: `${url}/api`, more: { scope: 'api' } });
+  await approve(s, api);
+  t.is((await s.tab.follow(api.authorizeUrl)).status, 200, 'the command line');
+
+  // A web application gets its code at its own address, and so is not asked about again, until the user ends the access.
+  const first = await redeem(url, s.flow, await approve(s, s.flow));
+  const silent = await s.tab.follow(s.flow.authorizeUrl);
+  const second = await redeem(url, s.flow, codeOf(silent));
+  const asked = await s.tab.follow(begin(url, s.clientId, { more: { prompt: 'consent' } }).authorizeUrl);
+  t.deepEqual([asked.status, asked.to], [200, null]);
+  const [grant, copy] = (await grantsOf(s, s.user)).filter(({ client }) => client.client_id === s.clientId);
+  t.truthy(copy);
+  await s.gateway.rest(204, 'DELETE', `/api/auth/grants/${grant?.id}`, { token: s.user.token });
+  for (const { body } of [first, second]) t.is((await initialize(s.mcp, body.access_token)).status, 401);
+  t.is((await s.tab.follow(s.flow.authorizeUrl)).status, 200);
+});
+
 test('every answer names its issuer, so that a client that uses several servers notices a mix-up', async (t) => {
   const s = await scene(t);
   const allowed = await s.tab.answer(await s.tab.follow(s.flow.authorizeUrl));
