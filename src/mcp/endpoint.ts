@@ -193,8 +193,19 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
       then();
     };
   };
-  const facts = { arrivedAt, wholeAt, gone, version, changes, whenAnswered };
-  const caller: Caller = { deps: endpoint, claims, admission, targetName, ...facts };
+  // The members are listed one by one because every call comes here: spreading an object is slow to make and to read.
+  const caller: Caller = {
+    deps: endpoint,
+    claims,
+    admission,
+    targetName,
+    arrivedAt,
+    wholeAt,
+    gone,
+    version,
+    changes,
+    whenAnswered,
+  };
   const mayGoOn = mayKeepStream(work, caller);
   const needed = (): number => (everywhere ? usableTargets(admission).length : 1);
   const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, needed(), res, gone);

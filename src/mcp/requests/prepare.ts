@@ -44,8 +44,8 @@ export async function prepare(context: RequestContext, { client, message, locate
   if (operation.kind === 'extension') return refuse(id, methodNotFound(client.mode));
   const refused = isTaskMethod(method) ? await refuseTask(context, session) : null;
   if (refused !== null) return refused;
-  const suspended = session === null ? null : await refuseList(context, session);
-  if (suspended !== null) return suspended;
+  const suspended = session === null ? null : refuseList(context, session);
+  if (suspended !== null) return await suspended;
   const state = readState(context, message, client);
   if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
   const scope = taskScopeAt(caller, target);
