@@ -118,7 +118,7 @@ export function accountRoutes({
 }: AccountParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
-  /** Runs `act` for a form that a page of this gateway sent for the signed-in user. Nobody signed in: goes to the sign-in page. */
+  /** Runs `act` for a form that a page of this gateway sent for the signed-in user. Without one, the browser goes to the sign-in page. */
   const onForm =
     (act: (req: Request, res: Response, current: SignedIn, form: Form) => Promise<void>): RequestHandler =>
     async (req, res) => {

@@ -62,7 +62,7 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
   }
 
   router.get('/:name', async (req, res) => {
-    // A page of a different site must not begin a sign-in: the browser would come back signed in without anybody's wish.
+    // A page of a different site must not begin a sign-in: the browser would come back signed in although the user did not ask for it.
     const site = req.headersDistinct['sec-fetch-site']?.join() ?? '';
     if (!['same-origin', 'none'].includes(site)) return redirect(res, signInPath(returnPath(req.query['return'])));
     takeTurn(req);

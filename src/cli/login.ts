@@ -64,7 +64,7 @@ the access on your account page, or have not used it for 30 days.`,
           if (!given.flag('no-open')) openBrowser(address);
         });
     writeLogin(file, signedIn);
-    // Nobody uses it any more. If it cannot be ended now, it ends by itself.
+    // The command line no longer uses the former login. If it cannot be ended now, it expires.
     if (former !== null) await revoke(endpoints, former.refresh_token).catch(() => undefined);
     if (token !== null) say('PORTCULLIS_TOKEN is set, and counts instead of this login until you unset it');
     const user = await who(clientOfLogin(url, file, signedIn));

@@ -170,7 +170,10 @@ export async function signInWithBrowser(
   const server = createServer((req, res) => void receive(req, res).catch(() => res.destroy()));
   await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve));
   const timer = setTimeout(
-    () => settle({ error: new CommandError('nobody has signed in within 10 minutes', 'timeout') }),
+    () =>
+      settle({
+        error: new CommandError('the sign-in in the browser took longer than 10 minutes: run portcullis login again', 'timeout'),
+      }),
     PATIENCE_MS,
   );
   try {
@@ -238,7 +241,7 @@ export async function signInWithDevice(
           wait += 5_000;
           break;
         case 'expired_token':
-          throw new CommandError('nobody has entered the code in time: run portcullis login --device again', 'expired_token');
+          throw new CommandError('the code was not entered in time: run portcullis login --device again', 'expired_token');
         default:
           throw error;
       }

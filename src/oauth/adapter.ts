@@ -228,7 +228,7 @@ function recordAdapter({ vault, records, grants, errors, current, now }: Adapter
       const isFirst = await records.consume(kind, id, time);
       if (kind !== 'RefreshToken') {
         if (isFirst) return;
-        // The library saw the code before its first use was stored. It is a second use all the same.
+        // The library read the code before the first use was stored, so it did not notice that this is the second use.
         const used = await records.find(kind, id);
         const { grantId } = used === null ? {} : (read(hashOf(id), id, used) ?? {});
         if (grantId !== undefined) await grants.endByProtocol(grantId, current().requestId);
@@ -249,7 +249,7 @@ function recordAdapter({ vault, records, grants, errors, current, now }: Adapter
 
     async destroy(id) {
       const isFirst = await records.delete(kind, id);
-      // An answer gives one code. The library deletes the question first, and asks nobody whether it was still there.
+      // An answer gives one code. The library deletes the question before it makes the code, and does not check that there was one to delete.
       if (!isFirst && kind === 'Interaction') throw errors.sessionNotFound('the question was answered at the same time');
     },
     // The end of the grant, which the library asks for at the same time, deletes them in its transaction.

@@ -110,7 +110,7 @@ export function normalize(metadata: Metadata): string | null {
 /** How a client is shown to a person. The name comes from the client itself, so it is never shown alone. */
 export interface ClientFacts {
   readonly name: string;
-  /** The host that vouches for the client's document; null: nobody vouches for it. */
+  /** The host that vouches for the client's document; null: the client has no document. */
   readonly document: string | null;
 }
 

@@ -142,7 +142,7 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         scopes.every((scope) => scope === '' || grant.openid.split(' ').includes(scope)),
     );
     const inUse = same.filter(({ used_at }) => used_at > now() - SILENT_USED_MS);
-    // Grants that a question was not asked for expire with the one that the user gave. It is the oldest of those that end last.
+    // A grant that was made without a question expires with the one that the user gave. That one is the oldest of those that expire last.
     const given = (inUse.length > 0 ? inUse : same).reduce<Grant | null>(
       (last, grant) => (last === null || grant.expires_at > last.expires_at ? grant : last),
       null,
@@ -203,7 +203,7 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
           const record = { client_id: clientId, kind, name, metadata: null, enabled: true, created_at: time, used_at: null };
           await clientStore(trx).insert({ id: uuidv7(), ...record });
         }
-        // The lock lets an administrator who disables the client at the same time see this grant, or this see the client disabled.
+        // If an administrator disables the client at the same time, that change ends this grant, or this finds the client disabled.
         const client = await clientStore(trx).lock(clientId);
         if (client === null || !client.enabled) return 'client';
         const earlier = silent ? await earlierIn(trx, clientId, approval) : null;

@@ -104,7 +104,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
     dropSessionCookie(ctx.res, ctx.oidc?.provider.cookieName('session'));
     if (ctx.path === ROUTES.device_authorization && ctx.status === 200) {
       const { verification_uri_complete: complete, ...answer } = ctx.body as Record<string, unknown>;
-      // Nobody should give away the rights of a user with one click on a link that somebody sent.
+      // A click on a link of an attacker must not give the attacker's command line the rights of the user.
       ctx.body = {
         ...answer,
         ...(ctx.oidc.client?.clientId === CLI_CLIENT ? {} : { verification_uri_complete: complete }),

@@ -77,7 +77,7 @@ function createHandler(provider: Provider, { publicUrl, grants, companies, admit
     return refusalOf(user, company, isFault(presented) ? null : presented) ?? user;
   }
 
-  /** Refuses clients that anybody can pretend to be, except those whose address names them. Throws what the client gets. */
+  /** Refuses clients that have neither a secret nor a metadata document: any program can pretend to be them. Throws what the client gets. */
   async function requireClient({ oidc: { client } }: Context): Promise<void> {
     if (client.clientAuthMethod === 'none' && !isDocument(client.clientId))
       throw refusal('unauthorized_client', 'Only clients with a secret or a metadata document may present assertions.');

@@ -29,7 +29,7 @@ import {
   withNeededScope,
 } from './resources.ts';
 
-/** A client that is not used for so long asks its user again. */
+/** If a client is not used for this time, it asks its user again. */
 const REFRESH_TOKEN_SECONDS = 30 * 24 * 3_600;
 const CODE_SECONDS = 60;
 const DEVICE_SECONDS = 10 * 60;
@@ -56,7 +56,7 @@ export interface ProviderParts {
   readonly registration: boolean;
   /** Reads the metadata document of a client. */
   readonly fetchDocument: OutboundFetch;
-  /** Whether the gateway may read another document of a client for this request. */
+  /** Whether the gateway may read one more document of a client for this request. */
   readonly mayFetch: (req: IncomingMessage) => boolean;
   readonly addressOf: (req: IncomingMessage) => string;
   /** Whether the user may get tokens now, by the record and by the provider of the user. */

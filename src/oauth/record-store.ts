@@ -1,6 +1,6 @@
 /**
- * What the authorization server keeps between two requests: sign-ins under way, codes, refresh tokens and device codes. Whoever reads the
- * table can use none of them: ids are stored as hashes, and payloads that repeat an id are sealed by the caller.
+ * What the authorization server keeps between two requests: sign-ins under way, codes, refresh tokens and device codes. A person
+ * who can read the table cannot use them: ids are stored as hashes, and payloads that repeat an id are sealed by the caller.
  */
 import { createHash } from 'node:crypto';
 import { type Connection, type Database, isDuplicate } from '../db/database.ts';

@@ -7,7 +7,7 @@ import { begin, codeOf, form, initialize, openTab, redeem, refresh, register } f
 
 eachServer(
   test.serial,
-  'each step of a sign-in may reach another replica, and codes and tokens are used once',
+  'each step of a sign-in may reach a different replica, and codes and tokens are used once',
   async (t, { url: database }) => {
     const w = await world(t, database);
     await w.allow({ name: 'all' });
