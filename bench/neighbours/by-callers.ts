@@ -135,7 +135,7 @@ export const byCallers: readonly Neighbour[] = [
   },
   {
     name: 'scim sync',
-    what: `a directory sends users in ${SCIM.atOnce} loops, about ${SCIM.users.toLocaleString('en')} in a minute, and makes each a member of a group`,
+    what: `a directory sends users in ${SCIM.atOnce} loops, and makes each a member of a group`,
     ms: 60_000,
     async prepare(world) {
       const { path, headers, group } = await startDirectory(world);
