@@ -9,7 +9,7 @@ import { createCancellation } from '../../src/base/cancellation.ts';
 import { deferred } from '../../src/base/promises.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits/limits.ts';
 import { createListRoom } from '../../src/mcp/limits/lists.ts';
-import { type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
+import { answerText, type RecordingUpstream, type Script, startRecording } from '../support/upstreams/recording.ts';
 import { type Everywhere, everywhere, type Message, messagesIn, openEverywhere, target, until } from './aggregate.ts';
 import { routed } from './gateway.ts';
 import { call } from './raw.ts';
@@ -185,42 +185,53 @@ test.serial('two long lists in one batch do not wait for each other', async (t) 
   );
 });
 
-test.serial("a target is not late because its page waits for other callers' pages", async (t) => {
-  const blocked = deferred<void>();
-  let recording = 0;
-  const bytes = 2 * PAGE;
-  const { at, asked } = await start(t, {
-    targets: 1,
-    limits: { joinMs: 300, lateMs: 100, lists: limitsOf({ readingOfPrincipal: bytes, readingOfAll: 2 * bytes }) },
-    audit: (own) => ({
-      ...own,
-      // The page of the first caller keeps its room.
-      shown: async ({ names }) => {
-        if (names.length > 1 && recording++ === 0) await blocked.promise;
-      },
-    }),
-  });
-  const [alice, bob, carol] = await Promise.all(['alice', 'bob', 'carol'].map((user) => openEverywhere(at, { user })));
-  // Their pages together have no room.
-  const first = [1, 2].map((id) => at.ask(alice ?? '', 'tools/list', {}, { user: 'alice', id }));
-  await until(() => recording > 0);
-  let hasAnswered = false;
-  const second = at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' }).then((answer) => {
-    hasAnswered = true;
-    return answer;
-  });
-  await until(() => asked() === 3);
-  const since = performance.now();
-  while (performance.now() - since < 2 * 300) {
-    t.deepEqual((await at.ask(carol ?? '', 'prompts/list', {}, { user: 'carol' })).result, { prompts: [] });
-  }
-  blocked.resolve();
-  for (const { result } of [...(await Promise.all(first)), await second]) {
-    t.is(result._meta, undefined, `${UNAVAILABLE} names no target`);
-    t.is(result.tools.length, TOOLS + 1);
-  }
-  t.true(hasAnswered);
-});
+/** The same target, but its lists come as events. */
+const withEvents = (script: Script): Script => {
+  return (received, res) => {
+    const { id, method } = received.message ?? {};
+    if (method !== 'tools/list') return script(received, res);
+    answerText(res, `data: ${JSON.stringify({ jsonrpc: '2.0', id, result: { tools } })}\n\n`, 'text/event-stream');
+  };
+};
+
+for (const form of ['JSON', 'events'] as const) {
+  test.serial(
+    `while a long page is recorded, other long pages wait for room, and their target is not late: ${form}`,
+    async (t) => {
+      const blocked = deferred<void>();
+      let recording = 0;
+      const { at, long, asked } = await start(t, {
+        targets: 1,
+        // A page fits. A second one does not fit beside it.
+        limits: { joinMs: 300, lateMs: 100, lists: limitsOf({ readingOfPrincipal: 2 * PAGE, readingOfAll: 3 * PAGE }) },
+        audit: (own) => ({
+          ...own,
+          // The first page that is read keeps its room.
+          shown: async ({ names }) => {
+            if (names.length > 1 && recording++ === 0) await blocked.promise;
+          },
+        }),
+      });
+      if (form === 'events') long.script = withEvents(long.script);
+      const [alice, bob, carol] = await Promise.all(['alice', 'bob', 'carol'].map((user) => openEverywhere(at, { user })));
+      const first = [1, 2].map((id) => at.ask(alice ?? '', 'tools/list', {}, { user: 'alice', id }));
+      await until(() => recording > 0);
+      const second = at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' });
+      await until(() => asked() === 3);
+      const since = performance.now();
+      while (performance.now() - since < 2 * 300) {
+        t.deepEqual((await at.ask(carol ?? '', 'prompts/list', {}, { user: 'carol' })).result, { prompts: [] });
+      }
+      t.is(recording, 1, 'the other pages are not read while there is no room');
+      blocked.resolve();
+      for (const { result } of await Promise.all([...first, second])) {
+        t.is(result._meta, undefined, `${UNAVAILABLE} names no target`);
+        t.is(result.tools.length, TOOLS + 1);
+      }
+      t.is(recording, 3);
+    },
+  );
+}
 
 /** A target that sends notifications without end before each answer to `tools/list`. Returns its address. */
 async function startEndless(t: ExecutionContext): Promise<string> {
