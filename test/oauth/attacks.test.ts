@@ -306,6 +306,41 @@ test('a program on the computer of the user that poses as an allowed client gets
   t.is((await s.tab.follow(s.flow.authorizeUrl)).status, 200);
 });
 
+test.serial('the thief of an older session cannot give the command line access, which would outlive the session', async (t) => {
+  const s = await scene(t);
+  const { url } = s.gateway;
+  const api = { resource: `${url}/api`, more: { scope: 'api' } };
+  const { authorizeUrl } = begin(url, 'portcullis-cli', { redirectUri: 'http://127.0.0.1:4711/callback', ...api });
+  const page = await s.tab.follow(authorizeUrl);
+  t.is(page.status, 200);
+  later(t, 11 * 60_000);
+  const answered = await s.tab.post(page.url, { user: s.user.id, answer: 'allow' });
+  t.regex(answered.to ?? '', /\/signin\?.*again=yes/);
+  t.is(new URL((await s.tab.follow(authorizeUrl)).url).pathname, '/signin');
+  t.deepEqual(await grantsOf(s, s.user), []);
+  t.regex(
+    new URL((await s.tab.follow(s.flow.authorizeUrl)).url).pathname,
+    /^\/oauth\/consent\//,
+    'an application needs no proof',
+  );
+  await s.tab.signIn(s.user);
+  t.is((await s.tab.post(page.url, { user: s.user.id, answer: 'allow' })).status, 303);
+  t.is((await grantsOf(s, s.user)).length, 1);
+});
+
+test('an answer in a page with a script or in a fragment is refused, and so is a state that fills the database', async (t) => {
+  const s = await scene(t);
+  await approve(s, s.flow);
+  const open = (more: Record<string, string>) => s.tab.get(begin(s.gateway.url, s.clientId, { more }).authorizeUrl);
+  for (const response_mode of ['fragment', 'form_post', 'web_message', 'jwt', 'query.jwt', '']) {
+    const { status, to } = await open({ response_mode });
+    t.deepEqual([status, to], [400, null], response_mode);
+  }
+  t.is((await open({ response_mode: 'query', state: 'x'.repeat(2_048) })).status, 303);
+  const long = await open({ state: 'x'.repeat(2_049) });
+  t.deepEqual([long.status, long.to], [400, null]);
+});
+
 test('every answer names its issuer, so that a client that uses several servers notices a mix-up', async (t) => {
   const s = await scene(t);
   const allowed = await s.tab.answer(await s.tab.follow(s.flow.authorizeUrl));
