@@ -34,21 +34,35 @@ export function isOverdrawn(taken: object): taken is Overdrawn {
 
 export type Stock = ReturnType<typeof createStock>;
 
+/** After this time, an amount that waits for room among all keys goes before later amounts. `now` in milliseconds. */
+export interface Precedence {
+  readonly afterMs: number;
+  readonly now: () => number;
+}
+const NO_PRECEDENCE: Precedence = { afterMs: Infinity, now: () => 0 };
+
 /**
  * A key may hold at most `perKey`, and never more than what would then remain free. So a few greedy keys always leave
- * something: one holds at most half of the stock, two hold at most two thirds.
+ * something: one holds at most half of the stock, two hold at most two thirds. Give a `precedence` only if all amounts are soon given back:
+ * without it, small amounts of other keys can hold up a large one for ever; with it, a large amount holds them up.
  */
-export function createStock(budget: string, { perKey, all }: { readonly perKey: number; readonly all: number }) {
+export function createStock(
+  budget: string,
+  { perKey, all }: { readonly perKey: number; readonly all: number },
+  { afterMs, now }: Precedence = NO_PRECEDENCE,
+) {
   const byKey = new Map<string, number>();
   let taken = 0;
-  const line = new Set<{ readonly key: string; readonly attempt: () => boolean }>();
+  const line = new Set<{ readonly key: string; readonly since: number; readonly attempt: () => Overdrawn | null }>();
 
   /** Serves waiting amounts, as far as there is room. If the first amount of a key does not fit, the key's later amounts wait, too. */
   function serve(): void {
     const blocked = new Set<string>();
     for (const waiting of line) {
       if (blocked.has(waiting.key)) continue;
-      if (waiting.attempt()) line.delete(waiting);
+      const refused = waiting.attempt();
+      if (refused === null) line.delete(waiting);
+      else if (refused.overdrawn === 'all' && now() - waiting.since >= afterMs) return;
       else blocked.add(waiting.key);
     }
   }
@@ -92,14 +106,14 @@ export function createStock(budget: string, { perKey, all }: { readonly perKey: 
 
   function queue(key: string, amount: number): Turn {
     const { promise: come, resolve } = deferred<Taken | Overdrawn>();
-    const attempt = (): boolean => {
+    const attempt = (): Overdrawn | null => {
       const room = take(key, amount);
-      if (isOverdrawn(room)) return false;
+      if (isOverdrawn(room)) return room;
       resolve(room);
-      return true;
+      return null;
     };
     const refused: Overdrawn = { overdrawn: 'key', budget, limit: perKey };
-    const waiting = { key, attempt };
+    const waiting = { key, since: now(), attempt };
     const leave = (): void => {
       if (!line.delete(waiting)) return;
       resolve(refused);

@@ -96,7 +96,7 @@ export function createMcpHandler(deps: McpDeps) {
     streams,
     intake: createIntake(deps.limits, deps.bodies, now),
     outbox: createOutbox(deps.limits),
-    lists: createListRoom(deps.limits.lists),
+    lists: createListRoom(deps.limits.lists, now),
   };
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void): void => {
     if (isUnderMcp(req)) void serve(endpoint, req, res);

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import type { AuditWriter } from '../../src/audit/records.ts';
+import type { Taken } from '../../src/base/budgets.ts';
 import { createCancellation } from '../../src/base/cancellation.ts';
 import { deferred } from '../../src/base/promises.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits/limits.ts';
@@ -287,7 +288,7 @@ test.serial('a list that finds no room for its answer in time is refused', async
 });
 
 test('room to read counts a page that is larger than the share of a caller as the whole share', async (t) => {
-  const room = createListRoom(limitsOf({ readingOfPrincipal: 10 * KIB, readingOfAll: 40 * KIB }));
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 10 * KIB, readingOfAll: 40 * KIB }), () => 0);
   const gone = createCancellation();
   const first = await room.toRead('a', 100 * KIB, gone);
   t.is(room.taken.reading, 10 * KIB);
@@ -300,8 +301,34 @@ test('room to read counts a page that is larger than the share of a caller as th
   t.is(room.taken.reading, 0);
 });
 
+test('a long page is read although the short pages of others keep the room nearly full', async (t) => {
+  let now = 0;
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 100, readingOfAll: 400 }), () => now);
+  const gone = createCancellation();
+  const short: Promise<Taken | null>[] = [];
+  const read = (id: number): void => void short.push(room.toRead(`short ${id}`, 10, gone));
+  for (let id = 0; id < 30; id++) read(id);
+  let isRead = false;
+  const long = room.toRead('long', 100, gone).then((taken) => {
+    isRead = true;
+    return taken;
+  });
+  // As soon as a short page has been read, a further one comes. A page takes 100 ms.
+  for (let id = 30; !isRead && id < 1_000; id++) {
+    read(id);
+    now += 100 / 30;
+    (await short.shift())?.giveBack();
+    await Promise.resolve();
+  }
+  t.true(isRead);
+  t.true(now < 1_500, `it waited for ${now} ms`);
+  (await long)?.giveBack();
+  for (const one of short) (await one)?.giveBack();
+  t.is(room.taken.reading, 0);
+});
+
 test('a caller that is gone gets no room and leaves none behind', async (t) => {
-  const room = createListRoom(limitsOf({ answersOfPrincipal: 10, answersOfAll: 40 }));
+  const room = createListRoom(limitsOf({ answersOfPrincipal: 10, answersOfAll: 40 }), () => 0);
   const [stays, leaves] = [createCancellation(), createCancellation()];
   const first = await room.toAnswer('a', 10, stays);
   const second = room.toAnswer('a', 10, leaves);

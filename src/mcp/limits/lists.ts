@@ -25,8 +25,16 @@ const LENGTHS_KEPT = 10_000;
 
 export type ListRoom = ReturnType<typeof createListRoom>;
 
-export function createListRoom({ readingOfPrincipal, readingOfAll, answersOfPrincipal, answersOfAll }: ListLimits) {
-  const reading = createStock('lists that are being read', { perKey: readingOfPrincipal, all: readingOfAll });
+/** A long page that has waited this long for room to read goes before the short ones of others. */
+const PRECEDENCE_MS = 1_000;
+
+/** `now` in milliseconds. */
+export function createListRoom(
+  { readingOfPrincipal, readingOfAll, answersOfPrincipal, answersOfAll }: ListLimits,
+  now: () => number,
+) {
+  const precedence = { afterMs: PRECEDENCE_MS, now };
+  const reading = createStock('lists that are being read', { perKey: readingOfPrincipal, all: readingOfAll }, precedence);
   const answers = createStock('long lists', { perKey: answersOfPrincipal, all: answersOfAll });
   /** The characters of the last answer to each principal, by method. */
   const lengths = new Map<string, number>();
