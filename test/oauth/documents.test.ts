@@ -51,7 +51,9 @@ test.serial(
     let change: object = {};
     let size = 0;
     let status = 200;
+    let reads = 0;
     const url = await serve(t, (req, res) => {
+      reads++;
       const document = {
         client_id: `${url}${req.url}`,
         client_name: 'A client with a document',
@@ -74,6 +76,7 @@ test.serial(
       NODE_EXTRA_CA_CERTS: cert,
       OAUTH_DOCUMENT_ADDRESSES: '127.0.0.0/8,::1',
       CLIENT_REGISTRATION: 'closed',
+      CLIENT_REGISTRATION_RATE_LIMIT: '30',
     });
     const gateway = {
       url: origin,
@@ -124,5 +127,13 @@ test.serial(
       t.is(visit.to, null, what);
       t.false(visit.text.includes('404'), 'the answer of the document does not show');
     }
+
+    // A stranger must not make the gateway read one document after the other.
+    [status, reads] = [200, 0];
+    const statuses = [];
+    for (let n = 0; n < 40; n++) statuses.push((await tab.follow(begin(origin, `${url}/flood/${n}.json`).authorizeUrl)).status);
+    t.true(reads > 0 && reads < 30, `${reads} documents were read`);
+    t.is(statuses.at(-1), 400);
+    t.is((await tab.follow(begin(origin, clientId).authorizeUrl)).to?.split('?')[0], 'https://client.example/callback');
   },
 );
