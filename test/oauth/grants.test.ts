@@ -6,7 +6,7 @@ import { listen } from '../support/listener.ts';
 import { call, openSession } from '../support/mcp.ts';
 import { startStateful } from '../support/upstreams/stateful.ts';
 import { world } from '../support/world.ts';
-import { begin, CALLBACK, codeOf, connected, initialize, redeem, refresh } from './support.ts';
+import { begin, CALLBACK, codeOf, connected, initialize, openTab, redeem, refresh } from './support.ts';
 
 interface Grant {
   readonly id: string;
@@ -62,6 +62,26 @@ test('users see and end their own grants, and administrators those of all', asyn
     actor: { id: admin.id },
     before: { user_id: user.id, client: { client_id: clientId } },
   });
+});
+
+test('the account page shows and ends the access of the applications of its user alone', async (t) => {
+  const w = await world(t);
+  const { gateway, admin, user } = w;
+  await w.allow({ name: 'all' });
+  const { tokens, tab } = await connected(gateway, user);
+  const [grant] = await grantsOf(gateway, user.token);
+  const path = `/account/applications/${grant?.id}/end`;
+  const ofAdmin = openTab(gateway.url);
+  await ofAdmin.signIn(admin);
+  t.false((await ofAdmin.get('/account')).text.includes(path));
+  // An administrator has the right, but this page is about the user's own applications.
+  t.is((await ofAdmin.post(path, {})).status, 404);
+  t.is((await openTab(gateway.url).post(path, {})).to, `${gateway.url}/signin?return=%2Faccount`);
+  t.is((await initialize(w.mcp, tokens.access_token)).status, 200);
+  t.true((await tab.get('/account')).text.includes(path));
+  t.is((await tab.post(path, {})).to, `${gateway.url}/account?done=application`);
+  t.is((await initialize(w.mcp, tokens.access_token)).status, 401);
+  t.is((await tab.post(path, {})).status, 404);
 });
 
 test('an administrator disables a client: its grants end, and nobody can approve it until it is enabled', async (t) => {

@@ -59,7 +59,8 @@ export const GRANT_OPERATIONS: Operations = {
   ),
   'DELETE /api/auth/grants/{id}': {
     id: 'endGrant',
-    summary: 'End a grant, with its access tokens and refresh tokens. An administrator may end the grant of any user.',
+    summary:
+      'End a grant, and those that go back to the same answer of the user, with their access tokens and refresh tokens. An administrator may end the grants of any user.',
     access: 'login token',
     gives: { 204: nothing() },
   },
