@@ -171,9 +171,13 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
       await administer(caller, 'admin', async (trx) => {
         const before = await findShown(trx, id);
         requireMatch(ifMatch, providerEtag(before));
+        const { provider } = before;
         await providerStore(trx).delete(id);
         await directoryStore(trx).forget(id);
-        return { result: null, changes: [changeOf('delete', before, null)] };
+        // Their tokens needed no groups, and a provider that is registered for this issuer later may take the groups from tokens.
+        const isEnding = provider.groups_from === 'directory';
+        const ended = isEnding ? await rederiveUsers(trx, { ...provider, updated_at: now() }, true) : [];
+        return { result: null, changes: [changeOf('delete', before, null), ...ended] };
       });
     },
 

@@ -133,7 +133,14 @@ eachEngine(
     const next = await connectDirectory(t, gateway, admin, again.body.id);
     t.is((await next.user('alice')).id, alice.id);
     t.like(await record(alice.id), { refusal: null, groups: [] });
-    t.is(await signIn('alice'), 200);
+
+    const time = Date.now();
+    await gateway.rest(204, 'DELETE', `/api/providers/${again.body.id}`, { token: admin.token });
+    await gateway.rest(201, 'POST', '/api/providers', { token: admin.token, body: registration(provider) });
+    t.is((await record(alice.id)).refusal, null);
+    t.is(await signIn('alice'), 401, 'earlier tokens needed no groups');
+    const { valid_after } = (await record(alice.id)) as unknown as { valid_after: string };
+    t.true(Date.parse(valid_after) >= time);
   },
 );
 
