@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import test from 'ava';
 import { browserSessionLimits, browserStore } from '../../src/auth/browser-store.ts';
 import { createAdminister } from '../../src/auth/caller.ts';
+import { createLogin } from '../../src/auth/login.ts';
 import { createBrowserSessions } from '../../src/browser/sessions.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
@@ -402,7 +403,7 @@ test.serial(
   },
 );
 
-eachEngine(test.serial, 'a session that has ended since the request arrived makes no change', async (t, at) => {
+eachEngine(test.serial, 'a session that has ended since the request arrived makes no change and no token', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const { signIn, who } = await clocked(database);
   const current = await who(await signIn());
@@ -411,6 +412,19 @@ eachEngine(test.serial, 'a session that has ended since the request arrived make
   const changes = await createChanges(database, () => NOW);
   const administer = createAdminister({ changes, now: () => NOW });
   const change = () => administer({ principal, requestId: 'r' }, 'own', async () => ({ result: 'done', changes: [] }));
+  let made = 0;
+  const login = createLogin({
+    ...{ database, administer, passwords: {} as never, config: { rateLimits: { apiTokens: 10 } } as never, now: () => NOW },
+    draftToken: async () => ({
+      record: (user) => ({
+        ...{ id: `token ${made++}`, user_id: user.id, kind: 'api', name: 'n', kid: 'k', created_at: NOW },
+        ...{ expires_at: null, revoked_at: null, limits: null },
+      }),
+      sign: async () => 'signed',
+    }),
+  });
+  const token = () => login.createApiToken({ principal, requestId: 'r' }, { name: 'n', expires_at: null, limits: null });
+  t.is((await token()).token, 'signed');
   t.is((await change()).result, 'done');
   await t.throwsAsync(
     () =>
@@ -424,6 +438,8 @@ eachEngine(test.serial, 'a session that has ended since the request arrived make
   );
   await browserStore(database.knex).endAllOf(ANN.id, null);
   await t.throwsAsync(change, { code: 'invalid_token' });
+  await t.throwsAsync(token, { code: 'invalid_token' });
+  t.is((await database.knex('tokens')).length, 1);
 });
 
 test.serial('the thief of an older session cannot make a token, which would outlive it', async (t) => {
