@@ -171,6 +171,32 @@ onSqlite('a user who refuses at the server, or whose target has moved meanwhile,
   await t.throwsAsync(w.a.connecting.finish(w.visitor, w.target, returned), { message: /was changed meanwhile/ });
 });
 
+onSqlite(
+  'tokens go to no other address, issuer or client, and a row given to a different user or target has none',
+  async (t, db) => {
+    const w = await world(t, db);
+    const { id } = await w.a.connect(w.visitor, w.target, 'alice');
+    const none = { none: 'reconnect' } as const;
+    const get = (target: AccountTarget, visitor = w.visitor) => w.b.tokens.get(w.b.at(visitor, target, id));
+    const { own_accounts } = w.target;
+    const moved: readonly AccountTarget[] = [
+      { ...w.target, url: 'https://evil.example/mcp' },
+      { ...w.target, own_accounts: { ...own_accounts, issuer: 'https://evil.example' } },
+      { ...w.target, own_accounts: { ...own_accounts, client_id: 'evil' } },
+    ];
+    for (const target of moved) t.deepEqual(await get(target), none);
+    const [thief, other] = [await insertVisitor(w.a.database), await insertTarget(w.a.database, w.server.url)];
+    const [user_id, target_id] = [w.visitor.caller.principal.sub, w.target.id];
+    const edit = (row: object) => w.a.database.knex('connections').where({ id }).update(row);
+    await edit({ user_id: thief.caller.principal.sub });
+    t.deepEqual(await get(w.target, thief), none);
+    await edit({ user_id, target_id: other.id });
+    t.deepEqual(await get(other), none);
+    await edit({ target_id });
+    t.is(accountOf(w, await get(w.target)), 'alice');
+  },
+);
+
 onSqlite('an authorization server that is down leaves the connection as it is', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');

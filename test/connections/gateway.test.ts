@@ -9,7 +9,7 @@ import { eachServer } from '../support/databases/engines.ts';
 import { startGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
 import { signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
-import { call, connect, linkIn, OWN, open, textOf, type User, world } from './world.ts';
+import { call, connect, linkIn, OWN, open, textOf, type User, type World, world } from './world.ts';
 
 const MODERN_META = {
   'io.modelcontextprotocol/protocolVersion': '2026-07-28',
@@ -114,24 +114,36 @@ test.serial(
   },
 );
 
+/** Calls `whoami` in revision 2026-07-28, as a client that opens addresses. */
+const callWith = (w: World, name: string, inputResponses?: object) =>
+  post(
+    `${w.gateway.url}/mcp/${name}`,
+    w.ann.api,
+    {
+      ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+      params: {
+        ...{ name: 'whoami', arguments: {}, inputResponses },
+        _meta: { ...MODERN_META, 'io.modelcontextprotocol/clientCapabilities': { elicitation: { url: {} } } },
+      },
+    },
+    { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'whoami' },
+  );
+
+test.serial("a target does not get the replies to the gateway's own question", async (t) => {
+  const w = await world(t, { modern: true });
+  await connect(w, w.ann, 'annsaccount');
+  const [own, others] = [{ 'portcullis-account-before': { action: 'accept' } }, { city: { action: 'accept', content: {} } }];
+  for (const replies of [own, { ...own, ...others }, others]) {
+    t.is(textOf((await callWith(w, 'git', replies)).message), 'annsaccount');
+  }
+  t.deepEqual(w.server.replies, [undefined, others, others]);
+});
+
 test.serial(
   'a retry that replies to the question does not wait for the account if the user may not use the target',
   async (t) => {
     const w = await world(t, { modern: true });
-    const callAt = (name: string, inputResponses?: object) =>
-      post(
-        `${w.gateway.url}/mcp/${name}`,
-        w.ann.api,
-        {
-          ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
-          params: {
-            ...{ name: 'whoami', arguments: {}, inputResponses },
-            _meta: { ...MODERN_META, 'io.modelcontextprotocol/clientCapabilities': { elicitation: { url: {} } } },
-          },
-        },
-        { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'whoami' },
-      );
-    const asked = (await callAt('git')).message?.result?.['inputRequests'] as object;
+    const asked = (await callWith(w, 'git')).message?.result?.['inputRequests'] as object;
     const [key = ''] = Object.keys(asked);
     t.true(key.startsWith('portcullis-account-'));
     const { body } = await w.gateway.rest<{ id: string }>(201, 'POST', '/api/policies', {
@@ -145,7 +157,7 @@ test.serial(
     t.teardown(() => w.gateway.rest(204, 'DELETE', `/api/policies/${body.id}`, { token: w.admin.token }));
     const replies = { [key]: { action: 'accept' } };
     const began = performance.now();
-    const [denied, unknown] = [await callAt('git', replies), await callAt('none', replies)];
+    const [denied, unknown] = [await callWith(w, 'git', replies), await callWith(w, 'none', replies)];
     t.true(performance.now() - began < 15_000, 'a wait for the account takes 30 s');
     const wordsOf = ({ message }: typeof denied) => JSON.stringify(message).replaceAll(/git|none/g, 'target');
     t.is(wordsOf(denied), wordsOf(unknown));

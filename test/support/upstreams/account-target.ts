@@ -162,6 +162,8 @@ export interface AccountTargetServer {
   readonly tokens: Set<string>;
   /** The argument `ticket` of the calls that came. */
   readonly tickets: Set<string>;
+  /** The `inputResponses` of the tool calls that came, in order of arrival; undefined for a call without them. */
+  readonly replies: unknown[];
   /** Requests with a token that is not valid here. */
   refused: number;
   /** The metadata of the resource; changed by tests. */
@@ -190,6 +192,7 @@ export async function startAccountTarget(
     accounts: [],
     tokens: new Set(),
     tickets: new Set(),
+    replies: [],
     refused: 0,
     metadata: { resource: url, authorization_servers: [issuer], scopes_supported: ['tools'] },
     needs: null,
@@ -239,7 +242,13 @@ export async function startAccountTarget(
     own.accounts.push(account);
     const body = Buffer.concat(chunks).toString('utf8');
     const message =
-      body === '' ? undefined : (JSON.parse(body) as { params?: { name?: string; arguments?: { ticket?: unknown } } });
+      body === ''
+        ? undefined
+        : (JSON.parse(body) as {
+            method?: string;
+            params?: { name?: string; arguments?: { ticket?: unknown }; inputResponses?: unknown };
+          });
+    if (message?.method === 'tools/call') own.replies.push(message.params?.inputResponses);
     const ticket = message?.params?.arguments?.ticket;
     if (typeof ticket === 'string') own.tickets.add(ticket);
     const scopes = (token.scope ?? '').split(' ');
