@@ -108,12 +108,13 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
       for (const before of some) {
         const derived = rederived(provider, known?.(before) ?? before);
         if (derived === before && !isEnding) continue;
-        const user = isEnding ? { ...derived, valid_after: Math.max(derived.valid_after ?? 0, endedAt) } : derived;
+        const valid_after = isEnding ? Math.max(derived.valid_after ?? 0, endedAt) : derived.valid_after;
+        const user: User = { ...derived, valid_after, updated_at: time };
         if (exceedsFacts(user)) {
           const message = `give the user ${user.id} more role and groups than 4096 bytes as JSON`;
           throw invalidRequest([{ path: 'rules', message }]);
         }
-        await users.update({ ...user, updated_at: time });
+        await users.update(user);
         changes.push({ action: 'user.update', object_id: user.id, before: userDocument(before), after: userDocument(user) });
         if (isEnding) changes.push(...(await endSignInsOf(trx, user.id, null, time)));
       }

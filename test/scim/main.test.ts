@@ -109,6 +109,16 @@ eachEngine(test.serial, 'users show their groups again when groups come from tok
   const { valid_after } = (await record(alice.id)) as unknown as { valid_after: string };
   t.true(Date.parse(valid_after) >= time);
   t.is(await signIn('alice'), 401, 'this token needed no groups');
+  const { body: changes } = await gateway.rest<{ action: string; object_id: string; after: object }[]>(
+    200,
+    'GET',
+    '/api/changes',
+    {
+      token: admin.token,
+    },
+  );
+  const last = changes.find(({ action, object_id }) => action === 'user.update' && object_id === alice.id);
+  t.deepEqual(last?.after, await record(alice.id), 'the log of changes has the record as it is');
 });
 
 eachEngine(
