@@ -43,7 +43,7 @@ export type Administer = <T>(
  * Whether the caller's token is neither revoked nor expired, or the browser session or the grant not ended. Locks the row of a browser
  * session. `now`: milliseconds since the epoch.
  */
-export async function isInForce(trx: Transaction, principal: Principal, now: number): Promise<boolean> {
+async function isInForce(trx: Transaction, principal: Principal, now: number): Promise<boolean> {
   const { token_kind, token_id, sub, issued_at } = principal;
   switch (token_kind) {
     case 'browser':

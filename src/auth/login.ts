@@ -5,8 +5,8 @@ import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import { EVERYBODY, maySignIn } from '../users/local-sign-in.ts';
-import { ADMIN, isAdmissible, type User, userStore } from '../users/user-store.ts';
-import { type Administer, type Caller, isInForce } from './caller.ts';
+import { ADMIN, type User, userStore } from '../users/user-store.ts';
+import type { Administer, Caller, StillAdmits } from './caller.ts';
 import type { DraftToken, NewApiToken } from './issue.ts';
 import type { Passwords } from './passwords.ts';
 import { endSignInsOf } from './sign-ins.ts';
@@ -17,6 +17,7 @@ export interface LoginParts {
   readonly passwords: Passwords;
   readonly draftToken: DraftToken;
   readonly administer: Administer;
+  readonly stillAdmits: StillAdmits;
   readonly config: Pick<Config, 'rateLimits' | 'localSignIn'>;
   readonly now: () => number;
 }
@@ -30,7 +31,7 @@ export type Login = ReturnType<typeof createLogin>;
 
 const revoked = (id: string, before: object | null): Change => ({ action: 'token.revoke', object_id: id, before, after: null });
 
-export function createLogin({ database, passwords, draftToken, administer, config, now }: LoginParts) {
+export function createLogin({ database, passwords, draftToken, administer, stillAdmits, config, now }: LoginParts) {
   const { localSignIn } = config;
   // One answer for all: it must not tell who may sign in, nor that a password is right.
   const wrong = (): AppError =>
@@ -118,12 +119,11 @@ export function createLogin({ database, passwords, draftToken, administer, confi
     ): Promise<{ readonly record: TokenRecord; readonly token: string }> {
       const draft = await draftToken(wanted);
       const { user, record } = await transact(database, async (trx) => {
-        // Hold the lock until the end, so that concurrent requests for tokens are counted one after the other.
-        const user = await userStore(trx).lock(principal.sub);
+        // This locks the user until the end, so that concurrent requests for tokens are counted one after the other.
+        const isAdmitted = await stillAdmits(trx, principal);
+        const user = isAdmitted ? await userStore(trx).find(principal.sub) : null;
+        if (user === null) throw new AppError('invalid_token', 'The token is no longer valid.');
         const tokens = tokenStore(trx);
-        if (user === null || !isAdmissible(user) || !(await isInForce(trx, principal, now()))) {
-          throw new AppError('invalid_token', 'The token is no longer valid.');
-        }
         if ((await tokens.count(user.id, now())) >= config.rateLimits.apiTokens) {
           throw new AppError(
             'limit_reached',

@@ -31,6 +31,7 @@ export function createAccounts(
   const rules = { issuer: ISSUER, audience: AUDIENCE, publicUrl: config.publicUrl, now };
   const providerAdmits: ProviderAdmits = async (trx, issuer) => (await providerStore(trx).findByIssuer(issuer))?.enabled === true;
   const administer = createAdminister({ changes, now, providerAdmits });
+  const stillAdmits = createStillAdmits({ now, providerAdmits });
   const passwords = createPasswords();
   const callers = createCallers(config.trustProxy);
   const outbound = createOutbound({ allowed: config.allowedAddresses });
@@ -64,11 +65,11 @@ export function createAccounts(
       }),
     },
     administer,
-    stillAdmits: createStillAdmits({ now, providerAdmits }),
+    stillAdmits,
     passwords,
     limits: createRateLimits(config.rateLimits),
     registration: createRegistration({ database, passwords, vault, config, now }),
     sessionList: createBrowserSessionList({ database, administer, now }),
-    login: createLogin({ database, passwords, draftToken: createDraftToken(keys, rules), administer, config, now }),
+    login: createLogin({ database, passwords, draftToken: createDraftToken(keys, rules), administer, stillAdmits, config, now }),
   };
 }

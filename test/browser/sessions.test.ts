@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import test from 'ava';
 import { browserSessionLimits, browserStore } from '../../src/auth/browser-store.ts';
-import { createAdminister } from '../../src/auth/caller.ts';
+import { createAdminister, createStillAdmits } from '../../src/auth/caller.ts';
 import { createLogin } from '../../src/auth/login.ts';
 import { createBrowserSessions } from '../../src/browser/sessions.ts';
 import { createChanges } from '../../src/db/changes.ts';
@@ -414,6 +414,7 @@ eachEngine(test.serial, 'a session that has ended since the request arrived make
   const change = () => administer({ principal, requestId: 'r' }, 'own', async () => ({ result: 'done', changes: [] }));
   let made = 0;
   const login = createLogin({
+    stillAdmits: createStillAdmits({ now: () => NOW }),
     ...{ database, administer, passwords: {} as never, config: { rateLimits: { apiTokens: 10 } } as never, now: () => NOW },
     draftToken: async () => ({
       record: (user) => ({

@@ -3,7 +3,7 @@ import { createServer, request as httpRequest, type IncomingMessage } from 'node
 import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { createBrowserSessionList } from '../../src/auth/browser-sessions.ts';
-import { createAdminister } from '../../src/auth/caller.ts';
+import { createAdminister, createStillAdmits } from '../../src/auth/caller.ts';
 import { createDraftToken } from '../../src/auth/issue.ts';
 import { createKeyRing, type KeyRing, makeKeys } from '../../src/auth/keys.ts';
 import { createLogin } from '../../src/auth/login.ts';
@@ -132,7 +132,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
   const auth = {
     database,
     registration: createRegistration({ database, passwords, vault, config, now }),
-    login: createLogin({ database, passwords, draftToken, administer, config, now }),
+    login: createLogin({ database, passwords, draftToken, administer, stillAdmits: createStillAdmits({ now }), config, now }),
     sessionList: createBrowserSessionList({ database, administer, now }),
     limits: createRateLimits(config.rateLimits),
     trustProxy: config.trustProxy,
