@@ -424,8 +424,13 @@ eachEngine(test.serial, 'a session that has ended since the request arrived make
       sign: async () => 'signed',
     }),
   });
-  const token = () => login.createApiToken({ principal, requestId: 'r' }, { name: 'n', expires_at: null, limits: null });
+  const token = (issuer = ANN.issuer) =>
+    login.createApiToken({ principal: { ...principal, issuer }, requestId: 'r' }, { name: 'n', expires_at: null, limits: null });
   t.is((await token()).token, 'signed');
+  const company = 'https://company.example';
+  await database.knex('users').update({ issuer: company });
+  await t.throwsAsync(() => token(company), { code: 'invalid_token' }, 'the provider is disabled');
+  await database.knex('users').update({ issuer: ANN.issuer });
   t.is((await change()).result, 'done');
   await t.throwsAsync(
     () =>
@@ -439,7 +444,7 @@ eachEngine(test.serial, 'a session that has ended since the request arrived make
   );
   await browserStore(database.knex).endAllOf(ANN.id, null);
   await t.throwsAsync(change, { code: 'invalid_token' });
-  await t.throwsAsync(token, { code: 'invalid_token' });
+  await t.throwsAsync(() => token(), { code: 'invalid_token' });
   t.is((await database.knex('tokens')).length, 1);
 });
 
