@@ -148,9 +148,10 @@ eachServer(
     await writer.decision(decision());
     await writer.decision(decision());
     for (const table of ['log_principals', 'log_objects', 'log_verdicts']) await database.reader(table).delete();
-    const [mine] = await database.reader.raw('select connection_id() as id');
-    const [all] = await database.reader.raw('select id from information_schema.processlist where db = database()');
-    for (const { id } of all) if (id !== mine[0].id) await database.reader.raw(`kill ${id}`).catch(() => {});
+    const [[mine]] = await database.reader.raw('select connection_id() as id, database() as name');
+    const [all] = await database.reader.raw('show processlist');
+    for (const { Id: id, db } of all)
+      if (db === mine.name && id !== mine.id) await database.reader.raw(`kill ${id}`).catch(() => {});
     const record = decision();
     await writer.decision(record);
     const later = decision();

@@ -39,7 +39,8 @@ async function start(
     t,
     { short: { 'tools/list': { tools: [{ name: 'one', inputSchema: { type: 'object' } }] } } },
     {
-      limits,
+      // The target runs in this process, which may be busy: only a test that sets these limits itself has late targets.
+      limits: { joinMs: 60_000, lateMs: 60_000, ...limits },
       rights: { alice: () => true, bob: () => true, carol: () => true },
       targets: names.map((name) => routed(name, long.url)),
       ...(audit === undefined ? {} : { deps: { audit: audit(silent) } }),

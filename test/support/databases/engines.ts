@@ -66,11 +66,12 @@ async function fingerprintOf(connection: MysqlConnection): Promise<string> {
 
 /** Whether nobody else is connected. The server notices a moment later that a connection was closed. */
 async function isAlone(connection: MysqlConnection): Promise<boolean> {
+  const [[current]] = await connection.query<RowDataPacket[]>('select database() as name');
+  const name: unknown = current?.['name'];
   for (let tries = 0; tries < 50; tries++) {
-    const [rows] = await connection.query<RowDataPacket[]>(
-      'select count(*) as n from information_schema.processlist where db = database()',
-    );
-    if (rows[0]?.['n'] === 1) return true;
+    // MySQL's view in information_schema fails while another connection runs a statement with a character beyond U+FFFF.
+    const [rows] = await connection.query<RowDataPacket[]>('show processlist');
+    if (rows.filter(({ db }) => db === name).length === 1) return true;
     await sleep(20);
   }
   return false;
