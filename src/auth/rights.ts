@@ -2,7 +2,15 @@
 import { ADMIN, AUDITOR } from '../users/user-store.ts';
 import type { Principal, TokenLimits } from './principal.ts';
 
-export const RIGHTS = ['read', 'targets:operate', 'users:manage', 'policies:plan', 'policies:manage', 'bundles:read'] as const;
+export const RIGHTS = [
+  'read',
+  'targets:operate',
+  'users:manage',
+  'policies:plan',
+  'policies:manage',
+  'boundaries:manage',
+  'bundles:read',
+] as const;
 export type Right = (typeof RIGHTS)[number];
 
 /** The rights that can be limited to the policies of one owner. */
@@ -10,7 +18,7 @@ export const OWNED_RIGHTS = ['policies:plan', 'policies:manage'] as const satisf
 export const isOwned = (right: Right): boolean => OWNED_RIGHTS.some((owned) => owned === right);
 
 /** The rights that change something. An auditor never has them. */
-const CHANGING: readonly Right[] = ['targets:operate', 'users:manage', 'policies:manage'];
+const CHANGING: readonly Right[] = ['targets:operate', 'users:manage', 'policies:manage', 'boundaries:manage'];
 
 /** What a right contains besides itself. `read` contains those of every owner. */
 const CONTAINED: Readonly<Partial<Record<Right, readonly Right[]>>> = {
