@@ -66,7 +66,7 @@ function regoSteps(opa: string): Step[] {
     command('opa test', opa, ['test', ...paths]),
     command('gateway.wasm is what opa builds', process.execPath, [
       '--import',
-      'ts-blank-space/register',
+      './scripts/loader/register.js',
       'rego/build.ts',
       '--check',
     ]),

@@ -22,7 +22,7 @@ const { values } = parseArgs({
   },
 });
 const root = join(import.meta.dirname, '..');
-const typescript = ['--import', 'ts-blank-space/register'];
+const typescript = ['--import', './scripts/loader/register.js'];
 /** Requests to each policy set in `test/engine/differential.test.ts`. */
 const PER_RUN = 20;
 

@@ -50,7 +50,7 @@ const placeholders = (text: string): string =>
 const builtForThisRun = process.env['PORTCULLIS_TEST_BUILT'] === 'true';
 const CLI = builtForThisRun
   ? [join(ROOT, 'dist/cli/portcullis.js')]
-  : [`--import=${import.meta.resolve('ts-blank-space/register')}`, join(ROOT, 'src/cli/portcullis.ts')];
+  : [`--import=${import.meta.resolve('../scripts/loader/register.js')}`, join(ROOT, 'src/cli/portcullis.ts')];
 
 /** A replacement for `docker`. It runs the command of `docker run`, with only the variables that are passed on. */
 const DOCKER = `#!${process.execPath}

@@ -57,7 +57,9 @@ async function until<T>(
 /** A file of the benchmark that `announce`s itself. */
 export async function startNode(guardian: Guardian, file: string, ...args: readonly string[]): Promise<Started> {
   const path = join(import.meta.dirname, file);
-  const watched = watch(guardian.start(process.execPath, ['--import=ts-blank-space/register', path, ...args], { cwd: ROOT }));
+  const watched = watch(
+    guardian.start(process.execPath, ['--import=./scripts/loader/register.js', path, ...args], { cwd: ROOT }),
+  );
   return until(file, watched, async () => {
     const port = /listening on (\d+)/.exec(watched.output())?.[1];
     return port === undefined ? null : { origin: `http://127.0.0.1:${port}` };

@@ -66,7 +66,12 @@ export async function checkInstrument(guardian: Guardian, { nodeOptions, env, sl
   const { pid, origin } = await startServer(guardian, {
     name: 'known.ts',
     command: process.execPath,
-    args: (port) => [...nodeOptions, '--import=ts-blank-space/register', join(import.meta.dirname, 'known.ts'), String(port)],
+    args: (port) => [
+      ...nodeOptions,
+      '--import=./scripts/loader/register.js',
+      join(import.meta.dirname, 'known.ts'),
+      String(port),
+    ],
     env: () => ({ ...env }),
     cwd: ROOT,
     probe: '/',

@@ -57,7 +57,7 @@ async function typescript(contract: string, given: readonly string[]): Promise<v
   judge('a TypeScript client is generated', await run(generator, [contract, '--output', generated]));
   const tsc = join(root, 'node_modules/.bin/tsc');
   judge('a program that uses it has the types of the contract', await run(tsc, ['-p', 'typescript']));
-  const words = ['--import', 'ts-blank-space/register', 'test/clients/typescript/use.ts', ...given];
+  const words = ['--import', './scripts/loader/register.js', 'test/clients/typescript/use.ts', ...given];
   judge('the program works against the gateway', await run(process.execPath, words, {}, root));
 }
 

@@ -60,25 +60,29 @@ async function startReplica(
   { port, publicUrl }: Place,
 ): Promise<Replica> {
   const program = join(import.meta.dirname, 'replica.ts');
-  const process_ = guardian.start(process.execPath, ['--import=ts-blank-space/register', program, ...(causal ? [] : [kind])], {
-    cwd: join(import.meta.dirname, '../..'),
-    env: {
-      PATH: process.env['PATH'],
-      PORT: String(port),
-      PUBLIC_URL: publicUrl,
-      DATABASE_URL: databaseUrl,
-      DATA_DIR: guardian.folder,
-      MASTER_KEY: Buffer.alloc(32, 3).toString('base64'),
-      LOG_LEVEL: 'error',
-      MCP_RATE_LIMIT: '10000000',
-      DENIAL_RATE_LIMIT: '10000000',
-      LOGIN_RATE_LIMIT: '100000',
-      CHANGE_RATE_LIMIT: '100000',
-      OAUTH_RATE_LIMIT: '10000000',
-      CLIENT_REGISTRATION_RATE_LIMIT: '100000',
-      DRAIN_MS: '500',
+  const process_ = guardian.start(
+    process.execPath,
+    ['--import=./scripts/loader/register.js', program, ...(causal ? [] : [kind])],
+    {
+      cwd: join(import.meta.dirname, '../..'),
+      env: {
+        PATH: process.env['PATH'],
+        PORT: String(port),
+        PUBLIC_URL: publicUrl,
+        DATABASE_URL: databaseUrl,
+        DATA_DIR: guardian.folder,
+        MASTER_KEY: Buffer.alloc(32, 3).toString('base64'),
+        LOG_LEVEL: 'error',
+        MCP_RATE_LIMIT: '10000000',
+        DENIAL_RATE_LIMIT: '10000000',
+        LOGIN_RATE_LIMIT: '100000',
+        CHANGE_RATE_LIMIT: '100000',
+        OAUTH_RATE_LIMIT: '10000000',
+        CLIENT_REGISTRATION_RATE_LIMIT: '100000',
+        DRAIN_MS: '500',
+      },
     },
-  });
+  );
   process_.stdout?.pipe(process.stdout);
   process_.stderr?.pipe(process.stderr);
   let over = false;

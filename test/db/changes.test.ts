@@ -322,7 +322,7 @@ test.serial('a SQLite file serves one process at a time, and is free when that p
   t.teardown(at.drop);
   const holder = spawn(
     process.execPath,
-    ['--import=ts-blank-space/register', 'test/support/databases/hold-sqlite.ts', at.url.slice('sqlite:'.length)],
+    ['--import=./scripts/loader/register.js', 'test/support/databases/hold-sqlite.ts', at.url.slice('sqlite:'.length)],
     { stdio: ['ignore', 'pipe', 'inherit'] },
   );
   t.teardown(() => holder.kill('SIGKILL'));

@@ -28,10 +28,14 @@ withOpa('the Rego is formatted, strict, and passes its own tests', (t) => {
 });
 
 withOpa('gateway.wasm is what OPA builds from the Rego', (t) => {
-  const { status, stdout } = spawnSync(process.execPath, ['--import', 'ts-blank-space/register', 'rego/build.ts', '--check'], {
-    cwd: ROOT,
-    encoding: 'utf8',
-  });
+  const { status, stdout } = spawnSync(
+    process.execPath,
+    ['--import', './scripts/loader/register.js', 'rego/build.ts', '--check'],
+    {
+      cwd: ROOT,
+      encoding: 'utf8',
+    },
+  );
   t.is(status, 0, stdout);
 });
 

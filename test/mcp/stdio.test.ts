@@ -55,7 +55,7 @@ test.serial('a process gets three file descriptors only, whatever the gateway it
   const script = fileURLToPath(new URL('../support/upstreams/stdio-descriptors.ts', import.meta.url));
   // node hides consecutive descriptors from its children, so this one comes after a gap.
   const stdio: StdioOptions = ['ignore', 'pipe', 'inherit', ...Array<'ignore'>(27).fill('ignore'), file];
-  const child = spawn(process.execPath, ['--import=ts-blank-space/register', script], { stdio });
+  const child = spawn(process.execPath, ['--import=./scripts/loader/register.js', script], { stdio });
   t.deepEqual(JSON.parse(await text(child.stdout as Readable)), { own: true, childs: ['0', '1', '2'] });
 });
 

@@ -19,7 +19,7 @@ export interface GatewayProcess {
 /** The arguments of node that run a file of `src/`: the built file in a whole run, or the source if a test runs alone. */
 export function program(file: string): string[] {
   const built = process.env['PORTCULLIS_TEST_BUILT'] === 'true';
-  return built ? [`dist/${file}.js`] : ['--import=ts-blank-space/register', `src/${file}.ts`];
+  return built ? [`dist/${file}.js`] : ['--import=./scripts/loader/register.js', `src/${file}.ts`];
 }
 
 /** `environment` is all that the process gets, `within` words that come before its command. Does not wait for anything. */

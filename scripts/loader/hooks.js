@@ -1,7 +1,7 @@
 /**
- * What `ts-blank-space/register` does, with the result kept on disk. Every test file is a process of its own, and loading the TypeScript
- * compiler in each of them takes longer than many tests. A kept file is named by the hash of its source, so it never has to be removed
- * for being out of date.
+ * What `ts-blank-space/register` does, with the result kept on disk. Every script and every test file is a process of its own, and loading
+ * the TypeScript compiler in each of them takes longer than many tests. A kept file is named by the hash of its source, so it never has to
+ * be removed for being out of date.
  */
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const root = fileURLToPath(new URL('../../..', import.meta.url));
+const root = fileURLToPath(new URL('../..', import.meta.url));
 const { version } = createRequire(import.meta.url)('ts-blank-space/package.json');
 const folder = join(root, 'node_modules/.cache/typescript-erased');
 mkdirSync(folder, { recursive: true });
