@@ -6,7 +6,7 @@ import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
 import { type Command, CommandError, type CommandGroup, jsonText, runGroup, type Terminal, UsageError } from './command.ts';
-import { changing } from './policy-folder.ts';
+import { changing } from './policies/policy-folder.ts';
 
 const REVISION = /^[0-9]{1,15}$/;
 const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;

@@ -4,8 +4,8 @@ import { Readable } from 'node:stream';
 import type { FieldError } from '../base/errors.ts';
 import { clientConfigFromProcess } from '../config/config.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
-import { loginFile, readLogin, type StoredLogin, writeLogin } from './logins.ts';
-import { discover, OAuthError, refreshed } from './oauth.ts';
+import { loginFile, readLogin, type StoredLogin, writeLogin } from './sign-in/logins.ts';
+import { discover, OAuthError, refreshed } from './sign-in/oauth.ts';
 
 export const CLIENT_OPTIONS = {
   server: { value: 'URL', help: 'the gateway (default: PORTCULLIS_URL, or http://127.0.0.1:8080)' },

@@ -19,9 +19,9 @@ import { userStore } from '../users/user-store.ts';
 import { audit, openExisting } from './audit.ts';
 import { bundleCommand } from './bundle.ts';
 import { type CommandGroup, EXIT, printable, runGroup } from './command.ts';
-import { drafts } from './drafts.ts';
-import { loginCommand } from './login.ts';
-import { policies } from './policies.ts';
+import { drafts } from './policies/drafts.ts';
+import { policies } from './policies/policies.ts';
+import { loginCommand } from './sign-in/login.ts';
 
 const USAGE = `Usage: portcullis <command>
 

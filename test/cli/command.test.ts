@@ -5,7 +5,7 @@ import { closeSync, mkdirSync, openSync, readFileSync, symlinkSync, unlinkSync, 
 import { join } from 'node:path';
 import test from 'ava';
 import { CommandError } from '../../src/cli/command.ts';
-import { readPolicyFolder, removePolicyFile, writePolicyFile } from '../../src/cli/policy-folder.ts';
+import { readPolicyFolder, removePolicyFile, writePolicyFile } from '../../src/cli/policies/policy-folder.ts';
 import { file } from '../policies/sets.ts';
 import { program } from '../support/process.ts';
 import { folder, portcullis } from './cli.ts';

@@ -1,8 +1,8 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { drafts } from '../../src/cli/drafts.ts';
-import { policies } from '../../src/cli/policies.ts';
+import { drafts } from '../../src/cli/policies/drafts.ts';
+import { policies } from '../../src/cli/policies/policies.ts';
 import { file, policySets } from '../policies/sets.ts';
 import { apiToken } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';

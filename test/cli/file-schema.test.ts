@@ -4,7 +4,7 @@ import { Ajv } from 'ajv';
 import test from 'ava';
 import fc from 'fast-check';
 import { parse as parseYaml, stringify } from 'yaml';
-import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from '../../src/cli/file-schema.ts';
+import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from '../../src/cli/policies/file-schema.ts';
 import { parseTestFile } from '../../src/policies/files/test-file.ts';
 import { parsePolicyFile } from '../../src/policies/files/yaml.ts';
 

@@ -3,7 +3,7 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { CommandError } from './command.ts';
+import { CommandError } from '../command.ts';
 import type { StoredLogin } from './logins.ts';
 
 const CLIENT_ID = 'portcullis-cli';

@@ -1,7 +1,7 @@
 /** `portcullis policies replay`, and the text of its report. */
-import type { ReplayReport } from '../policies/replay/report.ts';
-import { connect } from './client.ts';
-import { type Command, EXIT, type Given, UsageError } from './command.ts';
+import type { ReplayReport } from '../../policies/replay/report.ts';
+import { connect } from '../client.ts';
+import { type Command, EXIT, type Given, UsageError } from '../command.ts';
 import { type AnswerJson, answerText, dirOf, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
 
 export type ReportJson = ReplayReport & { readonly revision: number; readonly from: string; readonly to: string };

@@ -1,7 +1,7 @@
 /** `portcullis login`, `logout` and `status`: who the command line is at a gateway. */
 import { spawn } from 'node:child_process';
-import { CLIENT_OPTIONS, type Client, clientOfLogin, connect, serverOf } from './client.ts';
-import { type Command, CommandError, type CommandGroup, runGroup, type Terminal } from './command.ts';
+import { CLIENT_OPTIONS, type Client, clientOfLogin, connect, serverOf } from '../client.ts';
+import { type Command, CommandError, type CommandGroup, runGroup, type Terminal } from '../command.ts';
 import { readLogin, removeLogin, type StoredLogin, writeLogin } from './logins.ts';
 import { discover, revoke, signInWithBrowser, signInWithDevice } from './oauth.ts';
 

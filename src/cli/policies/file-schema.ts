@@ -1,7 +1,7 @@
 /** The JSON Schema of policy files and test files, with which editors complete and check YAML. */
-import { testFileForm } from '../policies/files/test-file.ts';
-import { policyFileForm } from '../policies/files/yaml.ts';
-import { schemaOf } from '../rest/openapi/from-joi.ts';
+import { testFileForm } from '../../policies/files/test-file.ts';
+import { policyFileForm } from '../../policies/files/yaml.ts';
+import { schemaOf } from '../../rest/openapi/from-joi.ts';
 
 /** Draft 7, which editors support. */
 const $schema = 'http://json-schema.org/draft-07/schema#';

@@ -1,5 +1,5 @@
 /** Prints how a change of the policies changes decisions. */
-import type { DecisionChanges, Flip } from '../policies/sets/decision-changes.ts';
+import type { DecisionChanges, Flip } from '../../policies/sets/decision-changes.ts';
 import { answerText, quote } from './policy-set.ts';
 
 /** The answer of the API. */

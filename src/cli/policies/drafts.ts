@@ -1,10 +1,10 @@
 /** `portcullis drafts`: proposed policy changes that the gateway stores, so that you can try them before you apply them. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { DRAFT_NAME } from '../policies/sets/draft.ts';
-import type { DraftJson, DraftSummaryJson } from '../rest/policy-drafts/routes.ts';
-import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
-import { type Command, CommandError, counted, EXIT, type Given, runGroup, type Terminal, UsageError } from './command.ts';
+import { DRAFT_NAME } from '../../policies/sets/draft.ts';
+import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from '../client.ts';
+import { type Command, CommandError, counted, EXIT, type Given, runGroup, type Terminal, UsageError } from '../command.ts';
 import { readPolicyFolder, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
 import { dirOf, fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';

@@ -13,9 +13,9 @@ import {
 } from 'node:fs';
 import { join, resolve, sep } from 'node:path';
 import { TextDecoder } from 'node:util';
-import { FILE_NAME } from '../policies/files/file.ts';
-import { describePolicyFileError } from '../policies/files/yaml.ts';
-import { CommandError } from './command.ts';
+import { FILE_NAME } from '../../policies/files/file.ts';
+import { describePolicyFileError } from '../../policies/files/yaml.ts';
+import { CommandError } from '../command.ts';
 
 const MAX_BYTES = 1024 * 1024;
 

@@ -1,10 +1,10 @@
 /** The policy set that a command is about, and the texts of policies and answers. */
 import { join } from 'node:path';
-import { DEFAULT_OWNER } from '../policies/files/file.ts';
-import type { PolicyRef } from '../policies/files/test-run.ts';
-import { describePolicyFileError } from '../policies/files/yaml.ts';
-import type { answerJson } from '../policies/sets/questions-about.ts';
-import { CommandError, type Given, type Option, UsageError } from './command.ts';
+import { DEFAULT_OWNER } from '../../policies/files/file.ts';
+import type { PolicyRef } from '../../policies/files/test-run.ts';
+import { describePolicyFileError } from '../../policies/files/yaml.ts';
+import type { answerJson } from '../../policies/sets/questions-about.ts';
+import { CommandError, type Given, type Option, UsageError } from '../command.ts';
 import { readPolicyFolder } from './policy-folder.ts';
 
 export const DIR: Option = { value: 'DIR', help: 'the folder of the policy files (default: policies)' };

@@ -1,19 +1,19 @@
 /** Commands of `portcullis policies` that ask and change nothing: explain, simulate, test, who-can, what-can and lint. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { inSlices } from '../base/slices.ts';
-import { createEngine, loadPolicyModule } from '../engine/engine.ts';
-import { type AccessRow, accessCsv } from '../policies/access.ts';
-import { analyseInSteps } from '../policies/analysis/analyse.ts';
-import { junitOf } from '../policies/files/junit.ts';
-import { parseTestFile, type TestCase } from '../policies/files/test-file.ts';
-import { failureText, type PolicyRef, runTests, type TestReport } from '../policies/files/test-run.ts';
-import { describePolicyFileError, type PolicyFileError } from '../policies/files/yaml.ts';
-import { type LintReport, lintJson } from '../policies/sets/lint-report.ts';
-import { offlineSet } from '../policies/sets/offline.ts';
-import type { Asked, objectJson } from '../policies/sets/questions-about.ts';
-import { connect, type Progress, progressOf } from './client.ts';
-import { type Command, CommandError, counted, EXIT, type Given, type Option, UsageError } from './command.ts';
+import { inSlices } from '../../base/slices.ts';
+import { createEngine, loadPolicyModule } from '../../engine/engine.ts';
+import { type AccessRow, accessCsv } from '../../policies/access.ts';
+import { analyseInSteps } from '../../policies/analysis/analyse.ts';
+import { junitOf } from '../../policies/files/junit.ts';
+import { parseTestFile, type TestCase } from '../../policies/files/test-file.ts';
+import { failureText, type PolicyRef, runTests, type TestReport } from '../../policies/files/test-run.ts';
+import { describePolicyFileError, type PolicyFileError } from '../../policies/files/yaml.ts';
+import { type LintReport, lintJson } from '../../policies/sets/lint-report.ts';
+import { offlineSet } from '../../policies/sets/offline.ts';
+import type { Asked, objectJson } from '../../policies/sets/questions-about.ts';
+import { connect, type Progress, progressOf } from '../client.ts';
+import { type Command, CommandError, counted, EXIT, type Given, type Option, UsageError } from '../command.ts';
 import { changing, readPolicyFolder } from './policy-folder.ts';
 import {
   type AnswerJson,

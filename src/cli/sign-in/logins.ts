@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync, fstatSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { CommandError } from './command.ts';
+import { CommandError } from '../command.ts';
 
 /** Tokens of one gateway. They are never printed. */
 export interface StoredLogin {

@@ -1,12 +1,12 @@
 /** `portcullis policies`: policies as files in git, and their history, over the REST API of a gateway. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../policies/files/file.ts';
-import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../policies/files/yaml.ts';
-import { type PolicyJson, policyFromJson, subjectKey } from '../policies/schema.ts';
-import type { changesJson, planCounts } from '../policies/sets/plan-json.ts';
-import type { RevisionJson } from '../rest/policy-sets/routes.ts';
-import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from './client.ts';
+import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../../policies/files/file.ts';
+import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../policies/files/yaml.ts';
+import { type PolicyJson, policyFromJson, subjectKey } from '../../policies/schema.ts';
+import type { changesJson, planCounts } from '../../policies/sets/plan-json.ts';
+import type { RevisionJson } from '../../rest/policy-sets/routes.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from '../client.ts';
 import {
   type Command,
   CommandError,
@@ -17,7 +17,7 @@ import {
   runGroup,
   type Terminal,
   UsageError,
-} from './command.ts';
+} from '../command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
