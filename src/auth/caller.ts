@@ -48,8 +48,10 @@ async function isInForce(trx: Transaction, principal: Principal, now: number): P
   switch (token_kind) {
     case 'browser':
       return await browserStore(trx).hold(token_id, sub, browserSessionLimits(now));
-    case 'access':
-      return (await grantStore(trx).find(token_id))?.user_id === sub;
+    case 'access': {
+      const grant = await grantStore(trx).find(token_id);
+      return grant !== null && grant.user_id === sub && grant.expires_at > now;
+    }
     case 'provider':
       return issued_at !== null && issued_at * 1_000 > ((await userStore(trx).find(sub))?.valid_after ?? 0);
     case 'login':

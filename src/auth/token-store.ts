@@ -29,12 +29,12 @@ interface TokenRow extends Omit<TokenRecord, 'limits'> {
 
 const COLUMNS = ['id', 'user_id', 'kind', 'name', 'kid', 'created_at', 'expires_at', 'revoked_at', 'limits'] as const;
 
-/** Whether the token is revoked, or an API token that has expired. The verifier judges the expiry of login tokens by their claims. */
+/** Whether the token is revoked, or an API token or grant that has expired. The verifier judges the expiry of login tokens by their claims. */
 export function hasEnded(
   { kind, expires_at, revoked_at }: Pick<TokenRecord, 'expires_at' | 'revoked_at'> & { readonly kind: TokenKind },
   now: number,
 ): boolean {
-  return revoked_at !== null || (kind === 'api' && expires_at !== null && now >= expires_at);
+  return revoked_at !== null || (kind !== 'login' && expires_at !== null && now >= expires_at);
 }
 
 /** The limits of a token may name rights of a newer version, which mean nothing here. */

@@ -18,12 +18,13 @@ async function recordsOf(db: Connection, ids: readonly string[]): Promise<NonNul
   const grants = await grantStore(db).findAll(ids.filter((id) => !known.has(id)));
   return [
     ...tokens,
-    ...grants.map(({ id, user_id }) => ({
+    ...grants.map(({ id, user_id, expires_at }) => ({
       id,
       user_id,
       kind: 'access' as const,
       kid: null,
-      expires_at: null,
+      // An access token may have been issued just before its grant expires.
+      expires_at,
       revoked_at: null,
       limits: null,
     })),

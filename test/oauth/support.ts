@@ -37,6 +37,8 @@ export function openTab(url: string, portOf: () => number = () => Number(new URL
     });
     for (const line of answer.headers['set-cookie'] ?? []) {
       const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(line) ?? [];
+      // The library of the authorization server has a session of its own, which has no authority and never reaches a browser.
+      if (/session/.test(name)) throw new Error(`${target.pathname} sets the cookie ${name}`);
       const path = /;\s*path=([^;]+)/i.exec(line)?.[1] ?? '/';
       const gone = value === '' || /expires=Thu, 01 Jan 1970|max-age=0/i.test(line);
       if (gone) jar.delete(`${name}|${path}`);

@@ -1,6 +1,7 @@
 import test from 'ava';
+import { grantStore } from '../../src/auth/grant-store.ts';
 import { tokenStore } from '../../src/auth/token-store.ts';
-import type { Identity } from '../../src/state/admission.ts';
+import { type Identity, judgeIdentity } from '../../src/state/admission.ts';
 import { createIdentities } from '../../src/state/identities.ts';
 import { readIdentities } from '../../src/state/identity-store.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
@@ -87,4 +88,17 @@ eachEngine(test.serial, 'a damaged row enables no user', async (t, at) => {
   t.true(await isEnabled());
   await knex('users').update({ enabled: 2 });
   t.false(await isEnabled());
+});
+
+eachEngine(test.serial, 'an access token ends with its grant', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  await userStore(knex).insert(localUser({ id: 'u', email: 'u@x', role: 'user', groups: [] }, 1), 'hash');
+  await grantStore(knex).insert({
+    ...{ id: 'g', user_id: 'u', client: 'c', resources: {}, openid: '', redirect_uri: 'https://client.test/' },
+    ...{ created_at: 1, used_at: 1, expires_at: 1_000 },
+  });
+  const claims = { iss: 'i', sub: 'u', jti: 'g', kid: 'k', exp: 9, resource: '/mcp', provider: null };
+  const judge = async (now: number) => judgeIdentity(claims, (await readIdentities(knex, ['g']))[0] ?? null, new Map(), now);
+  t.like(await judge(999), { sub: 'u', token_kind: 'access' });
+  t.like(await judge(1_000), { refused: 'invalid_token' });
 });
