@@ -41,7 +41,9 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
   const refusals = new WeakMap<object, ErrorPage>();
   const providers = createProviders({
     ...parts,
-    mayFetch: (req) => limits.registration(addressOf(req)) === null,
+    // Strangers share a limit with everybody at their address. They must not use it up for clients that a user has approved.
+    mayFetch: async (req, clientId) =>
+      ((await grants.findClient(clientId))?.used_at ?? null) !== null || limits.registration(addressOf(req)) === null,
     signedIn: async (ctx) => (await currentUser(ctx.req, ctx.res))?.user.id ?? null,
     showError: (ctx, error, description) => void pages.set(ctx.req, { error, description }),
     refused: (ctx, error, description) => void refusals.set(ctx.req, { error, description }),

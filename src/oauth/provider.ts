@@ -56,8 +56,8 @@ export interface ProviderParts {
   readonly registration: boolean;
   /** Reads the metadata document of a client. */
   readonly fetchDocument: OutboundFetch;
-  /** Whether the gateway may read one more document of a client for this request. */
-  readonly mayFetch: (req: IncomingMessage) => boolean;
+  /** Whether the gateway may read the document of this client for this request. */
+  readonly mayFetch: (req: IncomingMessage, clientId: string) => Promise<boolean>;
   readonly addressOf: (req: IncomingMessage) => string;
   /** Whether the user may get tokens now, by the record and by the provider of the user. */
   readonly admits: (user: User) => Promise<boolean>;
@@ -233,7 +233,8 @@ function configurationOf(
         enabled: true,
         ack: 'draft-02',
         // The pages read a client outside of a request of the library. Their users are signed in.
-        allowFetch: (ctx: { readonly req: IncomingMessage } | undefined) => ctx === undefined || mayFetch(ctx.req),
+        allowFetch: (ctx: { readonly req: IncomingMessage } | undefined, clientId: string) =>
+          ctx === undefined || mayFetch(ctx.req, clientId),
         cacheDuration: { min: 60, max: 3_600 },
       },
       deviceFlow: {

@@ -8,10 +8,11 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { freePort } from '../../demo/everything.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { person, rest, type TestGateway } from '../support/gateway.ts';
 import { dataDir, runGateway } from '../support/process.ts';
-import { begin, codeOf, openTab, payloadOf, redeem } from './support.ts';
+import { begin, codeOf, openTab, payloadOf, redeem, refresh, register } from './support.ts';
 
 const secrets = mkdtempSync(join(tmpdir(), 'portcullis-tls-'));
 const [key, cert] = [join(secrets, 'key.pem'), join(secrets, 'cert.pem')];
@@ -135,5 +136,40 @@ test.serial(
     t.true(reads > 0 && reads < 30, `${reads} documents were read`);
     t.is(statuses.at(-1), 400);
     t.is((await tab.follow(begin(origin, clientId).authorizeUrl)).to?.split('?')[0], 'https://client.example/callback');
+  },
+);
+
+test.serial(
+  'registrations and documents of strangers do not keep a client that its user has approved from renewing its tokens',
+  async (t) => {
+    const url = await serve(t, (req, res) => {
+      const document = { client_id: `${url}${req.url}`, client_name: 'C', redirect_uris: ['https://client.example/callback'] };
+      res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(document));
+    });
+    const { url: database, drop } = await createSqlite();
+    t.teardown(drop);
+    const environment = {
+      ...{ DATABASE_URL: database, DATA_DIR: dataDir(t), LOG_LEVEL: 'error', NODE_EXTRA_CA_CERTS: cert },
+      ...{ OAUTH_DOCUMENT_ADDRESSES: '127.0.0.0/8,::1', CLIENT_REGISTRATION_RATE_LIMIT: '4', PORT: String(await freePort()) },
+    };
+    const first = await runGateway(t, environment);
+    const origin = first.url;
+    const gateway = {
+      url: origin,
+      rest: async (_expected: number, method: string, path: string, options?: object) => rest(origin, method, path, options),
+    } as unknown as TestGateway;
+    const tab = openTab(origin);
+    await tab.signIn(await person(gateway, 'user@example.com'));
+    const clientId = `${url}/client.json`;
+    const flow = begin(origin, clientId);
+    const { body } = await redeem(origin, flow, codeOf(await tab.answer(await tab.follow(flow.authorizeUrl))));
+    // A gateway that has just started has read no document.
+    first.child.kill('SIGTERM');
+    await first.ended;
+    await runGateway(t, environment);
+    for (let n = 0; n < 6; n++) await register(origin);
+    for (let n = 0; n < 6; n++) await tab.follow(begin(origin, `${url}/flood/${n}.json`).authorizeUrl);
+    const renewed = await refresh(origin, clientId, body.refresh_token ?? '');
+    t.is(renewed.status, 200, JSON.stringify(renewed.body));
   },
 );
