@@ -187,8 +187,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
 
   async function release(): Promise<void> {
     descriptors.stop();
-    await mcp.close();
-    await connections.stop();
+    await Promise.all([mcp.close(), connections.stop()]);
     await replicas.peers.close();
     await presence.stop();
     await replicas.upkeep.stop();
@@ -196,7 +195,6 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     await policies.heavy.close();
     await audit.retention.stop();
     await rowUpkeep.stop();
-    await accounts.providers.outbound.close();
     await oauth.close();
     await writer.close();
     await audit.heads.stop();

@@ -262,6 +262,10 @@ export function createTokens({ database, vault, servers, clients, processId, now
   }
 
   return {
+    /** Resolves when the renewals that are under way now have ended. */
+    async settled(): Promise<void> {
+      await Promise.allSettled(renewals.values());
+    },
     /** The token of the connection, if this process has it and it is fresh. */
     fresh(id: string): HeldToken | null {
       const token = held.get(id);

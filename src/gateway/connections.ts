@@ -1,4 +1,5 @@
 /** Users' own accounts at targets. */
+import { inTime } from '../base/promises.ts';
 import { createClients } from '../connections/clients.ts';
 import { createFetchFor } from '../connections/fetch.ts';
 import { createConnecting } from '../connections/flows.ts';
@@ -8,6 +9,9 @@ import { createTokens } from '../connections/tokens.ts';
 import { createAccountUpstream } from '../connections/upstream.ts';
 import type { Accounts } from './accounts.ts';
 import type { Base } from './base.ts';
+
+/** How long the end of the gateway waits for renewals, whose refresh tokens are used already. */
+const RENEWALS_MS = 3_000;
 
 export type Connections = ReturnType<typeof createConnections>;
 
@@ -25,6 +29,11 @@ export function createConnections(base: Base, { administer, outbound }: Accounts
     connecting,
     revocations,
     withAccounts: createAccountUpstream({ tokens, linkTo: connecting.linkTo }),
-    stop: (): Promise<void> => revocations.stop(),
+    async stop(): Promise<void> {
+      await inTime(tokens.settled(), RENEWALS_MS);
+      // Ends the requests of revocations. The next start sends them again.
+      await outbound.close();
+      await revocations.stop();
+    },
   };
 }
