@@ -2,7 +2,6 @@
 import { createReadStream, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { parseArgs } from 'node:util';
 import { createChainKey } from '../audit/chain/chain.ts';
 import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/chain/checkpoint.ts';
 import { type AuditLine, auditLines, readLine } from '../audit/chain/lines.ts';
@@ -12,81 +11,78 @@ import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { type Config, configFromProcess, type DatabaseConfig } from '../config/config.ts';
 import { type Database, openDatabase } from '../db/database.ts';
-import { reproduceCommand } from './bundle.ts';
-
-const AUDIT_USAGE = `Usage: portcullis audit verify [--export FILE] [--checkpoints FILE] [--since CHECKPOINT] [--json]
-
-Checks that no record of the audit log was changed, added or removed, and names the first that was.
-
-  --export FILE        checks an export (GET /api/logs/export?format=ndjson, without filters) instead of the database
-  --checkpoints FILE   also checks the log against checkpoints kept outside the database. Without them, this command
-                       cannot notice that the newest records were cut off
-  --since CHECKPOINT   checks only records written after the checkpoint, and that every chain still continues from it.
-                       It does not check older records. CHECKPOINT is a file with one checkpoint, or the checkpoint itself
-  --json               prints the result as JSON
-
-This command needs the master key (MASTER_KEY, or DATA_DIR with master.key). For chains written before the key was replaced, it
-also needs MASTER_KEY_PREVIOUS. It reads the database that the gateway's environment variables name. A SQLite database belongs to
-the running gateway: stop the gateway first, or check an export.
-
-Exit code: 0 the log is intact, 1 it is not, 2 it could not be checked.
-`;
+import { reproduce } from './bundle.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, type Say } from './client.ts';
+import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
 
 const PROGRESS_MS = 5_000;
 const PROBLEMS_SHOWN = 20;
 
-/** Returns the exit code. */
-export async function audit(argv: readonly string[]): Promise<number> {
-  const [verb, ...rest] = argv;
-  if (verb === 'reproduce') return reproduceCommand(rest);
-  if (verb === undefined || verb === 'help' || verb === '--help' || rest.includes('--help')) {
-    process.stdout.write(AUDIT_USAGE);
-    return 0;
-  }
-  const options = verb === 'verify' ? readOptions(rest) : null;
-  if (options === null) {
-    process.stderr.write(`portcullis: no such command\n\n${AUDIT_USAGE}`);
-    return 2;
-  }
-  try {
-    const report = await verify(options);
-    process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : inWords(report));
-    return report.intact ? 0 : 1;
-  } catch (error) {
-    process.stderr.write(`portcullis: ${error instanceof Error ? error.message : String(error)}\n`);
-    return 2;
-  }
+const verifyCommand: Command = {
+  name: 'verify',
+  summary: 'checks that no record of the audit log was changed, added or removed, and names the first that was',
+  help: `This command needs the master key (MASTER_KEY, or DATA_DIR with master.key). For chains written before the key was replaced, it also
+needs MASTER_KEY_PREVIOUS. It reads the database that the gateway's environment variables name. A SQLite database belongs to the
+running gateway: stop the gateway first, or check an export.`,
+  options: {
+    export: {
+      value: 'FILE',
+      help: 'checks an export (GET /api/logs/export?format=ndjson, without filters) instead of the database',
+    },
+    checkpoints: {
+      value: 'FILE',
+      help: `also checks the log against checkpoints kept outside the database. Without them, this command
+cannot notice that the newest records were cut off`,
+    },
+    since: {
+      value: 'CHECKPOINT',
+      help: `checks only records written after the checkpoint, and that every chain still continues from it.
+It does not check older records. CHECKPOINT is a file with one checkpoint, or the checkpoint itself`,
+    },
+  },
+  notes: 'Exit code: 0 the log is intact, 1 it is not, 2 it could not be checked.',
+  async run(given, say) {
+    try {
+      const report = await verify(
+        { file: given.text('export'), checkpoints: given.text('checkpoints'), since: given.text('since') },
+        say,
+      );
+      return { code: report.intact ? EXIT.ok : EXIT.failed, text: inWords(report), json: report };
+    } catch (error) {
+      throw new CommandError(error instanceof Error ? error.message : String(error), 'not_checked', [], EXIT.usage);
+    }
+  },
+};
+
+export const auditGroup: CommandGroup = {
+  path: 'portcullis audit',
+  about: 'Checks the audit log, and evaluates recorded decisions again.',
+  notes: CLIENT_NOTES,
+  commands: [verifyCommand, reproduce],
+  options: CLIENT_OPTIONS,
+};
+
+interface Options {
+  readonly file: string | undefined;
+  readonly checkpoints: string | undefined;
+  readonly since: string | undefined;
 }
 
-type Options = NonNullable<ReturnType<typeof readOptions>>;
-
-function readOptions(args: readonly string[]) {
-  const file = { type: 'string' } as const;
-  try {
-    return parseArgs({
-      args: [...args],
-      options: { export: file, checkpoints: file, since: file, json: { type: 'boolean', default: false } },
-    }).values;
-  } catch {
-    return null;
-  }
-}
-
-async function verify(options: Options): Promise<Report> {
+async function verify(options: Options, say: Say): Promise<Report> {
   const config = configFromProcess();
   const verification = createVerification(chainKeys(config));
   // Read the checkpoints first: the log may grow while they are read, and it must contain every record that they name.
   if (options.checkpoints !== undefined) {
-    for await (const checkpoint of checkpointsOf(options.checkpoints)) verification.expect(checkpoint);
+    for await (const checkpoint of checkpointsOf(options.checkpoints, say)) verification.expect(checkpoint);
   }
-  if (options.since !== undefined) verification.since(await oneCheckpoint(options.since));
+  if (options.since !== undefined) verification.since(await oneCheckpoint(options.since, say));
   const timer = setInterval(() => {
-    process.stderr.write(`portcullis: ${verification.taken()} records checked\n`);
+    say(`${verification.taken()} records checked`);
   }, PROGRESS_MS);
   let others: Problem[] = [];
   try {
-    if (options.export === undefined) others = await takeDatabase(verification, config);
-    else await takeExport(verification, options.export);
+    if (options.file === undefined) others = await takeDatabase(verification, config);
+    else await takeExport(verification, options.file);
   } finally {
     clearInterval(timer);
   }
@@ -128,25 +124,24 @@ async function* linesOf(file: string): AsyncGenerator<string> {
   }
 }
 
-async function* checkpointsOf(file: string): AsyncGenerator<Checkpoint> {
+async function* checkpointsOf(file: string, say: Say): AsyncGenerator<Checkpoint> {
   let at = 0;
   for await (const line of linesOf(file)) {
     at++;
     if (line.trim() === '') continue;
     const checkpoint = readCheckpoint(line);
     if (checkpoint !== null) yield checkpoint;
-    else if (isCutOff(line))
-      process.stderr.write(`portcullis: ${file}, line ${at}: the checkpoint is cut off, so it is skipped\n`);
+    else if (isCutOff(line)) say(`${file}, line ${at}: the checkpoint is cut off, so it is skipped`);
     else throw new AppError('invalid_request', `${file}, line ${at}: this is not a checkpoint`);
   }
 }
 
 /** Returns the checkpoint that the text is, or the one in the file with this name. */
-async function oneCheckpoint(given: string): Promise<Checkpoint> {
+async function oneCheckpoint(given: string, say: Say): Promise<Checkpoint> {
   const itself = readCheckpoint(given);
   if (itself !== null) return itself;
   const found: Checkpoint[] = [];
-  for await (const checkpoint of checkpointsOf(given)) found.push(checkpoint);
+  for await (const checkpoint of checkpointsOf(given, say)) found.push(checkpoint);
   const [only] = found;
   if (only !== undefined && found.length === 1) return only;
   throw new AppError(

@@ -5,7 +5,7 @@ import type { Decision } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
-import { type Command, CommandError, type CommandGroup, jsonText, runGroup, type Terminal, UsageError } from './command.ts';
+import { type Command, CommandError, type CommandGroup, jsonText, UsageError } from './command.ts';
 import { changing } from './policies/policy-folder.ts';
 
 const REVISION = /^[0-9]{1,15}$/;
@@ -38,7 +38,7 @@ The input names a target by its id.`,
   },
 };
 
-const reproduce: Command = {
+export const reproduce: Command = {
   name: 'reproduce',
   takes: '<decision-id>',
   summary: 'evaluates a recorded decision again, with the policies of its revision',
@@ -125,16 +125,10 @@ function differencesOf(row: LogJson, now: Decision, dataHash: string): string[] 
 
 const shellQuoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
-const group = (path: string, about: string, commands: readonly Command[]): CommandGroup => ({
-  path,
-  about,
+export const bundleGroup: CommandGroup = {
+  path: 'portcullis',
+  about: 'Exports the policies for OPA.',
   notes: CLIENT_NOTES,
-  commands,
+  commands: [bundle],
   options: CLIENT_OPTIONS,
-});
-
-export const bundleCommand = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
-  runGroup(group('portcullis', 'Exports the policies for OPA.', [bundle]), ['bundle', ...argv], terminal);
-
-export const reproduceCommand = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
-  runGroup(group('portcullis audit', 'Evaluates recorded decisions again.', [reproduce]), ['reproduce', ...argv], terminal);
+};

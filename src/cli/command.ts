@@ -5,7 +5,8 @@ import { ConfigError } from '../config/config.ts';
 
 /** The streams to which a command writes: those of the process, or of a test. */
 export interface Terminal {
-  readonly stdout: { write(text: string): unknown };
+  /** `columns`: the width of the terminal. Absent: the output goes to a file or a program. */
+  readonly stdout: { write(text: string): unknown; readonly columns?: number };
   readonly stderr: { write(text: string): unknown };
 }
 
@@ -43,8 +44,10 @@ export interface Command {
   /** More help. Its lines are broken by hand. */
   readonly help?: string;
   readonly options?: Readonly<Record<string, Option>>;
-  /** `say` reports progress to the person who runs the command. */
-  run(given: Given, say: (progress: string) => void): Promise<Outcome>;
+  /** The notes of a command that takes no options of its group. They replace those of the group. */
+  readonly notes?: string;
+  /** `say` reports progress to the person who runs the command. null: the command has written its results with `write`, or goes on. */
+  run(given: Given, say: (progress: string) => void, write: (outcome: Outcome) => void): Promise<Outcome | null>;
 }
 
 export interface CommandGroup {
@@ -61,16 +64,18 @@ export interface CommandGroup {
 /** The command was used wrongly: exit code 2, and a pointer to the help. */
 export class UsageError extends Error {}
 
-/** The command failed because of files, or because of the gateway: exit code 1. */
+/** The command failed because of files, or because of the gateway. */
 export class CommandError extends Error {
   readonly code: string;
   readonly errors: readonly FieldError[];
+  readonly exit: ExitCode;
 
   /** `message` is for people. `code` and `errors` come from the gateway if it refused. */
-  constructor(message: string, code = 'failed', errors: readonly FieldError[] = []) {
+  constructor(message: string, code = 'failed', errors: readonly FieldError[] = [], exit: ExitCode = EXIT.failed) {
     super(message);
     this.code = code;
     this.errors = errors;
+    this.exit = exit;
   }
 }
 
@@ -98,10 +103,11 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
   }
   const asJson = rest.includes('--json');
   const say = (progress: string): void => void terminal.stderr.write(printable(`portcullis: ${progress}\n`));
+  const write = ({ text, json }: Outcome): void => void terminal.stdout.write(asJson ? `${jsonText(json)}\n` : printable(text));
   try {
-    const { code = EXIT.ok, text, json } = await command.run(read(group, command, rest), say);
-    terminal.stdout.write(asJson ? `${jsonText(json)}\n` : printable(text));
-    return code;
+    const outcome = await command.run(read(group, command, rest), say, write);
+    if (outcome !== null) write(outcome);
+    return outcome?.code ?? EXIT.ok;
   } catch (error) {
     const isUsage = error instanceof UsageError || error instanceof ConfigError;
     const isFailure = error instanceof CommandError || error instanceof AppError;
@@ -115,7 +121,8 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
       const details = errors.length === 0 ? {} : { errors };
       terminal.stdout.write(`${jsonText({ error: { code, message, ...details } })}\n`);
     }
-    return isUsage ? EXIT.usage : EXIT.failed;
+    if (isUsage) return EXIT.usage;
+    return error instanceof CommandError ? error.exit : EXIT.failed;
   }
 }
 
@@ -147,13 +154,13 @@ function read(group: CommandGroup, command: Command, argv: readonly string[]): G
   };
 }
 
-const optionsOf = (group: CommandGroup, command: Command): Readonly<Record<string, Option>> => ({
+export const optionsOf = (group: CommandGroup, command: Command): Readonly<Record<string, Option>> => ({
   ...command.options,
-  ...group.options,
+  ...(command.notes === undefined ? group.options : {}),
   ...COMMON,
 });
 
-function table(rows: readonly (readonly [string, string])[]): string {
+export function helpTable(rows: readonly (readonly [string, string])[]): string {
   const width = Math.max(...rows.map(([left]) => left.length)) + 3;
   const indent = ' '.repeat(width + 2);
   return rows.map(([left, right]) => `  ${left.padEnd(width)}${right.replaceAll('\n', `\n${indent}`)}\n`).join('');
@@ -163,7 +170,7 @@ const usageOf = ({ name, takes }: Command): string => (takes === undefined ? nam
 
 function groupHelp({ path, about, notes, commands }: CommandGroup): string {
   const rows = commands.map((command): [string, string] => [usageOf(command), command.summary]);
-  return `Usage: ${path} <command> [options]\n\n${about}\n\n${table(rows)}\n${path} <command> --help lists the options of a command.\n\n${notes}\n`;
+  return `Usage: ${path} <command> [options]\n\n${about}\n\n${helpTable(rows)}\n${path} <command> --help lists the options of a command.\n\n${notes}\n`;
 }
 
 function commandHelp(group: CommandGroup, command: Command): string {
@@ -172,7 +179,7 @@ function commandHelp(group: CommandGroup, command: Command): string {
     help,
   ]);
   const more = command.help === undefined ? '' : `\n${command.help}\n`;
-  return `Usage: ${group.path} ${usageOf(command)} [options]\n\n${command.summary}\n${more}\n${table(rows)}\n${group.notes}\n`;
+  return `Usage: ${group.path} ${usageOf(command)} [options]\n\n${command.summary}\n${more}\n${helpTable(rows)}\n${command.notes ?? group.notes}\n`;
 }
 
 const MOVING = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Cs}/gu;

@@ -4,24 +4,36 @@ import { once } from 'node:events';
 import { closeSync, mkdirSync, openSync, readFileSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { CommandError } from '../../src/cli/command.ts';
+import { CommandError, runGroup } from '../../src/cli/command.ts';
+import { ENTRIES } from '../../src/cli/entries.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from '../../src/cli/policies/policy-folder.ts';
 import { file } from '../policies/sets.ts';
 import { program } from '../support/process.ts';
-import { folder, portcullis } from './cli.ts';
+import { folder, inProcess, portcullis } from './cli.ts';
 
-/** The commands whose help no other test prints. */
-const HELPED = ['login', 'user', 'user reset-password', 'setup-code', 'audit verify'];
 const VERSIONED = ['', 'user reset-password', 'policies plan'];
 const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');
 const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8')) as { version: string };
 
-test.serial('every command prints its help without any configuration', async (t) => {
-  t.timeout(300_000);
-  for (const command of HELPED) {
-    const help = await portcullis({}, ...wordsOf(command), '--help');
-    t.is(help.code, 0, `${command}: ${help.err}`);
-    t.regex(help.out, /^Usage: portcullis/, command);
+test.serial('every command prints its help without any configuration, in both spellings', async (t) => {
+  for (const [name, { load }] of Object.entries(ENTRIES)) {
+    const group = await load();
+    const isOne = group.path === 'portcullis';
+    t.is(
+      isOne,
+      group.commands.some((command) => command.name === name),
+    );
+    for (const command of group.commands) {
+      const { code, out } = await inProcess({}, (terminal) => runGroup(group, [command.name, '--help'], terminal));
+      t.is(code, 0, `${name} ${command.name}`);
+      t.true(out.startsWith(`Usage: ${group.path} ${command.name}`), out);
+    }
+  }
+  for (const words of [['policies', 'lint'], ['user', 'reset-password'], ['start']]) {
+    const help = await portcullis({ PORT: 'x' }, ...words, '--help');
+    t.is(help.code, 0, help.err);
+    t.regex(help.out, /^Usage: portcullis/);
+    t.deepEqual(await portcullis({}, 'help', ...words), help);
   }
 });
 

@@ -9,7 +9,9 @@ import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { request } from 'undici';
 import type { LogJson } from '../../src/audit/log-json.ts';
-import { bundleCommand, reproduceCommand } from '../../src/cli/bundle.ts';
+import { auditGroup } from '../../src/cli/audit.ts';
+import { bundleGroup } from '../../src/cli/bundle.ts';
+import { runGroup } from '../../src/cli/command.ts';
 import { inProcess } from '../cli/cli.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
@@ -175,7 +177,8 @@ withOpa(`stock OPA reproduces ${DECISIONS} recorded decisions with the bundle of
 test.serial('the command reproduces decisions, and shows how to do it without the gateway', async (t) => {
   const scene = await begin(t);
   const rows = await decideAtRandom(t, scene, 40);
-  const run = (...args: string[]) => inProcess(scene.environment, (terminal) => reproduceCommand(args, terminal));
+  const run = (...args: string[]) =>
+    inProcess(scene.environment, (terminal) => runGroup(auditGroup, ['reproduce', ...args], terminal));
   for (const row of rows) {
     const { code, out, err } = await run(row.id, '--json');
     t.is(code, 0, err);
@@ -207,7 +210,7 @@ test.serial('the command says why a decision cannot be reproduced', async (t) =>
     );
   await ask('nowhere');
   const latest = async () => (await gateway.rest<LogJson[]>(200, 'GET', '/api/logs?limit=1', { token: admin })).body[0]?.id ?? '';
-  const run = (...args: string[]) => inProcess(environment, (terminal) => reproduceCommand(args, terminal));
+  const run = (...args: string[]) => inProcess(environment, (terminal) => runGroup(auditGroup, ['reproduce', ...args], terminal));
   const nowhere = await run(await latest());
   t.is(nowhere.code, 1);
   t.regex(nowhere.err, /no policy made this decision.*no_target/);
@@ -270,7 +273,7 @@ withOpa('stock OPA accepts a signed bundle, and refuses one that was changed', a
   }
   const folder = folderOf(t);
   const out = join(folder, 'signed.tar.gz');
-  const ran = await inProcess(environment, (terminal) => bundleCommand(['--signed', '--out', out], terminal));
+  const ran = await inProcess(environment, (terminal) => runGroup(bundleGroup, ['bundle', '--signed', '--out', out], terminal));
   t.is(ran.code, 0, ran.err);
   t.regex(ran.out, /revision 4, \d+ bytes/);
   const { keys } = (await (await fetch(`${gateway.url}/.well-known/jwks.json`)).json()) as { keys: { kid: string }[] };
@@ -320,7 +323,7 @@ withOpa('stock OPA accepts a signed bundle, and refuses one that was changed', a
 
 test.serial('the command explains requests that it cannot serve', async (t) => {
   const { environment } = await begin(t);
-  const run = (...args: string[]) => inProcess(environment, (terminal) => bundleCommand(args, terminal));
+  const run = (...args: string[]) => inProcess(environment, (terminal) => runGroup(bundleGroup, ['bundle', ...args], terminal));
   t.is((await run('--revision', 'x')).code, 2);
   t.is((await run('extra')).code, 2);
   t.is((await run('--help')).code, 0);

@@ -81,8 +81,8 @@ const ORDER: readonly string[] = [
   'src/rest/connections',
   'src/rest/gateway',
   'src/rest',
-  'src/cli',
   'src',
+  'src/cli', // its `start` runs the gateway
 ];
 
 function rankOf(file: string): number {

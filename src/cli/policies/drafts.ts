@@ -4,7 +4,17 @@ import { join } from 'node:path';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from '../client.ts';
-import { type Command, CommandError, counted, EXIT, type Given, runGroup, type Terminal, UsageError } from '../command.ts';
+import {
+  type Command,
+  CommandError,
+  type CommandGroup,
+  counted,
+  EXIT,
+  type Given,
+  runGroup,
+  type Terminal,
+  UsageError,
+} from '../command.ts';
 import { readPolicyFolder, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
 import { dirOf, fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
@@ -147,18 +157,15 @@ they were made, and the draft has no effect on them. If you save a changed draft
   },
 };
 
-/** Returns the exit code. */
-export function drafts(argv: readonly string[], terminal: Terminal = process): Promise<number> {
-  return runGroup(
-    {
-      path: 'portcullis drafts',
-      about: `Proposed policy changes that the gateway stores, so that you can try them before you apply them. The commands simulate, test --remote and
+export const draftsGroup: CommandGroup = {
+  path: 'portcullis drafts',
+  about: `Proposed policy changes that the gateway stores, so that you can try them before you apply them. The commands simulate, test --remote and
 replay of portcullis policies take --draft NAME.`,
-      notes: CLIENT_NOTES,
-      commands: [list, save, show, shadow, activate, remove],
-      options: CLIENT_OPTIONS,
-    },
-    argv,
-    terminal,
-  );
-}
+  notes: CLIENT_NOTES,
+  commands: [list, save, show, shadow, activate, remove],
+  options: CLIENT_OPTIONS,
+};
+
+/** Returns the exit code. */
+export const drafts = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
+  runGroup(draftsGroup, argv, terminal);

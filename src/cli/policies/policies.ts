@@ -10,6 +10,7 @@ import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, prog
 import {
   type Command,
   CommandError,
+  type CommandGroup,
   counted,
   EXIT,
   type Given,
@@ -290,23 +291,20 @@ const schema: Command = {
   },
 };
 
+export const policiesGroup: CommandGroup = {
+  path: 'portcullis policies',
+  about: 'Policies as files in git, their history, and questions about them.',
+  notes: CLIENT_NOTES,
+  commands: [
+    ...[exportFiles, plan, apply, history, show, diff, compare, rollback],
+    ...[explainCommand, simulateCommand, replayCommand, testCommand, whoCanCommand, whatCanCommand, lintCommand, schema],
+  ],
+  options: CLIENT_OPTIONS,
+};
+
 /** Returns the exit code. */
-export function policies(argv: readonly string[], terminal: Terminal = process): Promise<number> {
-  return runGroup(
-    {
-      path: 'portcullis policies',
-      about: 'Policies as files in git, their history, and questions about them.',
-      notes: CLIENT_NOTES,
-      commands: [
-        ...[exportFiles, plan, apply, history, show, diff, compare, rollback],
-        ...[explainCommand, simulateCommand, replayCommand, testCommand, whoCanCommand, whatCanCommand, lintCommand, schema],
-      ],
-      options: CLIENT_OPTIONS,
-    },
-    argv,
-    terminal,
-  );
-}
+export const policies = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
+  runGroup(policiesGroup, argv, terminal);
 
 const ownerOf = (given: Given): string => given.text('owner') ?? DEFAULT_OWNER;
 

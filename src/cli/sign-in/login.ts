@@ -105,7 +105,7 @@ const status: Command = {
   },
 };
 
-const group: CommandGroup = {
+export const signInGroup: CommandGroup = {
   path: 'portcullis',
   about: 'Signs in at a gateway.',
   notes: `Commands send tokens only to the gateway, and never print them.
@@ -116,4 +116,4 @@ Exit code: 0 success, 1 failure, 2 wrong usage or not signed in.`,
 
 /** Runs `login`, `logout` or `status`. Returns the exit code. */
 export const loginCommand = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
-  runGroup(group, argv, terminal);
+  runGroup(signInGroup, argv, terminal);

@@ -1,0 +1,43 @@
+/** The words that follow `portcullis`, in the order of the help. */
+import type { CommandGroup } from './command.ts';
+
+export interface Entry {
+  /** What follows the word: `<command>`. */
+  readonly takes?: string;
+  readonly summary: string;
+  /** Loads the code only when it is needed, so that no command waits for that of the others. */
+  readonly load: () => Promise<CommandGroup>;
+}
+
+const signIn = async (): Promise<CommandGroup> => (await import('./sign-in/login.ts')).signInGroup;
+
+export const ENTRIES: Readonly<Record<string, Entry>> = {
+  start: { summary: 'runs the gateway', load: async () => (await import('./start.ts')).startGroup },
+  login: { summary: 'signs in at a gateway with a browser', load: signIn },
+  logout: { summary: 'signs out', load: signIn },
+  status: { summary: 'shows who you are', load: signIn },
+  user: { takes: '<command>', summary: 'users', load: async () => (await import('./host.ts')).userGroup },
+  'setup-code': {
+    summary: 'prints the code that the first registration needs',
+    load: async () => (await import('./host.ts')).setupGroup,
+  },
+  audit: {
+    takes: '<command>',
+    summary: 'checks the audit log, and evaluates recorded decisions again',
+    load: async () => (await import('./audit.ts')).auditGroup,
+  },
+  bundle: {
+    summary: 'writes the policies as a bundle that stock OPA reads',
+    load: async () => (await import('./bundle.ts')).bundleGroup,
+  },
+  policies: {
+    takes: '<command>',
+    summary: 'policies as files in git, their history, and questions',
+    load: async () => (await import('./policies/policies.ts')).policiesGroup,
+  },
+  drafts: {
+    takes: '<command>',
+    summary: 'policy changes that you try before you apply them',
+    load: async () => (await import('./policies/drafts.ts')).draftsGroup,
+  },
+};
