@@ -8,8 +8,8 @@ import { browserTest } from '../support/chromium.ts';
 import { eachServer } from '../support/databases/engines.ts';
 import { startGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
-import { signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
-import { call, connect, linkIn, OWN, open, textOf, type User, type World, world } from './world.ts';
+import { linkIn, OWN, signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
+import { call, connect, open, textOf, type User, type World, world } from './world.ts';
 
 const MODERN_META = {
   'io.modelcontextprotocol/protocolVersion': '2026-07-28',

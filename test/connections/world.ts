@@ -6,6 +6,8 @@ import { post } from '../support/mcp.ts';
 import {
   type AccountProvider,
   type AccountTargetServer,
+  linkIn,
+  OWN,
   type ProviderOptions,
   signInAt,
   startAccountTarget,
@@ -27,8 +29,6 @@ export interface World {
   readonly ben: User;
   readonly targetId: string;
 }
-
-export const OWN = { issuer: null, client_id: null, scopes: [], send_resource: true };
 
 type People = Pick<World, 'gateway' | 'admin' | 'ann' | 'ben'>;
 type Teardowns = Pick<ExecutionContext, 'teardown'>;
@@ -84,8 +84,6 @@ export async function world(
   }
   return { gateway, provider, server, admin, ...users, targetId: body.id };
 }
-
-export const linkIn = (text: string): string => /href="(http[^"]*)"/.exec(text)?.[1]?.replaceAll('&#38;', '&') ?? '';
 
 /** The user connects the account `who` on the page. Returns the page after the callback. */
 export async function connect({ gateway, targetId }: World, { browser }: User, who: string) {

@@ -7,13 +7,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
 import { COOKIE } from '../../src/browser/sessions.ts';
 import { browse, signIn } from '../browser/browser.ts';
-import { linkIn, OWN } from '../connections/world.ts';
 import { begin, codeOf, openTab, redeem, register } from '../oauth/support.ts';
 import { GROUP, PATCH, USER } from '../scim/support.ts';
 import { rest } from '../support/gateway.ts';
 import { startProvider as startCompany } from '../support/provider.ts';
 import { send } from '../support/rest.ts';
-import { signInAt, startAccountTarget, startProvider } from '../support/upstreams/account-target.ts';
+import { linkIn, OWN, signInAt, startAccountTarget, startProvider } from '../support/upstreams/account-target.ts';
 import type { Answer, Enemy, Right } from './new-enemy.ts';
 
 export const IDENTITY_KINDS = [

@@ -262,3 +262,8 @@ export async function startAccountTarget(
   }
   return own;
 }
+
+/** The member of a target whose users have their own accounts there, found through the target's metadata. */
+export const OWN = { issuer: null, client_id: null, scopes: [], send_resource: true };
+
+export const linkIn = (text: string): string => /href="(http[^"]*)"/.exec(text)?.[1]?.replaceAll('&#38;', '&') ?? '';
