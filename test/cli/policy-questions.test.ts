@@ -92,7 +92,7 @@ test.serial('lint needs no gateway, and fails at the given severity', async (t) 
   writeFileSync(join(dir, 'b.yaml'), file({ name: 'B' }));
   const found = await call({}, 'lint', '--dir', dir);
   t.is(found.code, 1);
-  t.regex(found.out, /^error contradiction b\.yaml: "B" allows no object/m);
+  t.regex(found.out, /b\.yaml:1:1: error contradiction \(owner default\): "B" allows no object/m);
   t.regex(found.out, /findings in 2 policies\.\n$/);
   rmSync(join(dir, 'a.yaml'));
   writeFileSync(join(dir, 'b.yaml'), file({ name: 'B', resource_pattern: 'echo' }));
@@ -155,7 +155,7 @@ test.serial('explain, simulate, who-can and what-can ask the gateway', async (t)
   const csv = (await run(0, 'what-can', 'role:admin', '--target', 'everything', '--csv')).split('\n');
   t.regex(csv[0] ?? '', /^subject_type,subject_value,email,/);
   t.regex(csv[1] ?? '', /^"role","admin",,,,"everything",,,/);
-  t.regex(await run(0, 'lint', '--live'), /^warning unknown_role /m);
+  t.regex(await run(0, 'lint', '--live'), /^developers-get-prompts\.yaml: warning unknown_role \(owner default\): /m);
 
   // A test that fails stops an apply, and so does one that cannot be run.
   const revision = await policySets(gateway, admin.token).revision();

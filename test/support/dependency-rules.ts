@@ -50,6 +50,7 @@ const ORDER: readonly string[] = [
   'src/policies',
   'src/policies/files',
   'src/policies/sets',
+  'src/policies/review', // reports for people who review policies in git
   'src/policies/replay',
   'src/policies/drafts',
   'src/policies/heavy',
@@ -98,6 +99,8 @@ function rankOf(file: string): number {
 const PURE = [
   'src/engine/compile/compile.ts',
   'src/policies/sets/offline.ts',
+  'src/policies/review/lint-folder.ts',
+  'src/policies/review/sarif.ts',
   'src/policies/files/test-file.ts',
   'src/policies/files/file.ts',
   'src/policies/sets/plan.ts',

@@ -22,9 +22,10 @@ import {
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
-import { explainCommand, lintCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
+import { explainCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
 import { DIR, dirOf, fileSetOf, pointing } from './policy-set.ts';
+import { lintCommand } from './review/lint.ts';
 
 type Change = ReturnType<typeof changesJson>[number];
 type Plan = ReturnType<typeof planCounts> & { readonly changes: readonly Change[] };

@@ -1,32 +1,18 @@
-/** Commands of `portcullis policies` that ask and change nothing: explain, simulate, test, who-can, what-can and lint. */
+/** Commands of `portcullis policies` that ask and change nothing: explain, simulate, test, who-can and what-can. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { inSlices } from '../../base/slices.ts';
-import { createEngine, loadPolicyModule } from '../../engine/engine.ts';
+import { createEngine } from '../../engine/engine.ts';
 import { type AccessRow, accessCsv } from '../../policies/access.ts';
-import { analyseInSteps } from '../../policies/analysis/analyse.ts';
 import { junitOf } from '../../policies/files/junit.ts';
 import { parseTestFile, type TestCase } from '../../policies/files/test-file.ts';
 import { failureText, type PolicyRef, runTests, type TestReport } from '../../policies/files/test-run.ts';
-import { describePolicyFileError, type PolicyFileError } from '../../policies/files/yaml.ts';
-import { type LintReport, lintJson } from '../../policies/sets/lint-report.ts';
-import { offlineSet } from '../../policies/sets/offline.ts';
+import type { PolicyFileError } from '../../policies/files/yaml.ts';
 import type { Asked, objectJson } from '../../policies/sets/questions-about.ts';
-import { connect, type Progress, progressOf } from '../client.ts';
-import { type Command, CommandError, counted, EXIT, type Given, type Option, UsageError } from '../command.ts';
+import { connect } from '../client.ts';
+import { type Command, CommandError, EXIT, type Given, type Option, UsageError } from '../command.ts';
 import { changing, readPolicyFolder } from './policy-folder.ts';
-import {
-  type AnswerJson,
-  answerText,
-  DIR,
-  dirOf,
-  pointing,
-  policyFiles,
-  quote,
-  refText,
-  SET_OPTIONS,
-  setOf,
-} from './policy-set.ts';
+import { type AnswerJson, answerText, dirOf, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
+import { folderSet, refused } from './review/folder-set.ts';
 
 const WHO_OPTIONS = {
   user: { value: 'USER', help: 'as this user, by id or e-mail' },
@@ -145,12 +131,6 @@ function readJsonFile(file: string): unknown {
   }
 }
 
-function refuse(dir: string, errors: readonly PolicyFileError[]): CommandError {
-  const texts = errors.map((error) => describePolicyFileError({ ...error, file: join(dir, error.file) }));
-  const fields = errors.map(({ file, line, column, message }) => ({ path: file, message, file, line, column }));
-  return new CommandError(texts.join('\n'), 'invalid_file', fields);
-}
-
 export const testCommand: Command = {
   name: 'test',
   summary: 'runs the tests of the policies: who may do what, and which policy decides',
@@ -215,19 +195,12 @@ async function testedHere(given: Given): Promise<TestReport> {
     if ('errors' in parsed) errors.push(...parsed.errors);
     else for (const each of parsed.cases) cases.push(each);
   }
-  if (errors.length > 0) throw refuse(testsOf(given), errors);
-  const { module, policies, targets } = await setHere(given, new Set(cases.map(({ target }) => target)));
+  if (errors.length > 0) throw refused(testsOf(given), errors);
+  const { module, policies, targets } = await folderSet(given, { targets: new Set(cases.map(({ target }) => target)) });
   const engine = await createEngine({ module, policies, revision: 0 });
   const report = await runTests(cases, { engine, policies, targets, isStored: () => false });
-  if ('errors' in report) throw refuse(testsOf(given), report.errors);
+  if ('errors' in report) throw refused(testsOf(given), report.errors);
   return report;
-}
-
-async function setHere(given: Given, targets: Iterable<string>) {
-  const module = await loadPolicyModule();
-  const set = offlineSet(policyFiles(given), targets, module.checkPattern);
-  if ('errors' in set) throw refuse(dirOf(given), set.errors);
-  return { module, ...set };
 }
 
 function failuresText({ results }: TestReport, dir: string): string {
@@ -299,46 +272,4 @@ async function access(given: Given, query: Readonly<Record<string, string>>, tol
   }
   const lines = rows.map((row) => `${told(row)}  by ${quote(row.policy_name)} (priority ${row.policy_priority})\n`);
   return { text: lines.length === 0 ? 'None.\n' : lines.join(''), json: rows };
-}
-
-export const lintCommand: Command = {
-  name: 'lint',
-  summary: 'finds policies that never decide, contradict each other, or allow more than they seem to',
-  help: `This command needs no gateway: it analyses the files of the folder. With --live, the gateway analyses its current policies
-together with its targets, users, roles and groups. docs/policies.md explains each finding.
-Exit code: 0 no finding of this severity or above; 1 at least one; 2 wrong usage.`,
-  options: {
-    dir: DIR,
-    live: { help: 'the gateway analyses its current policies' },
-    severity: {
-      value: 'LEVEL',
-      help: 'fails on findings of this severity or above: error, warning or info (default: error)',
-    },
-  },
-  async run(given, say) {
-    const severity = given.text('severity') ?? 'error';
-    const level = SEVERITIES.indexOf(severity);
-    if (level === -1) throw new UsageError(`--severity must be error, warning or info, not ${severity}`);
-    const report = given.flag('live')
-      ? await connect(given).follow<LintReport, Progress>('GET', '/api/policies/lint', undefined, progressOf(say))
-      : await lintHere(given);
-    const severe = report.findings.some((finding) => SEVERITIES.indexOf(finding.severity) <= level);
-    const lines = report.findings.map((finding) => {
-      const [about] = finding.policies;
-      return `${finding.severity} ${finding.code}${about?.file ? ` ${about.file}` : ''}: ${finding.message}\n`;
-    });
-    return {
-      code: severe ? EXIT.failed : EXIT.ok,
-      text: `${lines.join('')}${counted(report.findings.length, 'finding')} in ${counted(report.analysed, 'policy', 'policies')}.\n`,
-      json: report,
-    };
-  },
-};
-
-const SEVERITIES: readonly string[] = ['error', 'warning', 'info'];
-
-async function lintHere(given: Given): Promise<LintReport> {
-  const { policies, targets } = await setHere(given, []);
-  const names = new Map(targets.map(({ id, name }) => [id, name]));
-  return lintJson(await inSlices(analyseInSteps(policies)), policies, (id) => names.get(id));
 }

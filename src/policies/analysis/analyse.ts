@@ -23,7 +23,7 @@ import { type Answer, type Ask, type AskedRequest, answer, createAsk } from './w
 export type FindingCode = keyof typeof SEVERITIES;
 export type Severity = 'error' | 'warning' | 'info';
 
-const SEVERITIES = {
+export const SEVERITIES = {
   contradiction: 'error',
   unreachable: 'warning',
   shadowed: 'warning',

@@ -14,6 +14,9 @@ export const DEFAULT_OWNER = 'default';
 
 export const managedAs = (owner: string, file: string): string => `${owner}/${file.replace(/\.yaml$/, '')}`;
 
+/** Returns the owner in the `managed_as` of a policy. */
+export const ownerIn = (managed: string | null): string | null => managed?.slice(0, managed.indexOf('/')) ?? null;
+
 /** `managed`: the `managed_as` of a policy. */
 export const isOf = (managed: string | null, owner: string): boolean => managed?.startsWith(`${owner}/`) === true;
 

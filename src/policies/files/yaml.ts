@@ -198,21 +198,52 @@ function offsetOf(document: Document.Parsed, path: readonly (string | number)[])
 
 /** Returns where the nesting becomes too deep to parse; null: nowhere. */
 function tooDeep(text: string): number | null {
-  let offset = 0;
   let flow = 0;
   let blocks = 0;
-  for (const lexeme of new Lexer().lex(text)) {
-    const type = CST.tokenType(lexeme);
+  for (const { type, offset } of lexemesOf(text)) {
     if (type === 'flow-seq-start' || type === 'flow-map-start') flow++;
     else if (type === 'flow-seq-end' || type === 'flow-map-end') flow--;
     else if (type === 'flow-error-end') flow = 0;
     else if (type === 'newline') blocks = 0;
     else if (type === 'seq-item-ind' || type === 'explicit-key-ind') blocks += flow > 0 ? 0 : 1;
     if (flow > MAX_FLOW_DEPTH || blocks > MAX_BLOCKS_A_LINE) return offset;
-    // Do not add the length of the other lexemes: they mark what is between lexemes.
-    if (type !== 'doc-mode' && type !== 'flow-error-end' && type !== 'scalar') offset += lexeme.length;
   }
   return null;
+}
+
+interface Comment {
+  /** From `#` to the end of the line. */
+  readonly text: string;
+  readonly line: number;
+  readonly column: number;
+}
+
+/** Returns the comments of a file that `parsePolicyFile` accepts. A `#` inside a value is no comment. */
+export function commentsOf(text: string): Comment[] {
+  const comments: Comment[] = [];
+  let line = 1;
+  let lineStart = 0;
+  for (const { type, offset, source } of lexemesOf(text)) {
+    if (type === 'comment') comments.push({ text: source.trimEnd(), line, column: offset - lineStart + 1 });
+    for (let at = source.indexOf('\n'); at !== -1; at = source.indexOf('\n', at + 1)) {
+      line++;
+      lineStart = offset + at + 1;
+    }
+  }
+  return comments;
+}
+
+/** Yields the parts of the text by type, and the marks that the lexer puts between them. The text of a value has the type `value`. */
+function* lexemesOf(text: string) {
+  let offset = 0;
+  let isValue = false;
+  for (const source of new Lexer().lex(text)) {
+    const type: CST.TokenType | 'value' | null = isValue ? 'value' : CST.tokenType(source);
+    isValue = type === 'scalar';
+    yield { type, offset, source };
+    // Do not add the length of marks.
+    if (type !== 'doc-mode' && type !== 'flow-error-end' && type !== 'scalar') offset += source.length;
+  }
 }
 
 function anchorsAndTags(document: Document.Parsed): number[] {

@@ -1,6 +1,7 @@
 /** The findings of the analysis in the form that people read: policies and targets by name. Pure. */
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import type { Report } from '../analysis/analyse.ts';
+import { ownerIn } from '../files/file.ts';
 import { policyRef } from '../files/test-run.ts';
 
 export type LintReport = ReturnType<typeof lintJson>;
@@ -18,12 +19,15 @@ export function lintJson(
       /** The policy that the finding is about comes first. */
       policies: policy_ids.flatMap((id) => {
         const policy = byId.get(id);
-        if (policy === undefined) return [];
-        const { name, file } = policyRef(policy, () => true);
-        return [{ id, name, file }];
+        return policy === undefined ? [] : [lintedPolicy(policy)];
       }),
       /** `target` is a name. It is invented if the finding does not depend on the target. */
       witness: witness && { ...witness, target: targetName(witness.target) ?? witness.target },
     })),
   };
+}
+
+export function lintedPolicy(policy: StoredPolicy) {
+  const { name, file } = policyRef(policy, () => true);
+  return { id: policy.id, name, file, owner: ownerIn(policy.managed_as) };
 }

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { checkPolicySet, type PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
-import { DEFAULT_OWNER, FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
+import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
 import { errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
 import { planFiles } from './plan.ts';
 
@@ -10,12 +10,23 @@ export interface OfflineSet {
   readonly policies: readonly StoredPolicy[];
   /** The targets that the files name, and `targets`. */
   readonly targets: readonly { readonly id: string; readonly name: string }[];
+  /** The files by the ids of their policies. Other policies are those of other owners. */
+  readonly files: ReadonlyMap<string, ParsedPolicyFile>;
+}
+
+/** What a folder does not say of its policies. */
+export interface Surroundings {
+  readonly owner: string;
+  /** The policies of other owners, with targets as `targetId` makes them. */
+  readonly others: readonly StoredPolicy[];
+  /** Names of targets that the files need not name. */
+  readonly targets: Iterable<string>;
 }
 
 /** Returns the set of these files. Refuses what a gateway refuses, except unknown target names. The files determine the ids. */
 export function offlineSet(
   texts: ReadonlyMap<string, string>,
-  targets: Iterable<string>,
+  { owner, others, targets }: Surroundings,
   checkPattern: PatternCheck,
 ): OfflineSet | { readonly errors: readonly PolicyFileError[] } {
   const errors: PolicyFileError[] = [];
@@ -34,17 +45,24 @@ export function offlineSet(
     if (refusal !== null) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
   }
   const named = [...files.values()].flatMap(({ policy }) => policy.target ?? []);
-  const known = [...new Set([...named, ...targets])].sort().map((name) => ({ id: idFor(`target ${name}`), name }));
-  const request = { files, owner: DEFAULT_OWNER, prune: false, adopt: false };
-  const plan = planFiles(request, { policies: [], targets: known, idFor, time: 0 });
+  const known = [...new Set([...named, ...targets])].sort().map((name) => ({ id: targetId(name), name }));
+  const plan = planFiles({ files, owner, prune: false, adopt: false }, { policies: [], targets: known, idFor, time: 0 });
   if ('errors' in plan) return plan;
-  const fileOf = new Map(plan.changes.map(({ file, after }) => [after?.id, files.get(file ?? '')]));
-  for (const { message, policyIds } of checkPolicySet(plan.candidate)) {
-    const parsed = fileOf.get(policyIds[0]);
+  const fileOf = new Map<string, ParsedPolicyFile>();
+  for (const { file, after } of plan.changes) {
+    const parsed = files.get(file ?? '');
+    if (after !== null && parsed !== undefined) fileOf.set(after.id, parsed);
+  }
+  const policies = [...plan.candidate, ...others].sort((a, b) => (a.id < b.id ? -1 : 1));
+  for (const { message, policyIds } of checkPolicySet(policies)) {
+    const parsed = policyIds.map((id) => fileOf.get(id)).find((found) => found !== undefined);
     if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
   }
-  return errors.length > 0 ? { errors } : { policies: plan.candidate, targets: known };
+  return errors.length > 0 ? { errors } : { policies, targets: known, files: fileOf };
 }
+
+/** Returns the id of a target that only its name tells. */
+export const targetId = (name: string): string => idFor(`target ${name}`);
 
 /** Returns an id in the form of a UUID. */
 function idFor(what: string): string {

@@ -48,7 +48,14 @@ const PolicyLint = s.model<LintReport & { revision: number }>('PolicyLint', {
       message: s.string,
       policies: s.described(
         'The policy with the problem, followed by the policies that cause it.',
-        s.listOf(s.model('LintedPolicy', { id: s.uuid, name: s.string, file: s.orNull(s.string) })),
+        s.listOf(
+          s.model('LintedPolicy', {
+            id: s.uuid,
+            name: s.string,
+            file: s.orNull(s.string),
+            owner: s.described('null: the policy belongs to no file.', s.orNull(s.string)),
+          }),
+        ),
       ),
       witness: s.described(
         'A request that shows the problem; null if no request can. A target, user or role that no policy names is invented.',

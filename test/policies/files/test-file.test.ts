@@ -116,7 +116,11 @@ test('every file is accepted or refused with places, and reading never throws', 
 
 async function run(cases: readonly TestCase[], files: Readonly<Record<string, string>>) {
   const module = await loadPolicyModule();
-  const set = offlineSet(new Map(Object.entries(files)), new Set(cases.map(({ target }) => target)), module.checkPattern);
+  const set = offlineSet(
+    new Map(Object.entries(files)),
+    { owner: 'default', others: [], targets: cases.map(({ target }) => target) },
+    module.checkPattern,
+  );
   if ('errors' in set) throw new Error(JSON.stringify(set.errors));
   const engine = await createEngine({ module, policies: set.policies, revision: 0 });
   return runTests(cases, { engine, ...set, isStored: () => false });
@@ -170,7 +174,7 @@ test('the offline run refuses everything that a gateway would refuse', (t) => {
       ['a.yaml', file({ resource_pattern: '(' })],
       ['B.yaml', file()],
     ]),
-    [],
+    { owner: 'default', others: [], targets: [] },
     (pattern) => (pattern === '(' ? 'It is open.' : null),
   );
   t.deepEqual('errors' in set && set.errors.map((error) => error.file), ['a.yaml', 'B.yaml']);
