@@ -54,6 +54,7 @@ export const OBJECT_TYPES = [
   'connection',
   'grant',
   'client',
+  'owner',
 ] as const;
 
 export type ObjectType = (typeof OBJECT_TYPES)[number];

@@ -22,6 +22,7 @@ import * as identities from './migrations/0016-identities.ts';
 import * as oauth from './migrations/0017-oauth.ts';
 import * as provedAt from './migrations/0018-proved-at.ts';
 import * as directory from './migrations/0019-directory.ts';
+import * as owners from './migrations/0020-owners.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -47,6 +48,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0017-oauth', oauth.up],
   ['0018-proved-at', provedAt.up],
   ['0019-directory', directory.up],
+  ['0020-owners', owners.up],
 ];
 
 const LOCK_SECONDS = 120;

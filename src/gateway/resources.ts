@@ -9,6 +9,7 @@ import { draftStore } from '../policies/drafts/draft-store.ts';
 import { createDrafts } from '../policies/drafts/drafts.ts';
 import { createPolicyEdits } from '../policies/edit.ts';
 import { createHeavyWork } from '../policies/heavy/heavy.ts';
+import { createOwnerEdits } from '../policies/owner-edits.ts';
 import { policyStore } from '../policies/policy-store.ts';
 import { createMoments } from '../policies/sets/candidate-set.ts';
 import { createPolicySets } from '../policies/sets/sets.ts';
@@ -27,7 +28,9 @@ export function createPolicies({ database, newId, now }: Base, { module }: Decis
     checkPattern: module.checkPattern,
     tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   };
-  const edits = createPolicyEdits({ ...parts, targetExists: async (trx, id) => (await targetStore(trx).find(id)) !== null });
+  const targetExists = async (db: Connection, id: string) => (await targetStore(db).find(id)) !== null;
+  const edits = createPolicyEdits({ ...parts, targetExists });
+  const ownerEdits = createOwnerEdits({ ...parts, targetExists });
   const targets = (db: Connection) => targetStore(db).page(null, null, null);
   const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
   const heavy = createHeavyWork({ database, targets, findDraft });
@@ -35,7 +38,7 @@ export function createPolicies({ database, newId, now }: Base, { module }: Decis
   const moments = createMoments({ database, sets, targets, findDraft });
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, now });
-  return { module, edits, targets, heavy, sets, moments, applyTested, engineOf: createEngineCache(module), drafts };
+  return { module, edits, ownerEdits, targets, heavy, sets, moments, applyTested, engineOf: createEngineCache(module), drafts };
 }
 
 export type Targets = ReturnType<typeof createTargets>;

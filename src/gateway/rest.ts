@@ -12,6 +12,7 @@ import { openapiRoutes } from '../rest/contract.ts';
 import { createChangesRoutes } from '../rest/gateway/changes-routes.ts';
 import { createStatusRoutes } from '../rest/gateway/replica-routes.ts';
 import { clientRoutes, grantRoutes } from '../rest/grants/routes.ts';
+import { createOwnerRoutes } from '../rest/owners/routes.ts';
 import { createBundleRoutes } from '../rest/policies/bundle-routes.ts';
 import { createPolicyRoutes } from '../rest/policies/routes.ts';
 import { createDraftRoutes } from '../rest/policy-drafts/routes.ts';
@@ -125,6 +126,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
       mount('/policies', createBundleRoutes({ database, keys, engineOf })),
       mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
       mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
+      mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
       mount('/logs', createLogRoutes({ database, administer, heads: audit.heads, erasure: audit.erasure, now })),
       mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
       mount('/changes', createChangesRoutes({ changes })),

@@ -8,7 +8,10 @@ import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../engine/compile/pattern.ts';
 import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
-import { requireChanges } from './owners.ts';
+import { createLimitCheck, type Limits } from './limits/limits.ts';
+import { ownerStore } from './limits/owner-store.ts';
+import { outsideLimits } from './limits/refusal.ts';
+import { ownerOf, requireChanges } from './owners.ts';
 import { type PolicyStore, policyStore, type StoredChange } from './policy-store.ts';
 import {
   POLICY_LIMITS,
@@ -48,7 +51,7 @@ export interface AddedSubject {
 
 /**
  * Each method makes one administrative change, or none if nothing changes. `ifMatch` is the header of the request. All throw
- * AppError `invalid_request`, `not_found` and `precondition_failed`, and what `Administer` throws.
+ * AppError `invalid_request`, `not_found`, `precondition_failed` and `outside_limits`, and what `Administer` throws.
  */
 export type PolicyEdits = ReturnType<typeof createPolicyEdits>;
 
@@ -88,7 +91,7 @@ export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'admi
     return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced;
       const { result, touches, apply } = holds ? early : await work(await read(trx), null);
-      requireChanges(authority.held, touches);
+      requireChanges(authority.held, touches, await ownerStore(trx).names());
       return { result, changes: apply ? await apply(policyStore(trx), trx, authority) : [] };
     });
   };
@@ -118,6 +121,8 @@ interface OneState {
   readonly policies: readonly StoredPolicy[];
   /** Whether the target that the request names exists, if it names one. */
   readonly targetExists: boolean;
+  /** The limits of the owner of `before`; null: there are none. */
+  readonly limits: Limits | null;
 }
 
 /** What a request changes in a policy. */
@@ -130,7 +135,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
   const edit = createPolicyEdit(parts);
 
   /** Returns the set with `policy` in it. Throws AppError `invalid_request`. */
-  async function soundSetWith(policy: StoredPolicy, { policies, targetExists }: OneState): Promise<Policy[]> {
+  async function soundSetWith(policy: StoredPolicy, { policies, targetExists, limits }: OneState): Promise<Policy[]> {
     const errors: FieldError[] = [];
     if (!targetExists) errors.push({ path: 'target_id', message: 'no target has this id' });
     const refusal = policy.resource_pattern === null ? null : parts.checkPattern(policy.resource_pattern);
@@ -141,6 +146,8 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
     }
     if (errors.length > 0) throw invalidRequest(errors);
+    const outside = limits === null ? [] : await createLimitCheck()(policy, limits);
+    if (outside.length > 0) throw outsideLimits(outside.map(({ member, ...rest }) => ({ ...rest, path: member })));
     return candidate;
   }
 
@@ -156,12 +163,21 @@ export function createPolicyEdits(parts: PolicyEditParts) {
   ): Promise<Edited<T>> {
     const targetExists = async (db: Connection): Promise<boolean> => targetId === null || parts.targetExists(db, targetId);
     return edit<T, OneState>(caller, {
-      glance: async (db) => ({ revision: (await readPosition(db)).revision, targetExists: await targetExists(db) }),
-      read: async (db) => ({
-        before: id === null ? null : await policyStore(db).find(id),
-        policies: adds ? await policyStore(db).all() : [],
+      glance: async (db) => ({
+        revision: (await readPosition(db)).revision,
         targetExists: await targetExists(db),
+        owners: await ownerStore(db).glance(),
       }),
+      async read(db) {
+        const before = id === null ? null : await policyStore(db).find(id);
+        const owner = before && ownerOf(before);
+        return {
+          before,
+          policies: adds ? await policyStore(db).all() : [],
+          targetExists: await targetExists(db),
+          limits: owner === null ? null : ((await ownerStore(db).find(owner))?.limits ?? null),
+        };
+      },
       async plan(state) {
         const { before } = state;
         const changed = change(before);

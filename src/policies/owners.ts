@@ -41,10 +41,19 @@ export const isReadable = (owners: Owners, owner: string | null): boolean =>
 
 /**
  * Throws AppError `forbidden` unless the caller may change each policy, as it is before and as it is afterwards. So a policy can neither
- * be taken from an owner nor given to one.
+ * be taken from an owner nor given to one. `recorded`: the owners that have a record.
  */
-export function requireChanges(held: Held, changes: readonly StoredChange[]): void {
+export function requireChanges(held: Held, changes: readonly StoredChange[], recorded: { has(owner: string): boolean }): void {
   for (const { before, after } of changes) {
-    for (const policy of [before, after]) if (policy !== null) requireOwner(held, 'policies:manage', ownerOf(policy));
+    for (const policy of [before, after]) {
+      if (policy === null) continue;
+      const owner = ownerOf(policy);
+      requireOwner(held, 'policies:manage', owner);
+      if (held.admin || owner === null || recorded.has(owner)) continue;
+      throw new AppError(
+        'forbidden',
+        `The owner ${owner} has no record, so only an administrator may change its policies. Ask an administrator to make a record for owner ${owner} (PUT /api/owners/${owner}).`,
+      );
+    }
   }
 }

@@ -12,6 +12,7 @@ import { CLIENT_OPERATIONS, GRANT_OPERATIONS } from './grants/contract.ts';
 import { schemaOf } from './openapi/from-joi.ts';
 import { type Given, HEADERS, header, type Operation, type Operations } from './openapi/operation.ts';
 import * as s from './openapi/schema.ts';
+import { OWNER_OPERATIONS } from './owners/contract.ts';
 import { POLICY_OPERATIONS } from './policies/contract.ts';
 import { DRAFT_OPERATIONS } from './policy-drafts/contract.ts';
 import { POLICY_QUESTION_OPERATIONS } from './policy-questions/contract.ts';
@@ -60,8 +61,8 @@ const AREAS: Readonly<Record<string, { readonly about: string; readonly operatio
     operations: { ...GRANT_OPERATIONS, ...CLIENT_OPERATIONS },
   },
   Policies: {
-    about: 'Single policies, policies as files, their history and their bundles.',
-    operations: { ...POLICY_OPERATIONS, ...POLICY_SET_OPERATIONS },
+    about: 'Single policies, policies as files, their history, their bundles, and the limits of their owners.',
+    operations: { ...POLICY_OPERATIONS, ...POLICY_SET_OPERATIONS, ...OWNER_OPERATIONS },
   },
   Analysis: {
     about: 'What the policies decide, and what other policies would decide.',

@@ -32,11 +32,13 @@ const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   grant: 'tokens',
   // A change of a directory's group also has a change for each user whose role or groups it changes.
   directory_group: null,
-  // The verifier loads keys itself, browser sessions are read on each request, drafts decide nothing, and a client ends by its grants.
+  // The verifier loads keys itself, browser sessions are read on each request, drafts and the limits of owners decide nothing, and a client
+  // ends by its grants.
   key: null,
   draft: null,
   browser_session: null,
   client: null,
+  owner: null,
 };
 
 const isKnown = (type: string): type is ObjectType => Object.hasOwn(PARTS, type);

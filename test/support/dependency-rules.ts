@@ -47,6 +47,7 @@ const ORDER: readonly string[] = [
   'src/audit/chain', // hash chains, checkpoints, verification
   'src/audit', // the log itself
   'src/policies/analysis',
+  'src/policies/limits', // what the policies of an owner may say
   'src/policies',
   'src/policies/files',
   'src/policies/sets',
@@ -73,6 +74,7 @@ const ORDER: readonly string[] = [
   'src/rest/rights',
   'src/rest/grants',
   'src/rest/policies',
+  'src/rest/owners',
   'src/rest/policy-sets',
   'src/rest/policy-questions',
   'src/rest/policy-drafts',

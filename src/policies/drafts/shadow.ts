@@ -3,7 +3,6 @@
  * So requests wait for nothing. No decision of any replica is left out or counted twice, even if a process is killed in between.
  */
 import { recordedStore } from '../../audit/recorded-store.ts';
-import { AppError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
@@ -12,6 +11,7 @@ import { createListNames, takePage } from '../replay/replay.ts';
 import { tallyPartsOf } from '../replay/report.ts';
 import { createTally, NOTHING_TALLIED, type TallyParts } from '../replay/tally.ts';
 import type { Moments } from '../sets/candidate-set.ts';
+import { cannotBeApplied } from '../sets/planning.ts';
 import type { Shadow, ShadowProgress } from './draft-store.ts';
 import { shadowStore } from './draft-store.ts';
 
@@ -62,7 +62,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
       const live = await createEngine({ module, policies: moment.stored, revision: 0 });
       return { candidate, now: live, ...tallyPartsOf(moment) };
     } catch (error) {
-      if (error instanceof AppError && error.code === 'invalid_request') return { problem: error.message };
+      if (cannotBeApplied(error)) return { problem: error.message };
       throw error;
     }
   }

@@ -7,6 +7,7 @@ import type { Policy } from '../../engine/compile/policy.ts';
 import { findUser, userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { policiesAt } from '../history.ts';
+import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
 import type { Draft } from '../sets/draft.ts';
 import type { TargetName } from '../sets/planning.ts';
@@ -51,6 +52,7 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
       const { policies, ...stored } = await database.snapshot(async (db) => ({
         ...(await storedNow(db)),
         policies: await policyStore(db).all(),
+        limits: await ownerStore(db).limits(),
       }));
       await give(policies);
       return stored;

@@ -55,7 +55,7 @@ const answerOf = (position: Position, value: unknown): HeavyAnswer => ({ positio
 const bodyOf = (body: Uint8Array | null): unknown => (body === null ? undefined : parseBody(body));
 
 async function stateOf(desk: Desk): Promise<SetState & Stored> {
-  const { value, items } = await desk.ask<Stored, StoredPolicy>('state');
+  const { value, items } = await desk.ask<Stored & Pick<SetState, 'limits'>, StoredPolicy>('state');
   return { ...value, policies: items };
 }
 

@@ -6,6 +6,9 @@ import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/p
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { FILE_NAME, FILE_NAME_RULE, isOf } from '../files/file.ts';
 import { describePolicyFileError, errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
+import { createLimitCheck, type LimitCheck, type LimitsByOwner, type Outside } from '../limits/limits.ts';
+import { type OutsideField, outsideLimits } from '../limits/refusal.ts';
+import { ownerOf } from '../owners.ts';
 import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFilesInSteps } from './plan.ts';
 
 export interface TargetName {
@@ -18,6 +21,7 @@ export interface SetState {
   readonly position: Position;
   readonly policies: readonly StoredPolicy[];
   readonly targets: readonly TargetName[];
+  readonly limits: LimitsByOwner;
 }
 
 export interface Expected {
@@ -39,6 +43,7 @@ export interface Made {
   readonly idFor: (what: string) => string;
   readonly time: number;
   readonly refusalOf: (policy: StoredPolicy) => Promise<string | null>;
+  readonly outsideOf: LimitCheck;
 }
 
 export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Made {
@@ -47,6 +52,7 @@ export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Mad
   const pause = createPause();
   return {
     time: now(),
+    outsideOf: createLimitCheck(),
     idFor(what) {
       const id = ids.get(what) ?? newId();
       ids.set(what, id);
@@ -64,20 +70,25 @@ export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Mad
   };
 }
 
-/** Throws AppError `invalid_request` with the positions of the errors in files, and `precondition_failed`. */
+/** Throws AppError `invalid_request` and `outside_limits` with the positions of the errors in files, and `precondition_failed`. */
 export async function planOn(state: SetState, request: PlanRequest & Expected, made: Made): Promise<PolicyPlan> {
   requireExpected(state, request);
   const plan = await inSlices(planFilesInSteps(request, { ...state, ...made }));
   if ('errors' in plan) throw badFiles(plan.errors);
-  await check(plan, request.files, made.refusalOf);
+  await check(plan, request.files, state.limits, made);
   return plan;
 }
+
+/** Whether the error says that files can no longer be applied, because policies, targets or limits have changed. */
+export const cannotBeApplied = (error: unknown): error is AppError =>
+  error instanceof AppError && ['invalid_request', 'outside_limits', 'limits_undecided'].includes(error.code);
 
 /** Checks everything that an edit of one policy checks. Each error has the position in its file. */
 async function check(
   { candidate, changes }: PolicyPlan,
   files: PlanRequest['files'],
-  refusalOf: Made['refusalOf'],
+  limits: LimitsByOwner,
+  { refusalOf, outsideOf }: Made,
 ): Promise<void> {
   const errors: PolicyFileError[] = [];
   const brought = new Map<string, ParsedPolicyFile>();
@@ -95,6 +106,28 @@ async function check(
     }
   }
   if (errors.length > 0) throw badFiles(errors);
+  const outside = await outsideEach(changes, limits, outsideOf, ({ member, message, undecided }, { id }) => {
+    const parsed = brought.get(id);
+    const key = member === 'target_id' ? 'target' : member;
+    return parsed === undefined ? [] : [{ ...fieldOf(errorAt(parsed, key, message)), undecided }];
+  });
+  if (outside.length > 0) throw outsideLimits(outside, (field) => describePolicyFileError(field as PolicyFileError));
+}
+
+/** Returns an error for each member of the changed policies that is not within the limits of its owner. */
+async function outsideEach(
+  changes: readonly PolicyChange[],
+  limits: LimitsByOwner,
+  outsideOf: LimitCheck,
+  errorsOf: (outside: Outside, policy: StoredPolicy) => readonly OutsideField[],
+): Promise<OutsideField[]> {
+  const errors: OutsideField[] = [];
+  for (const { after } of changes) {
+    const its = after === null ? undefined : limits.get(ownerOf(after) ?? '');
+    if (after === null || its === undefined) continue;
+    for (const outside of await outsideOf(after, its)) errors.push(...errorsOf(outside, after));
+  }
+  return errors;
 }
 
 export interface RollbackRequest {
@@ -109,12 +142,12 @@ export interface RollbackPlan {
   readonly candidate: readonly StoredPolicy[];
 }
 
-/** `old`: the set at the revision. It may be refused now, because targets or limits have changed since. Throws like `planOn`. */
+/** `old`: the set at the revision. It may be refused now, because targets, or limits of patterns or owners, have changed since. Throws like `planOn`. */
 export async function planRollback(
   state: SetState,
   old: readonly StoredPolicy[],
   request: RollbackRequest,
-  { refusalOf, time }: Made,
+  { refusalOf, outsideOf, time }: Made,
 ): Promise<RollbackPlan> {
   requireExpected(state, request);
   const candidate = request.owner === null ? old : ofOwnerAsThen(state.policies, old, request.owner);
@@ -126,7 +159,7 @@ export async function planRollback(
   const errors: FieldError[] = [];
   for (const { after } of changes) {
     if (after === null) continue;
-    const called = `policy ${JSON.stringify(after.name)} (${after.id})`;
+    const called = calledIn(after);
     if (request.owner !== null && after.managed_as !== null && !isOf(after.managed_as, request.owner)) {
       // Refuse: the other owner may have a file of this name by now, and would not notice the policy.
       const [other] = after.managed_as.split('/');
@@ -143,8 +176,14 @@ export async function planRollback(
   }
   for (const { message } of await inSlices(checkPolicySetInSteps(candidate))) errors.push({ path: 'revision', message });
   if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
+  const outside = await outsideEach(changes, state.limits, outsideOf, ({ member, message, undecided }, policy) => [
+    { path: 'revision', message: `${member} of ${calledIn(policy)} ${message}`, undecided },
+  ]);
+  if (outside.length > 0) throw outsideLimits(outside, ({ message }) => message);
   return { changes, candidate };
 }
+
+const calledIn = ({ name, id }: StoredPolicy): string => `policy ${JSON.stringify(name)} (${id})`;
 
 /**
  * Returns the policies of `now`, with some of `then` restored: those that the owner has now, and those that the owner had then
@@ -203,12 +242,16 @@ const ERRORS_IN_DETAIL = 10;
 
 /** `member`: the member of the request that contains the files. */
 export function badFiles(errors: readonly PolicyFileError[], member = 'files'): AppError {
-  const fields = errors.map(({ file, line, column, message }) => ({
-    path: `${member}.${file}`,
-    ...{ message, file, line, column },
-  }));
-  return tooMany(fields, describePolicyFileError);
+  return tooMany(
+    errors.map((error) => fieldOf(error, member)),
+    describePolicyFileError,
+  );
 }
+
+const fieldOf = ({ file, line, column, message }: PolicyFileError, member = 'files') => ({
+  path: `${member}.${file}`,
+  ...{ message, file, line, column },
+});
 
 function tooMany<E extends FieldError>(errors: readonly E[], describe: (error: E) => string): AppError {
   const more = errors.length - ERRORS_IN_DETAIL;

@@ -5,6 +5,7 @@ import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
 import { policiesAt } from '../history.ts';
+import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
 import type { PlanRequest, PolicyChange, PolicyPlan } from './plan.ts';
 import {
@@ -40,8 +41,8 @@ export interface Planned<P> {
 export type Alongside = (trx: Transaction, authority: Authority) => Promise<readonly Change[]>;
 
 /**
- * All throw AppError `invalid_request` with the positions of errors in files, and `precondition_failed` if the set is not at the
- * expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no change.
+ * All throw AppError `invalid_request` and `outside_limits` with the positions of errors in files, and `precondition_failed` if the set is
+ * not at the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no change.
  */
 export type PolicySets = ReturnType<typeof createPolicySets>;
 
@@ -51,11 +52,13 @@ export function createPolicySets(parts: PolicySetParts) {
   const glance = async (db: Connection) => ({
     revision: (await readPosition(db)).revision,
     targets: (await parts.targets(db)).map(({ id, name }) => ({ id, name })),
+    owners: await ownerStore(db).glance(),
   });
   const read = async (db: Connection): Promise<SetState> => ({
     position: await readPosition(db),
     policies: await policyStore(db).all(),
     targets: await parts.targets(db),
+    limits: await ownerStore(db).limits(),
   });
 
   return {

@@ -114,6 +114,7 @@ export const POLICY_OPERATIONS: Operations = {
     summary: 'Update a policy. Omitted members keep their values; `subjects` replaces all subjects.',
     takes: changedPolicy,
     gives: { 200: one(Policy, REVISION, 'ETag') },
+    refuses: [409],
     conditional: true,
   },
   'DELETE /api/policies/{id}': {

@@ -16,6 +16,7 @@ import { timestamp } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary } from '../../policies/sets/draft.ts';
 import { planCounts } from '../../policies/sets/plan-json.ts';
+import { cannotBeApplied } from '../../policies/sets/planning.ts';
 import { showRevision } from '../policies/routes.ts';
 import { sendChanges } from '../policy-sets/routes.ts';
 import { activateBody, draftBody } from './contract.ts';
@@ -120,7 +121,7 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
     try {
       return await moments.of({ draft }, by);
     } catch (error) {
-      if (error instanceof AppError && error.code === 'invalid_request') return { problem: error.message };
+      if (cannotBeApplied(error)) return { problem: error.message };
       throw error;
     }
   }

@@ -104,7 +104,7 @@ export const POLICY_QUESTION_OPERATIONS: Operations = {
     takes: simulateBody,
     gives: { 200: inLines(one(PolicySimulation, REVISION)) },
     heavy: true,
-    refuses: [404, 412],
+    refuses: [404, 409, 412],
   },
   'POST /api/policies/test': {
     id: 'testPolicies',
@@ -113,6 +113,6 @@ export const POLICY_QUESTION_OPERATIONS: Operations = {
     takes: testBody,
     gives: { 200: inLines(one(PolicyTestReport, REVISION)) },
     heavy: true,
-    refuses: [404, 412],
+    refuses: [404, 409, 412],
   },
 };

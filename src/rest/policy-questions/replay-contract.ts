@@ -97,7 +97,7 @@ export const POLICY_REPLAY_OPERATIONS: Operations = {
     summary: 'Replay the recorded decisions of a period with files, a draft, or the current policies. Nothing is stored.',
     takes: replayBody,
     gives: { 200: { ...one(PolicyReplayReport, REVISION), orMediaType: 'application/x-ndjson' } },
-    refuses: [404, 412],
+    refuses: [404, 409, 412],
     heavy: true,
   },
 };

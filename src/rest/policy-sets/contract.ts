@@ -166,7 +166,7 @@ export const POLICY_SET_OPERATIONS: Operations = {
     takes: planBody,
     gives: { 200: inLines(one(PolicyPlanWithFlips, REVISION)) },
     heavy: true,
-    refuses: [412],
+    refuses: [409, 412],
   },
   'POST /api/policies/apply': {
     id: 'applyPolicies',
@@ -184,7 +184,7 @@ export const POLICY_SET_OPERATIONS: Operations = {
     takes: rollbackBody,
     gives: { 200: one(RolledBack, REVISION) },
     heavy: true,
-    refuses: [404, 412],
+    refuses: [404, 409, 412],
   },
   'POST /api/policies/rollback/plan': {
     id: 'planRollback',
@@ -193,6 +193,6 @@ export const POLICY_SET_OPERATIONS: Operations = {
     takes: rollbackPlanBody,
     gives: { 200: inLines(one(RollbackPlan, REVISION)) },
     heavy: true,
-    refuses: [404, 412],
+    refuses: [404, 409, 412],
   },
 };

@@ -38,6 +38,8 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('policies:manage', 'createPolicy updatePolicy deletePolicy addPolicySubject removePolicySubject'),
   ...all('policies:manage', 'applyPolicies rollBackPolicies saveDraft deleteDraft activateDraft stopShadow'),
   ...all('policies:manage+read', 'startShadow'),
+  ...all('policies:plan|boundaries:manage', 'listOwners getOwner'),
+  ...all('boundaries:manage', 'setOwner deleteOwner'),
   ...all('bundles:read', 'getBundle getRego'),
   ...all('read', 'listRights listRevisions getRevision diffRevisions compareRevisions exportPolicies explainDecision'),
   ...all('read', 'simulatePolicies replayDecisions listAccess lintPolicies getShadow listCredentials'),
@@ -106,6 +108,7 @@ test('routes are refused if a request could be authorized for one and run anothe
 const ID = '0190163d-8694-739b-aea5-966c26f8ad90';
 const pathOf = (path: string): string =>
   path
+    .replace('/owners/{name}', '/owners/team-a')
     .replace('{name}', 'a-name')
     .replace('{value}', 'a-value')
     .replace('{target}', 'a-target')

@@ -263,6 +263,7 @@ test.serial('a holder of policies:manage for an owner changes only policies of t
   const { gateway, as, give } = await start(t);
   const user = await person(gateway, 'user@example.com');
   await give(toUser(user, 'policies:manage', 'team-a'));
+  await as(201, 'PUT', '/api/owners/team-a', { limits: {} });
   const mine = caller(gateway, user);
   const files = { 'one.yaml': yaml('One') };
   for (const owner of ['team-a', 'team-b', 'team', 'default']) await as(200, 'POST', '/api/policies/apply', { files, owner });
@@ -345,6 +346,7 @@ test.serial('a rollback does not bring a policy to an owner that has lost it', a
   const { gateway, as, give } = await start(t);
   const user = await person(gateway, 'user@example.com');
   await give(toUser(user, 'policies:manage', 'team-a'));
+  await as(201, 'PUT', '/api/owners/team-a', { limits: {} });
   const mine = caller(gateway, user);
   const { body: policy } = await as<{ id: string }>(201, 'POST', '/api/policies', {
     ...{ name: 'One', resource_type: 'tool', effect: 'deny', priority: 1, subjects: [{ subject_type: 'everyone' }] },

@@ -1,0 +1,133 @@
+/** Changes of the records of owners. The policies of an owner with a record are always within its limits. */
+import type { Administer, Caller } from '../auth/caller.ts';
+import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
+import { etagOf, requireMatch } from '../base/etag.ts';
+import { readOnlyErrors } from '../base/validate.ts';
+import { type Change, readPosition } from '../db/changes.ts';
+import type { Connection, Database } from '../db/database.ts';
+import type { PatternCheck } from '../engine/compile/pattern.ts';
+import type { StoredPolicy } from '../engine/compile/policy.ts';
+import { createLimitCheck, type LimitCheck, type Limits } from './limits/limits.ts';
+import { type Owner, ownerStore } from './limits/owner-store.ts';
+import { type OutsideField, outsideLimits } from './limits/refusal.ts';
+import { type OwnerUpdate, ownerJson } from './owner-document.ts';
+import { policyStore } from './policy-store.ts';
+
+const MOST = 1_000;
+
+export interface OwnerEditParts {
+  readonly database: Database;
+  readonly administer: Administer;
+  readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
+  readonly checkPattern: PatternCheck;
+  readonly now: () => number;
+}
+
+/** All methods throw AppError `precondition_failed` and what `Administer` throws. `ifMatch` is the header of the request. */
+export type OwnerEdits = ReturnType<typeof createOwnerEdits>;
+
+export const ownerEtag = (owner: Owner): string => etagOf(ownerJson(owner));
+
+export function createOwnerEdits({ database, administer, targetExists, checkPattern, now }: OwnerEditParts) {
+  /** Throws AppError `invalid_request`. A target that the record names already may be deleted by now. */
+  async function checkLimits(
+    db: Connection,
+    { targets = [], resource_patterns = [] }: Limits,
+    before: Owner | null,
+  ): Promise<void> {
+    const errors: FieldError[] = [];
+    const known = new Set(before?.limits.targets);
+    for (const [index, id] of targets.entries()) {
+      if (id !== null && !known.has(id) && !(await targetExists(db, id)))
+        errors.push({ path: `limits.targets.${index}`, message: 'no target has this id' });
+    }
+    for (const [index, pattern] of resource_patterns.entries()) {
+      const refusal = checkPattern(pattern);
+      if (refusal !== null) errors.push({ path: `limits.resource_patterns.${index}`, message: refusal });
+    }
+    if (errors.length > 0) throw invalidRequest(errors);
+  }
+
+  return {
+    /** Creates the record, or replaces its limits. Throws AppError `outside_limits` if policies of the owner break the limits. */
+    async put(
+      caller: Caller,
+      name: string,
+      { limits, ...rest }: OwnerUpdate,
+      ifMatch: string | undefined,
+    ): Promise<{ readonly owner: Owner; readonly created: boolean }> {
+      const [time, outsideOf] = [now(), createLimitCheck()];
+      const read = async (db: Connection) => ({
+        revision: (await readPosition(db)).revision,
+        before: await ownerStore(db).find(name),
+        policies: await policyStore(db).page(null, null, new Set([name])),
+      });
+      const check = async (db: Connection, { before, policies }: Awaited<ReturnType<typeof read>>): Promise<void> => {
+        if (before !== null) {
+          const errors = readOnlyErrors(['name', 'created_at', 'updated_at'], rest, ownerJson(before));
+          if (errors.length > 0) throw invalidRequest(errors);
+        }
+        await checkLimits(db, limits, before);
+        await requireWithin(policies, limits, outsideOf);
+      };
+      const early = await database.snapshot(read);
+      await check(database.knex, early);
+      const { result } = await administer(caller, ['boundaries:manage'], async (trx) => {
+        const store = ownerStore(trx);
+        const { sequence, revision } = await readPosition(trx);
+        const before = await store.find(name);
+        if (before !== null) requireMatch(ifMatch, ownerEtag(before));
+        else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No owner has the name ${name}.`);
+        // Check again only what has changed in the meantime. The targets of a record are ids, which are never used again.
+        if (revision !== early.revision || before?.sequence !== early.before?.sequence) await check(trx, await read(trx));
+        if (before === null && (await store.glance()).owners >= MOST)
+          throw new AppError('limit_reached', `At most ${MOST} owners can have a record. Delete one first.`);
+        const owner: Owner = {
+          ...{ name, limits, sequence: sequence + 1, revision },
+          ...{ created_at: before?.created_at ?? time, updated_at: time },
+        };
+        if (JSON.stringify(before?.limits) === JSON.stringify(limits) && before !== null)
+          return { result: { owner: before, created: false }, changes: [] };
+        await store.put(owner);
+        return { result: { owner, created: before === null }, changes: [changeOf(before, owner)] };
+      });
+      return result;
+    },
+
+    /** Throws AppError `not_found`, and `owner_in_use` if the owner has policies: they would no longer have limits. */
+    async remove(caller: Caller, name: string, ifMatch: string | undefined): Promise<void> {
+      await administer(caller, ['boundaries:manage'], async (trx) => {
+        const store = ownerStore(trx);
+        const before = await store.find(name);
+        if (before === null) throw new AppError('not_found', `The owner ${name} has no record.`);
+        requireMatch(ifMatch, ownerEtag(before));
+        if ((await policyStore(trx).page(1, null, new Set([name]))).length > 0) {
+          throw new AppError(
+            'owner_in_use',
+            `The owner ${name} has policies, which would no longer have limits. Delete its policies first, or narrow its limits.`,
+          );
+        }
+        await store.delete(name);
+        return { result: null, changes: [changeOf(before, null)] };
+      });
+    },
+  };
+}
+
+async function requireWithin(policies: readonly StoredPolicy[], limits: Limits, outsideOf: LimitCheck): Promise<void> {
+  const errors: OutsideField[] = [];
+  for (const policy of policies) {
+    for (const { member, message, undecided } of await outsideOf(policy, limits)) {
+      const called = `policy ${JSON.stringify(policy.name)} (${policy.managed_as}, ${policy.id})`;
+      errors.push({ path: 'limits', message: `${member} of ${called} ${message}`, undecided });
+    }
+  }
+  if (errors.length > 0) throw outsideLimits(errors, ({ message }) => message);
+}
+
+const changeOf = (before: Owner | null, after: Owner | null): Change => ({
+  action: `owner.${before === null ? 'create' : after === null ? 'delete' : 'update'}`,
+  object_id: (after ?? before)?.name ?? '',
+  before: before && ownerJson(before),
+  after: after && ownerJson(after),
+});
