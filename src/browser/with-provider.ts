@@ -4,6 +4,7 @@ import type { Provider, Providers } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
 import { addressOf } from '../http/client-address.ts';
 import type { RateLimits } from '../http/rate-limit.ts';
+import { turnOfStranger } from '../http/strangers.ts';
 import { type FaultLog, forUser, isFault, type ProviderFault } from '../providers/faults.ts';
 import type { ProviderSignIn } from '../providers/sign-in.ts';
 import { html } from './html.ts';
@@ -48,9 +49,11 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
     return found;
   }
 
-  function takeTurn(req: Request): void {
-    const refusal = limits.password(addressOf(req, trustProxy), null);
+  async function takeTurn(req: Request, res: Response): Promise<void> {
+    const address = addressOf(req, trustProxy);
+    const refusal = limits.password(address, null);
     if (refusal) throw refusal;
+    await turnOfStranger(res, address);
   }
 
   const setPending = (res: Response, value: string, age = ''): void =>
@@ -65,7 +68,7 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
     // A page of a different site must not begin a sign-in: the browser would come back signed in although the user did not ask for it.
     const site = req.headersDistinct['sec-fetch-site']?.join() ?? '';
     if (!['same-origin', 'none'].includes(site)) return redirect(res, signInPath(returnPath(req.query['return'])));
-    takeTurn(req);
+    await takeTurn(req, res);
     const provider = await providerOf(req);
     const begun = await signIn.begin(provider, returnPath(req.query['return']), req.query['again'] !== undefined);
     if (isFault(begun)) return refuse(res, provider, begun);
@@ -74,7 +77,7 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
   });
 
   router.get('/:name/callback', async (req, res) => {
-    takeTurn(req);
+    await takeTurn(req, res);
     const provider = await providerOf(req);
     const pending = cookieOf(req, PENDING_COOKIE);
     // A sign-in can be finished once, also if it fails.

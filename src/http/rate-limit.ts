@@ -26,8 +26,8 @@ class Minutes {
     this.limit = limit;
   }
 
-  /** Counts a use. null: it is allowed. `what`: begins the text of the refusal. */
-  use(key: string, what = 'Too many requests'): AppError | null {
+  /** Counts a use (`amount` 0: counts none). null: it is allowed. `what`: begins the text of the refusal. */
+  use(key: string, what = 'Too many requests', amount = 1): AppError | null {
     const now = performance.now();
     if (now >= this.turnsAt) {
       this.older = this.recent;
@@ -36,10 +36,11 @@ class Minutes {
     }
     const known = this.recent.get(key) ?? this.older.get(key);
     if (known === undefined || now >= known.until) {
-      this.recent.set(key, { uses: 1, until: now + MINUTE_MS });
+      if (amount > 0) this.recent.set(key, { uses: amount, until: now + MINUTE_MS });
       return null;
     }
-    if (++known.uses <= this.limit) return null;
+    known.uses += amount;
+    if (known.uses <= this.limit) return null;
     const retryAfter = Math.max(1, Math.ceil((known.until - now) / 1_000));
     return new AppError('too_many_requests', `${what}: try again in ${retryAfter} s.`, { retryAfter });
   }
@@ -86,8 +87,9 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
     registration: (address: string): AppError | null => registrations.use(addressGroup(address)),
     /** Checks the limit before a device asks for a code. Registrations do not use it up. */
     device: (address: string): AppError | null => devices.use(addressGroup(address)),
-    /** Counts a wrong SCIM token. */
-    scim: (address: string): AppError | null => scimTokens.use(addressGroup(address), 'Too many wrong SCIM tokens'),
+    /** Counts a wrong SCIM token. `amount` 0: only tells whether there were too many. */
+    scim: (address: string, amount = 1): AppError | null =>
+      scimTokens.use(addressGroup(address), 'Too many wrong SCIM tokens', amount),
     /** Checks the limit before a user tries the code of a device. */
     userCode: (userId: string): AppError | null => userCodes.use(userId, 'You have tried too many codes'),
     /** Checks the limit before a request of this principal (its issuer and sub) is decided. */

@@ -11,6 +11,7 @@ import { bodyLength } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
 import { problemOf } from '../http/problem.ts';
 import type { RateLimits } from '../http/rate-limit.ts';
+import { turnOfStranger } from '../http/strangers.ts';
 import { destinationOf } from './client-rules.ts';
 import { createProviders, type ProviderParts, type Providers, ROUTES } from './provider.ts';
 import { CLI_CLIENT } from './resources.ts';
@@ -64,6 +65,8 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
         const refusal = limits.oauth(addressOf(req));
         if (refusal) throw refusal;
       }
+      await turnOfStranger(res, addressOf(req));
+      if (res.closed) return;
       const provider = await providers.current();
       if (!prepared.has(provider)) {
         prepared.add(provider);

@@ -736,5 +736,5 @@ test('a client that revokes its refresh token ends its grant, and no other clien
   const { body: changes } = await s.gateway.rest<{ action: string; actor: { id: string } }[]>(200, 'GET', '/api/changes', {
     token: s.admin.token,
   });
-  t.like(changes[0], { action: 'grant.end', actor: { id: s.user.id } });
+  t.true(changes.some(({ action, actor }) => action === 'grant.end' && actor.id === s.user.id));
 });

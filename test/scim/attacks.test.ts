@@ -1,8 +1,9 @@
 /** What a directory, or the thief of its token, tries beyond what it may. */
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
+import { openDatabase } from '../../src/db/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
-import { rest, startGateway } from '../support/gateway.ts';
+import { person, rest, startGateway } from '../support/gateway.ts';
 import { registration, startProvider } from '../support/provider.ts';
 import { connectDirectory, directoryAt, directoryWorld, GROUP, PATCH, type Refusal, USER } from './support.ts';
 
@@ -80,6 +81,39 @@ test.serial('wrong tokens are limited', async (t) => {
   for (let tried = 0; tried < 5; tried++) await directory.send<Refusal>(401, 'GET', '/Users');
   const { headers } = await directory.send<Refusal>(429, 'GET', '/Users');
   t.true(Number(headers.get('retry-after')) > 0);
+});
+
+test.serial('beyond their limit, wrong tokens cost no query, and the valid token still counts', async (t) => {
+  let queries = 0;
+  const gateway = await startGateway(
+    t,
+    null,
+    { LOGIN_RATE_LIMIT: '12' },
+    {
+      open: async (...parts) => {
+        const database = await openDatabase(...parts);
+        database.knex.on('query', ({ sql }: { sql: string }) => {
+          if (sql.includes('providers')) queries++;
+        });
+        return database;
+      },
+    },
+  );
+  const admin = await person(gateway, 'admin@example.com');
+  const { body } = await gateway.rest<{ id: string }>(201, 'POST', '/api/providers', {
+    token: admin.token,
+    body: registration(await startProvider(t)),
+  });
+  const directory = await connectDirectory(t, gateway, admin, body.id);
+  await directory.send(200, 'GET', '/Users');
+  const wrong = directoryAt(t, directory.base, `portcullis_scim_${'A'.repeat(43)}`);
+  for (let tried = 0; tried < 12; tried++) await wrong.send<Refusal>(401, 'GET', '/Users');
+  await wrong.send<Refusal>(429, 'GET', '/Users');
+  queries = 0;
+  for (let tried = 0; tried < 5; tried++) await wrong.send<Refusal>(429, 'GET', '/Users');
+  t.is(queries, 0);
+  await directory.send(200, 'GET', '/Users');
+  t.true(queries > 0);
 });
 
 test.serial('more requests of a directory than may wait are refused, and all others are answered', async (t) => {

@@ -1,0 +1,94 @@
+/**
+ * Begins work of strangers when the thread and the database have time to spare. A rate for each address is not enough: one stranger can have
+ * thousands of addresses, and a step of a sign-in takes as much of the thread as several calls.
+ */
+
+/**
+ * The next piece begins if the thread was busy for less than this share of the time since the last one began, and if fewer pieces are under
+ * way. Pieces that wait for something else must not keep others from beginning, so the next one begins after the longest rest in any case.
+ */
+const BUSY_SHARE = 0.5;
+const MOST_UNDER_WAY = 2;
+const LONGEST_REST_MS = 25;
+const LOOK_EVERY_MS = 1;
+/** How many pieces of work of one caller may wait. */
+const MOST_WAITING = 100;
+
+export interface SpareClock {
+  readonly now: () => number;
+  /** For how many milliseconds the thread has been busy so far. */
+  readonly busy: () => number;
+  readonly later: (ms: number, then: () => void) => void;
+}
+
+const CLOCK: SpareClock = {
+  now: () => performance.now(),
+  busy: () => performance.eventLoopUtilization().active,
+  later: (ms, then) => void setTimeout(then, ms),
+};
+
+/** Gets the function that it calls when it is over. */
+type Work = (end: () => void) => void;
+
+export type SpareTurns = ReturnType<typeof createSpareTurns>;
+
+export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
+  /** The waiting work by caller; the first entry has the next turn. */
+  const waiting = new Map<string, Work[]>();
+  let last = { at: Number.NEGATIVE_INFINITY, busy: 0 };
+  let underWay = 0;
+  let isArmed = false;
+
+  function begin(work: Work): void {
+    last = { at: now(), busy: busy() };
+    underWay++;
+    let hasEnded = false;
+    work(() => {
+      if (!hasEnded) underWay--;
+      hasEnded = true;
+    });
+  }
+
+  function mayBegin(): boolean {
+    const elapsed = now() - last.at;
+    if (elapsed >= LONGEST_REST_MS) return true;
+    return underWay < MOST_UNDER_WAY && busy() - last.busy < elapsed * BUSY_SHARE;
+  }
+
+  function arm(): void {
+    if (isArmed || waiting.size === 0) return;
+    isArmed = true;
+    later(LOOK_EVERY_MS, turn);
+  }
+
+  function turn(): void {
+    isArmed = false;
+    const [next] = waiting;
+    if (next !== undefined && mayBegin()) {
+      const [key, line] = next;
+      const work = line.shift();
+      waiting.delete(key);
+      if (line.length > 0) waiting.set(key, line);
+      if (work !== undefined) begin(work);
+    }
+    arm();
+  }
+
+  return {
+    /**
+     * Resolves when it is the turn of the caller (`key`), with the function to call when the work is over. null: too much work of the caller
+     * waits already.
+     */
+    come(key: string): Promise<(() => void) | null> {
+      return new Promise((resolve) => {
+        const work: Work = (end) => resolve(end);
+        const line = waiting.get(key);
+        if (waiting.size === 0 && mayBegin()) begin(work);
+        else if (line === undefined) waiting.set(key, [work]);
+        else if (line.length < MOST_WAITING) line.push(work);
+        else resolve(null);
+        arm();
+      });
+    },
+  };
+}
