@@ -37,7 +37,8 @@ export interface ProviderEditParts {
   readonly now: () => number;
 }
 
-const USERS_AT_ONCE = 500;
+const USERS_AT_ONCE = 2_000;
+const USERS_IN_STATEMENT = 50;
 
 /** The row that the secret is bound to: a secret moved to a different provider does not open. */
 const secretIdentity = ({ id, issuer }: Pick<Provider, 'id' | 'issuer'>): string => JSON.stringify(['provider', id, issuer]);
@@ -105,6 +106,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
     const changes: Change[] = [];
     for (let after: string | null = null; ; ) {
       const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
+      const changed: User[] = [];
       for (const before of some) {
         const derived = rederived(provider, known?.(before) ?? before);
         if (derived === before && !isEnding) continue;
@@ -114,10 +116,14 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
           const message = `give the user ${user.id} more role and groups than 4096 bytes as JSON`;
           throw invalidRequest([{ path: 'rules', message }]);
         }
-        await users.update(user);
-        changes.push({ action: 'user.update', object_id: user.id, before: userDocument(before), after: userDocument(user) });
+        if (isEnding) await users.update(user);
+        else changed.push(user);
+        changes.push(changeOfUser(before, user));
         if (isEnding) changes.push(...(await endSignInsOf(trx, user.id, null, time)));
       }
+      // One statement for each user would keep the records of calls waiting for seconds.
+      for (let at = 0; at < changed.length; at += USERS_IN_STATEMENT)
+        await users.updateDerived(changed.slice(at, at + USERS_IN_STATEMENT));
       after = some.at(-1)?.id ?? null;
       if (some.length < USERS_AT_ONCE) return changes;
     }
