@@ -50,5 +50,5 @@ export function createTargets({ config, vault, newId, now }: Base, { administer 
     allowedCommands: config.stdio.allowed,
     isNamed: (trx, targetId) => policyStore(trx).namesTarget(targetId),
   });
-  return { addresses, edits, health: createHealth(now) };
+  return { addresses, edits, health: createHealth(now, () => performance.now()) };
 }

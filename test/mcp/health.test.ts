@@ -44,6 +44,21 @@ test('a hanging target is suspended at once, then probed by one request at a tim
   for (let i = 0; i < 3; i++) t.false(isRefused(health, by('a')), 'it answers again');
 });
 
+test('a clock that is set back does not suspend a target for as long', (t) => {
+  let [time, elapsed] = [100_000_000, 1_000];
+  const health = createHealth(
+    () => time,
+    () => elapsed,
+  );
+  health.failed(by('a'), 'timeout');
+  time -= 3_600_000;
+  t.deepEqual(health.refusal(by('a')), { fault: 'suspended', until: time + 5_000 });
+  t.like(health.report(target), { status: 'suspended', retry_at: time + 5_000 });
+  elapsed += 5_000;
+  t.false(isRefused(health, by('a')));
+  t.like(health.report(target), { status: 'unknown', retry_at: null });
+});
+
 test('the next request may probe a target when a probe is given up', (t) => {
   const { health, pass } = setUp();
   health.failed(by('a'), 'timeout');

@@ -54,7 +54,7 @@ interface Circuit {
   failures: number;
   /** Whether the last failure was a timeout. */
   slow: boolean;
-  /** Until when the target is suspended, in milliseconds since the epoch. 0: the circuit is closed. */
+  /** Until when the target is suspended, by the monotonic clock. 0: the circuit is closed. */
   until: number;
   /** Until when one request tests whether the target answers again. Other requests wait for its result. */
   probeUntil: number;
@@ -84,7 +84,11 @@ const KEPT = 10_000;
 const PRINCIPALS_KEPT = 100;
 const MESSAGE_LENGTH = 2_000;
 
-export function createHealth(now: () => number) {
+/**
+ * `now`: milliseconds since the epoch. `elapsed`: milliseconds of a monotonic clock. A clock that is set back must not suspend a target for
+ * as long.
+ */
+export function createHealth(now: () => number, elapsed: () => number = now) {
   const seen = new Map<string, Seen>();
   const reached = new Map<string, Circuit>();
   const opened = new Map<string, Map<string, Circuit>>();
@@ -96,8 +100,10 @@ export function createHealth(now: () => number) {
     return entered(seen, addressKey(target), () => ({ successAt: null, fault: null }), KEPT);
   }
 
+  const epochOf = (at: number): number => now() + at - elapsed();
+
   function mayTry(circuit: Circuit): boolean {
-    const at = now();
+    const at = elapsed();
     if (circuit.until === 0) return true;
     if (at < circuit.until || at < circuit.probeUntil) return false;
     circuit.probeUntil = at + PROBE_MS;
@@ -114,11 +120,11 @@ export function createHealth(now: () => number) {
         ? Math.min(MAX_SLOW_WAIT_MS, FIRST_SLOW_WAIT_MS * 2 ** (failures - 1))
         : Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** (failures - 2));
     // A request that started earlier must not shorten the wait.
-    if (kind === 'timeout' || failures > 1) circuit.until = Math.max(circuit.until, now() + wait);
+    if (kind === 'timeout' || failures > 1) circuit.until = Math.max(circuit.until, elapsed() + wait);
   }
 
   function suspended(circuit: Circuit): UpstreamFault {
-    return { fault: 'suspended', until: Math.max(circuit.until, circuit.probeUntil, now()) };
+    return { fault: 'suspended', until: epochOf(Math.max(circuit.until, circuit.probeUntil, elapsed())) };
   }
 
   function recovered(target: Target): void {
@@ -127,7 +133,7 @@ export function createHealth(now: () => number) {
 
   /** A test request that outlives the connection timeout has reached the target, even if its call continues for hours. */
   function closeIfConnected(target: Target, circuit: Circuit): void {
-    if (circuit.probeUntil === 0 || now() < circuit.probeUntil) return;
+    if (circuit.probeUntil === 0 || elapsed() < circuit.probeUntil) return;
     recovered(target);
     circuit.until = 0;
     circuit.probeUntil = 0;
@@ -165,7 +171,7 @@ export function createHealth(now: () => number) {
     const own = circuits?.get(asked.principal);
     if (circuits === undefined || own !== undefined) return own;
     const met = [...circuits.values()].filter(({ slow }) => slow);
-    if (met.length < 2 || now() < (answers.get(bindingKey(asked))?.at ?? -Infinity) + TRUSTED_MS) return undefined;
+    if (met.length < 2 || elapsed() < (answers.get(bindingKey(asked))?.at ?? -Infinity) + TRUSTED_MS) return undefined;
     const until = Math.max(...met.map((circuit) => circuit.until));
     return entered(circuits, asked.principal, () => ({ ...newCircuit(), until }), PRINCIPALS_KEPT);
   }
@@ -201,7 +207,7 @@ export function createHealth(now: () => number) {
       fail(entered(circuits, asked.principal, newCircuit, PRINCIPALS_KEPT), kind);
     },
     answered(asked: Asked): void {
-      entered(answers, bindingKey(asked), () => ({ at: 0 }), KEPT).at = now();
+      entered(answers, bindingKey(asked), () => ({ at: 0 }), KEPT).at = elapsed();
       const circuits = opened.get(circuitsKey(asked));
       if (circuits === undefined) return;
       opened.delete(circuitsKey(asked));
@@ -222,8 +228,9 @@ export function createHealth(now: () => number) {
       const own = reached.get(address);
       const until = Math.max(0, ...[...all, ...(own === undefined ? [] : [own])].map((circuit) => circuit.until));
       const isFailing = fault !== null && (successAt === null || fault.at >= successAt);
-      const status = until > now() ? 'suspended' : isFailing ? 'failing' : successAt === null ? 'unknown' : 'ok';
-      return { status, last_success_at: successAt, last_fault: fault, retry_at: until > now() ? until : null };
+      const isSuspended = until > elapsed();
+      const status = isSuspended ? 'suspended' : isFailing ? 'failing' : successAt === null ? 'unknown' : 'ok';
+      return { status, last_success_at: successAt, last_fault: fault, retry_at: isSuspended ? Math.round(epochOf(until)) : null };
     },
   };
 }
