@@ -35,7 +35,7 @@ import { limitPipelining } from './http/pipelining.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
 import { resealProviders } from './providers/edit.ts';
-import { watchDescriptors } from './rest/descriptors.ts';
+import { descriptorLimit, watchDescriptors } from './rest/descriptors.ts';
 import { createMetrics, watchLevels } from './rest/metrics.ts';
 import { resealConnections } from './targets/connections.ts';
 import { resealCredentials } from './targets/credentials.ts';
@@ -45,6 +45,11 @@ import { checkLocalSignIn } from './users/local-sign-in.ts';
 export interface Gateway {
   /** Resolves when the gateway accepts requests. Rejects if it cannot listen on the address. */
   listen(): Promise<void>;
+  /**
+   * Loads the libraries that only sign-ins need, after `listen`. Node never tries again to read a module that it could not read once. So a
+   * stranger who uses up the file descriptors during the first sign-in would end all sign-ins for good.
+   */
+  loadLibraries(): Promise<void>;
   /** Whether there is no administrator yet. The next registration then becomes one. */
   awaitsAdministrator(): Promise<boolean>;
   /** Returns the code that the first registration requires. null: no code is required, or a user has registered. */
@@ -209,6 +214,15 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         if (!descriptors.saw(err)) log.error({ err }, 'connection not accepted');
       });
       log.info({ url: config.publicUrl, database: database.kind }, 'gateway started: accepting requests');
+    },
+    async loadLibraries() {
+      // The other half of the descriptors is for the files of the libraries.
+      server.maxConnections = descriptorLimit() / 2;
+      await oauth
+        .loadLibraries()
+        .catch((err: unknown) => log.error({ err }, 'sign-ins will fail until the gateway starts again'));
+      server.maxConnections = Number.POSITIVE_INFINITY;
+      log.debug('libraries for sign-ins loaded');
     },
     awaitsAdministrator: () => accounts.registration.firstPending(),
     setupCode: async () => ((await accounts.registration.setupCodePending()) ? setupCode(vault) : null),

@@ -43,6 +43,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
 }
 
 await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
+await gateway.loadLibraries();
 // These lines bypass the log, because operators need them at any log level.
 if (await gateway.awaitsAdministrator()) {
   const code = await gateway.setupCode();

@@ -8,7 +8,7 @@ import { scopesOf } from './challenge.ts';
 import { ConnectionFault } from './fault.ts';
 import type { FoundServer } from './servers.ts';
 
-/** The library is loaded when a user first connects an account: most gateways start without needing it. */
+/** The library is loaded soon after the start (`loadLibraries` in `src/gateway.ts`). */
 type Library = typeof client;
 const load = (): Promise<Library> => import('openid-client');
 

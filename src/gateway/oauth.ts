@@ -68,6 +68,10 @@ export function createOAuth(
     grants,
     router,
     applications,
+    /** Loads the libraries of both sides of OAuth. */
+    async loadLibraries(): Promise<void> {
+      await Promise.all([providers.load(), import('openid-client')]);
+    },
     pagesFor(sessions: BrowserSessions): readonly PageMount[] {
       browser = sessions;
       return createConsent({ publicUrl, providers, sessions, grants, records, limits, log, now });

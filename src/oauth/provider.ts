@@ -1,6 +1,6 @@
 /**
- * The authorization server's protocol: oidc-provider, configured. It is loaded at the first request that needs it, and made again when the
- * signing key has changed, because its keys cannot be replaced.
+ * The authorization server's protocol: oidc-provider, configured. It is loaded soon after the start, and made again when the signing key
+ * has changed, because its keys cannot be replaced.
  */
 import type { IncomingMessage } from 'node:http';
 import type Provider from 'oidc-provider';
@@ -97,7 +97,11 @@ export function createProviders(parts: ProviderParts) {
       if (made?.kid !== signer.kid) made = { kid: signer.kid, provider: makeProvider(loaded, parts, signer.privateJwk()) };
       return made.provider;
     },
-    isLoaded: (): boolean => library !== null,
+    /** Loads the library. */
+    async load(): Promise<void> {
+      library ??= load(parts.log);
+      await library;
+    },
   };
 }
 

@@ -3,7 +3,7 @@
  * a cookie of the browser, so that only the browser that began a sign-in finishes it, at any replica.
  */
 import { hash, randomBytes } from 'node:crypto';
-// The library is loaded at the first sign-in.
+// The library is loaded soon after the start (`loadLibraries` in `src/gateway.ts`).
 import type * as client from 'openid-client';
 import type { Provider } from '../auth/provider.ts';
 import type { Vault } from '../auth/vault.ts';

@@ -2,7 +2,7 @@
  * Reports when the process has almost no file descriptors left. Without one, node closes new connections and emits no event, so
  * nothing else would show why clients are turned away.
  */
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { devNull } from 'node:os';
 import type { Log } from '../base/log.ts';
 
@@ -25,6 +25,15 @@ function openSpare(): void {
     while (spare.length < SPARE) spare.push(openSync(devNull, 'r'));
   } finally {
     for (const descriptor of spare) closeSync(descriptor);
+  }
+}
+
+/** Returns how many descriptors the process may have; infinite if the system does not say. */
+export function descriptorLimit(): number {
+  try {
+    return Number(/^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1] ?? Number.POSITIVE_INFINITY);
+  } catch {
+    return Number.POSITIVE_INFINITY;
   }
 }
 

@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { watchDescriptors } from '../../src/rest/descriptors.ts';
 import { until } from '../support/listener.ts';
 import { dataDir, runGateway } from '../support/process.ts';
@@ -33,8 +33,16 @@ test('the log says once a minute that no file descriptor is left, whichever code
   t.false(descriptors.saw(new Error('accept')));
 });
 
+/** Runs a gateway with few file descriptors. After its start, it lets others take all of them. */
+async function runWithFew(t: ExecutionContext) {
+  const environment = { DATA_DIR: dataDir(t), LOG_LEVEL: 'debug' };
+  const gateway = await runGateway(t, environment, ['sh', '-c', 'ulimit -n 400 && exec "$@"', 'sh']);
+  await until('its libraries are loaded', () => gateway.output().includes('libraries for sign-ins loaded'));
+  return gateway;
+}
+
 test.serial('a gateway without file descriptors keeps running, logs it once, and recovers', async (t) => {
-  const gateway = await runGateway(t, { DATA_DIR: dataDir(t) }, ['sh', '-c', 'ulimit -n 400 && exec "$@"', 'sh']);
+  const gateway = await runWithFew(t);
   const sockets: Socket[] = [];
   const { port } = new URL(gateway.url);
   t.teardown(() => {
@@ -55,4 +63,31 @@ test.serial('a gateway without file descriptors keeps running, logs it once, and
       () => false,
     );
   await until('it takes connections again', works);
+});
+
+test.serial('sign-ins work again after a time without file descriptors, also if the first one came then', async (t) => {
+  const gateway = await runWithFew(t);
+  const { port } = new URL(gateway.url);
+  const sockets: Socket[] = [];
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  const authorize = `GET /oauth/authorize?client_id=portcullis-cli HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n\r\n`;
+  let answer = '';
+  const kept = connect(Number(port), '127.0.0.1').on('error', () => {});
+  kept.on('data', (text: Buffer) => (answer += text));
+  sockets.push(kept);
+  await new Promise((resolve) => kept.once('connect', resolve));
+  for (let i = 0; i < 500; i++) sockets.push(connect(Number(port), '127.0.0.1').on('error', () => {}));
+  await until('it has no descriptor left', () => gateway.output().includes('out of file descriptors'));
+  kept.write(authorize);
+  await until('it answers', () => answer !== '');
+  for (const socket of sockets) socket.destroy();
+  const status = () =>
+    fetch(`${gateway.url}/oauth/authorize?client_id=portcullis-cli`, { redirect: 'manual' }).then(
+      ({ status }) => status,
+      () => 0,
+    );
+  await until('sign-ins work again', async () => (await status()) === 400);
+  t.pass();
 });
