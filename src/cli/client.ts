@@ -18,6 +18,13 @@ Exit code: 0 success, 1 failure, 2 wrong usage.`;
 
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
+export interface Page<T> {
+  readonly items: readonly T[];
+  readonly hasNext: boolean;
+  /** When the gateway answered, by its own clock, in milliseconds. */
+  readonly at: number;
+}
+
 export type Client = ReturnType<typeof connect>;
 
 export interface Progress {
@@ -128,18 +135,25 @@ function clientOf(url: string, bearer: () => Promise<string>, advice: Readonly<R
     throw refusal(response.status, answer);
   }
 
+  /** Yields the pages of a list. */
+  async function* pages<T>(path: string): AsyncGenerator<Page<T>> {
+    for (let at: string | undefined = path; at !== undefined; ) {
+      const { answer, headers }: { answer: T[]; headers: Headers } = await answerOf<T[]>('GET', at);
+      at = NEXT.exec(headers.get('link') ?? '')?.[1];
+      yield { items: answer, hasNext: at !== undefined, at: Date.parse(headers.get('date') ?? '') };
+    }
+  }
+
   return {
+    url,
     /** Throws CommandError with the message of the gateway if it refuses, or with the reason why no answer came. */
     call: async <T>(method: Method, path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}): Promise<T> =>
       (await answerOf<T>(method, path, body, headers)).answer,
+    pages,
     /** Returns every item of a list, from all its pages. */
     async list<T>(path: string): Promise<T[]> {
       const all: T[] = [];
-      for (let at: string | undefined = path; at !== undefined; ) {
-        const { answer, headers }: { answer: T[]; headers: Headers } = await answerOf<T[]>('GET', at);
-        for (const item of answer) all.push(item);
-        at = NEXT.exec(headers.get('link') ?? '')?.[1];
-      }
+      for await (const { items } of pages<T>(path)) for (const item of items) all.push(item);
       return all;
     },
     /** For an answer in lines, which the gateway writes while it works. Calls `said` with each progress. Throws like `call`. */
@@ -159,6 +173,12 @@ function clientOf(url: string, bearer: () => Promise<string>, advice: Readonly<R
         `${url} closed the connection before it sent a result: try again, and look at the log of the gateway`,
         'no_answer',
       );
+    },
+    /** For a long answer that is not JSON. Throws like `call`. */
+    async stream(path: string): Promise<Readable> {
+      const response = await ask('GET', path);
+      if (response.ok && response.body !== null) return Readable.fromWeb(response.body);
+      throw refusal(response.status, parsed(await read(url, () => response.text())));
     },
     /** For an answer that is not JSON. Throws like `call`. */
     async download(path: string): Promise<{ readonly bytes: Buffer; readonly headers: Headers }> {

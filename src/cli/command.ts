@@ -3,15 +3,28 @@ import { parseArgs } from 'node:util';
 import { AppError, type FieldError } from '../base/errors.ts';
 import { ConfigError } from '../config/config.ts';
 
+export interface Output {
+  write(text: string): unknown;
+  /** The width of the terminal. Absent: the output goes to a file or a program. */
+  readonly columns?: number;
+  /** Whether the terminal has colours, and the person wants them (`NO_COLOR`). Absent: no terminal. */
+  hasColors?(): boolean;
+}
+
 /** The streams to which a command writes: those of the process, or of a test. */
 export interface Terminal {
-  /** `columns`: the width of the terminal. Absent: the output goes to a file or a program. */
-  readonly stdout: { write(text: string): unknown; readonly columns?: number };
+  readonly stdout: Output;
   readonly stderr: { write(text: string): unknown };
 }
 
 export const EXIT = { ok: 0, failed: 1, usage: 2, changes: 3 } as const;
 type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+
+/** What the terminal can show. `columns` is null if the output goes to a file or a program. */
+export interface View {
+  readonly columns: number | null;
+  readonly colours: boolean;
+}
 
 export interface Option {
   /** The placeholder for the option's value in the help; absent: the option takes no value. */
@@ -29,8 +42,8 @@ export interface Given {
 /** The result of a command. `text` and `json` contain the same facts. */
 export interface Outcome {
   readonly code?: ExitCode;
-  /** Output for people. */
-  readonly text: string;
+  /** Output for people. A function gets what the terminal can show, and escapes control characters itself. */
+  readonly text: string | ((view: View) => string);
   /** Output for programs. */
   readonly json: unknown;
 }
@@ -57,7 +70,7 @@ export interface CommandGroup {
   readonly about: string;
   readonly notes: string;
   readonly commands: readonly Command[];
-  /** The options that every command of the group takes. */
+  /** The options that every command of the group takes, unless it has notes of its own. */
   readonly options: Readonly<Record<string, Option>>;
 }
 
@@ -87,7 +100,9 @@ const COMMON = {
 
 /** Returns the exit code. */
 export async function runGroup(group: CommandGroup, argv: readonly string[], terminal: Terminal): Promise<number> {
-  const [name, ...rest] = argv;
+  // `portcullis log --follow` is `portcullis log list --follow`.
+  const isList = argv[0]?.startsWith('--') && argv[0] !== '--help' && group.commands.some((command) => command.name === 'list');
+  const [name, ...rest] = isList ? ['list', ...argv] : argv;
   if (name === undefined || name === 'help' || name === '--help') {
     terminal.stdout.write(groupHelp(group));
     return EXIT.ok;
@@ -103,7 +118,12 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
   }
   const asJson = rest.includes('--json');
   const say = (progress: string): void => void terminal.stderr.write(printable(`portcullis: ${progress}\n`));
-  const write = ({ text, json }: Outcome): void => void terminal.stdout.write(asJson ? `${jsonText(json)}\n` : printable(text));
+  const { stdout } = terminal;
+  const view = { columns: stdout.columns ?? null, colours: stdout.hasColors?.() ?? false };
+  const write = ({ text, json }: Outcome): void => {
+    const shown = (): string => (typeof text === 'string' ? printable(text) : text(view));
+    stdout.write(asJson ? `${jsonText(json)}\n` : shown());
+  };
   try {
     const outcome = await command.run(read(group, command, rest), say, write);
     if (outcome !== null) write(outcome);
@@ -195,3 +215,11 @@ export const jsonText = (value: unknown): string =>
 
 /** `1 file`, `2 files`. */
 export const counted = (count: number, one: string, more = `${one}s`): string => `${count} ${count === 1 ? one : more}`;
+
+const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
+
+/** Returns the milliseconds of a span such as `24h` or `7d`. null: the text is none. */
+export function spanOf(text: string): number | null {
+  const [, count, unit] = /^([1-9]\d{0,4})([mhdw])$/.exec(text) ?? [];
+  return count === undefined ? null : Number(count) * UNITS[unit as keyof typeof UNITS];
+}

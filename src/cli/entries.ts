@@ -11,12 +11,37 @@ export interface Entry {
 
 const signIn = async (): Promise<CommandGroup> => (await import('./sign-in/login.ts')).signInGroup;
 
+/** The nouns of `src/cli/resources/nouns.ts`. */
+const NOUNS = {
+  target: 'the MCP servers behind the gateway',
+  user: 'users, and their passwords',
+  group: 'the groups of users',
+  token: 'API tokens',
+  credential: 'the credentials with which the gateway calls targets',
+  session: 'sessions of MCP clients, browser sessions, and grants',
+  log: 'the audit log; --follow prints decisions as they are made',
+  change: 'the log of administrative changes',
+  key: 'the keys that sign tokens',
+  right: 'rights of administration',
+  provider: "companies' OpenID providers",
+  client: 'OAuth clients',
+  connection: 'your own accounts at targets',
+  replica: 'the replicas of the gateway',
+};
+
+const loadNoun = (noun: string) => async (): Promise<CommandGroup> => {
+  const { groupOf } = await import('./resources/groups.ts');
+  return noun === 'user' ? groupOf(noun, [(await import('./host.ts')).resetPasswordCommand]) : groupOf(noun);
+};
+
 export const ENTRIES: Readonly<Record<string, Entry>> = {
   start: { summary: 'runs the gateway', load: async () => (await import('./start.ts')).startGroup },
   login: { summary: 'signs in at a gateway with a browser', load: signIn },
   logout: { summary: 'signs out', load: signIn },
   status: { summary: 'shows who you are', load: signIn },
-  user: { takes: '<command>', summary: 'users', load: async () => (await import('./host.ts')).userGroup },
+  ...Object.fromEntries(
+    Object.entries(NOUNS).map(([noun, summary]) => [noun, { takes: '<command>', summary, load: loadNoun(noun) }]),
+  ),
   'setup-code': {
     summary: 'prints the code that the first registration needs',
     load: async () => (await import('./host.ts')).setupGroup,

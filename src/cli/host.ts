@@ -44,7 +44,7 @@ async function resetPassword(email: string): Promise<string> {
 const HOST_NOTES = `Run this command on the host, with the gateway's environment variables (docs/configuration.md).
 Exit code: 0 success, 1 failure, 2 wrong usage.`;
 
-const resetPasswordCommand: Command = {
+export const resetPasswordCommand: Command = {
   name: 'reset-password',
   takes: '<e-mail>',
   summary: "on the host: gives the user a new password, prints it, and ends the user's logins, browser sessions and grants",
@@ -53,14 +53,6 @@ const resetPasswordCommand: Command = {
     const password = await resetPassword(email);
     return { text: `${password}\n`, json: { password } };
   },
-};
-
-export const userGroup: CommandGroup = {
-  path: 'portcullis user',
-  about: 'Manages users.',
-  notes: HOST_NOTES,
-  options: {},
-  commands: [resetPasswordCommand],
 };
 
 export const setupGroup: CommandGroup = {

@@ -1,12 +1,10 @@
 /** `portcullis policies replay`, and the text of its report. */
 import type { ReplayReport } from '../../policies/replay/report.ts';
 import { connect } from '../client.ts';
-import { type Command, EXIT, type Given, UsageError } from '../command.ts';
+import { type Command, EXIT, type Given, spanOf, UsageError } from '../command.ts';
 import { type AnswerJson, answerText, dirOf, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
 
 export type ReportJson = ReplayReport & { readonly revision: number; readonly from: string; readonly to: string };
-
-const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
 
 export const replayCommand: Command = {
   name: 'replay',
@@ -47,9 +45,8 @@ function rangeOf(given: Given): { readonly from: string; readonly to?: string } 
   if (from !== undefined && since !== undefined) throw new UsageError('pass either --since or --from, not both');
   const until = to === undefined ? {} : { to };
   if (from !== undefined) return { from, ...until };
-  const [, count, unit] = /^([1-9]\d{0,4})([mhdw])$/.exec(since ?? '24h') ?? [];
-  if (count === undefined) throw new UsageError(`--since must be a number and one of m, h, d, w, such as 24h, not ${since}`);
-  const ago = Number(count) * UNITS[unit as keyof typeof UNITS];
+  const ago = spanOf(since ?? '24h');
+  if (ago === null) throw new UsageError(`--since must be a number and one of m, h, d, w, such as 24h, not ${since}`);
   return { from: new Date(Date.now() - ago).toISOString(), ...until };
 }
 
