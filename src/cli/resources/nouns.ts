@@ -257,6 +257,7 @@ export const LEFT_OUT: Readonly<Record<string, string>> = {
       'portcullis policies apply changes policies as files, with their tests',
     ]),
   ),
+  ...Object.fromEntries(['listOwners', 'getOwner', 'setOwner', 'deleteOwner'].map((id) => [id, 'portcullis owner has them'])),
   register: 'the account page registers people; portcullis user create makes users',
   logIn: 'portcullis login signs in without giving the password to the command line',
   logOut: 'portcullis logout ends the login of the command line',
