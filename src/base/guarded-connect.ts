@@ -16,9 +16,6 @@ export class DeniedAddress extends Error {}
 type Resolve = (name: string) => Promise<LookupAddress[]>;
 type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
 
-/** The lookup of the operating system, with everything that its administrator has set up. It cannot be cancelled. */
-export const systemNames: Resolve = (name) => lookup(name, { all: true });
-
 /**
  * The lookup for names that a stranger chose: in the hosts file and in DNS, exactly as written, without search domains. It ends in time, and
  * takes no thread of the pool that the rest of the process needs. `servers`: DNS servers instead of those of the system, for tests.
@@ -37,8 +34,28 @@ export const strangerNames =
     clearTimeout(timer);
     const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value : []));
     if (found.length > 0) return found.map(entryOf);
-    throw answers.find((answer) => answer.status === 'rejected')?.reason;
+    const errors = answers.flatMap((answer) => (answer.status === 'rejected' ? [answer.reason as NodeJS.ErrnoException] : []));
+    throw errors.find(({ code }) => LATE.includes(code ?? '')) ?? errors[0];
   };
+
+/** A DNS server has not answered in time. */
+const LATE = ['ETIMEOUT', 'ECANCELLED'];
+const LOOKUP_MS = 3_000;
+
+/**
+ * The lookup for names that an administrator chose: in the hosts file and in DNS, then by the operating system with everything that is set up
+ * there, such as search domains. The system's lookup takes one of two threads and cannot be cancelled. So the gateway does not begin one for a
+ * name whose DNS servers do not answer: a few of them would keep all other names waiting.
+ */
+export const namesWith = (servers?: readonly string[]): Resolve => {
+  const inDns = strangerNames(LOOKUP_MS, servers);
+  return (name) =>
+    inDns(name).catch((error: NodeJS.ErrnoException) => {
+      if (LATE.includes(error.code ?? '')) throw error;
+      return lookup(name, { all: true });
+    });
+};
+const systemNames = namesWith();
 
 const entryOf = (address: string): LookupAddress => ({ address, family: isIP(address) });
 

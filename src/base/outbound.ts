@@ -4,7 +4,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { Agent, type Dispatcher } from 'undici';
-import { DeniedAddress, guardedConnector, strangerNames, systemNames } from './guarded-connect.ts';
+import { DeniedAddress, guardedConnector, namesWith, strangerNames } from './guarded-connect.ts';
 import { createAddressRule, createPublicAddressRule } from './network-address.ts';
 
 const CONNECT_MS = 5_000;
@@ -55,7 +55,7 @@ export interface OutboundParts {
   readonly allowed: readonly string[];
   /** The setting that has `allowed`, for messages. */
   readonly setting?: string;
-  /** For tests: certificates of authorities, and the DNS servers of strangers' names. */
+  /** For tests: certificates of authorities, and DNS servers. */
   readonly ca?: string;
   readonly dns?: readonly string[];
 }
@@ -64,9 +64,9 @@ export type Outbound = ReturnType<typeof createOutbound>;
 
 export function createOutbound({ allowed, setting, ca, dns }: OutboundParts) {
   // A connection for each request: one that the server closes meanwhile could lose an answer that has a new refresh token.
-  const agentOf = (...[rule, resolve]: [Parameters<typeof guardedConnector>[0], typeof systemNames]): Agent =>
+  const agentOf = (...[rule, resolve]: [Parameters<typeof guardedConnector>[0], ReturnType<typeof namesWith>]): Agent =>
     new Agent({ pipelining: 0, connect: guardedConnector(rule, { timeout: CONNECT_MS, resolve, ca }) });
-  const chosen = agentOf(createAddressRule(allowed, setting), systemNames);
+  const chosen = agentOf(createAddressRule(allowed, setting), namesWith(dns));
   const foreign = agentOf(createPublicAddressRule(allowed, setting), strangerNames(LOOKUP_MS, dns));
 
   return {

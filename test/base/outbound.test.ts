@@ -217,3 +217,15 @@ test('a request carries its method, headers and body', async (t) => {
   t.deepEqual(got, ['POST text/x portcullis a=b+c', 'POST text/x portcullis bytes']);
   t.deepEqual(answer.headers.getSetCookie(), ['a=1', 'b=2']);
 });
+
+test('names whose DNS servers do not answer take no thread from the lookups of others', async (t) => {
+  const { asked, dns } = await serveNames(t, [null]);
+  const fetch = ask(t, { dns }, { isChosen: () => true, withinMs: 10_000 });
+  const waiting = Array.from({ length: 8 }, (_, i) =>
+    t.throwsAsync(fetch(`https://dead-${i}.example/`), fault(/cannot be reached/)),
+  );
+  while (asked.length < 8) await new Promise(setImmediate);
+  t.false(process.getActiveResourcesInfo().includes('GetAddrInfoReqWrap'));
+  await Promise.all(waiting);
+  t.false(process.getActiveResourcesInfo().includes('GetAddrInfoReqWrap'), 'not afterwards, either');
+});
