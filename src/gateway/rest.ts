@@ -17,8 +17,10 @@ import { createBundleRoutes } from '../rest/policies/bundle-routes.ts';
 import { createPolicyRoutes } from '../rest/policies/routes.ts';
 import { createDraftRoutes } from '../rest/policy-drafts/routes.ts';
 import { createAccessRoutes } from '../rest/policy-questions/access-routes.ts';
+import { createLogReads } from '../rest/policy-questions/log-reads.ts';
 import { createReplayRoutes } from '../rest/policy-questions/replay-routes.ts';
 import { createQuestionRoutes } from '../rest/policy-questions/routes.ts';
+import { createSuggestRoutes } from '../rest/policy-questions/suggest-routes.ts';
 import { createPolicySetRoutes } from '../rest/policy-sets/routes.ts';
 import { createLinkRoutes, createProviderRoutes } from '../rest/providers/routes.ts';
 import { createRightRoutes } from '../rest/rights/routes.ts';
@@ -61,6 +63,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
   const { authenticate, administer, passwords, limits } = accounts;
   const { module, heavy, sets, moments, applyTested, engineOf, drafts } = policies;
   const auth = { ...accounts, database, trustProxy: config.trustProxy, now };
+  const logReads = createLogReads();
   const connected = { database, connecting: connections.connecting };
   const ready = async (): Promise<Record<string, boolean>> => {
     if (!accepts()) return { accepting: false };
@@ -122,7 +125,8 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
       mount('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
       mount('/policies', createAccessRoutes({ database, moments, engineOf })),
       mount('/policies', createDraftRoutes({ database, drafts, moments })),
-      mount('/policies', createReplayRoutes({ database, module, moments, engineOf, now })),
+      mount('/policies', createReplayRoutes({ database, module, moments, engineOf, logReads, now })),
+      mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, now })),
       mount('/policies', createBundleRoutes({ database, keys, engineOf })),
       mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
       mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),

@@ -18,6 +18,7 @@ import { DRAFT_OPERATIONS } from './policy-drafts/contract.ts';
 import { POLICY_QUESTION_OPERATIONS } from './policy-questions/contract.ts';
 import { POLICY_REPLAY_OPERATIONS } from './policy-questions/replay-contract.ts';
 import { POLICY_REPORT_OPERATIONS } from './policy-questions/reports-contract.ts';
+import { POLICY_SUGGEST_OPERATIONS } from './policy-questions/suggest-contract.ts';
 import { POLICY_SET_OPERATIONS } from './policy-sets/contract.ts';
 import { LINK_OPERATIONS, PROVIDER_OPERATIONS } from './providers/contract.ts';
 import { RIGHT_OPERATIONS } from './rights/contract.ts';
@@ -66,7 +67,12 @@ const AREAS: Readonly<Record<string, { readonly about: string; readonly operatio
   },
   Analysis: {
     about: 'What the policies decide, and what other policies would decide.',
-    operations: { ...POLICY_QUESTION_OPERATIONS, ...POLICY_REPLAY_OPERATIONS, ...POLICY_REPORT_OPERATIONS },
+    operations: {
+      ...POLICY_QUESTION_OPERATIONS,
+      ...POLICY_REPLAY_OPERATIONS,
+      ...POLICY_REPORT_OPERATIONS,
+      ...POLICY_SUGGEST_OPERATIONS,
+    },
   },
   Drafts: {
     about: 'Changes of the policies that are saved but not applied yet, and their shadows.',

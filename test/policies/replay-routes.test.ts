@@ -7,6 +7,7 @@ import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createEngine, loadPolicyModule } from '../../src/engine/engine.ts';
 import { openContext } from '../../src/http/context.ts';
 import type { Moment } from '../../src/policies/sets/candidate-set.ts';
+import { createLogReads } from '../../src/rest/policy-questions/log-reads.ts';
 import { createReplayRoutes } from '../../src/rest/policy-questions/replay-routes.ts';
 import type { Admission } from '../../src/state/admission.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -46,7 +47,7 @@ test.serial('a client that disconnects during the planning of a replay frees its
       openContext(res, { requestId: 'r', admission: { principal: { sub: 'admin' } } as Admission });
       next();
     })
-    .use(createReplayRoutes({ database, module, moments, engineOf, now: Date.now }))
+    .use(createReplayRoutes({ database, module, moments, engineOf, logReads: createLogReads(), now: Date.now }))
     .use(refuse);
   const server = createServer(app);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -53,6 +53,7 @@ const ORDER: readonly string[] = [
   'src/policies/sets',
   'src/policies/review', // reports for people who review policies in git
   'src/policies/replay',
+  'src/policies/suggest',
   'src/policies/drafts',
   'src/policies/heavy',
   'src/mcp/upstream',

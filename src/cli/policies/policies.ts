@@ -25,6 +25,7 @@ import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-fo
 import { explainCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
 import { DIR, dirOf, fileSetOf, pointing } from './policy-set.ts';
+import { suggestCommand } from './policy-suggest.ts';
 import { lintCommand } from './review/lint.ts';
 
 type Change = ReturnType<typeof changesJson>[number];
@@ -298,7 +299,8 @@ export const policiesGroup: CommandGroup = {
   notes: CLIENT_NOTES,
   commands: [
     ...[exportFiles, plan, apply, history, show, diff, compare, rollback],
-    ...[explainCommand, simulateCommand, replayCommand, testCommand, whoCanCommand, whatCanCommand, lintCommand, schema],
+    ...[explainCommand, simulateCommand, replayCommand, suggestCommand, testCommand, whoCanCommand, whatCanCommand],
+    ...[lintCommand, schema],
   ],
   options: CLIENT_OPTIONS,
 };

@@ -1,6 +1,6 @@
 /** `portcullis policies replay`, and the text of its report. */
 import type { ReplayReport } from '../../policies/replay/report.ts';
-import { connect } from '../client.ts';
+import { connect, type Say } from '../client.ts';
 import { type Command, EXIT, type Given, spanOf, UsageError } from '../command.ts';
 import { type AnswerJson, answerText, dirOf, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
 
@@ -21,14 +21,9 @@ names that lists left out, so the report cannot say which of those would be list
     'detailed-exitcode': { help: `exits with ${EXIT.changes} if a decision would flip` },
   },
   async run(given, say) {
-    const body = { ...(given.flag('live') ? {} : setOf(given)), ...rangeOf(given) };
-    let said = Date.now();
+    const body = { ...(given.flag('live') ? {} : setOf(given)), ...rangeOf(given, '24h') };
     const report = await pointing(dirOf(given), '', () =>
-      connect(given).follow<ReportJson, { done: number; at: string }>('POST', '/api/policies/replay', body, ({ done, at }) => {
-        if (Date.now() - said < PROGRESS_MS) return;
-        said = Date.now();
-        say(`${done} decisions, until ${at}`);
-      }),
+      connect(given).follow<ReportJson, HowFar>('POST', '/api/policies/replay', body, sayingHowFar(say)),
     );
     return {
       code: report.flips.length > 0 && given.flag('detailed-exitcode') ? EXIT.changes : EXIT.ok,
@@ -40,12 +35,28 @@ names that lists left out, so the report cannot say which of those would be list
 
 const PROGRESS_MS = 2_000;
 
-function rangeOf(given: Given): { readonly from: string; readonly to?: string } {
+export interface HowFar {
+  readonly done: number;
+  readonly at: string;
+}
+
+/** Returns a function that reports how far the log is read, at most once every 2 seconds. */
+export function sayingHowFar(say: Say): (progress: HowFar) => void {
+  let said = Date.now();
+  return ({ done, at }) => {
+    if (Date.now() - said < PROGRESS_MS) return;
+    said = Date.now();
+    say(`${done} decisions, until ${at}`);
+  };
+}
+
+/** `standard`: the range if none is given. */
+export function rangeOf(given: Given, standard: string): { readonly from: string; readonly to?: string } {
   const [from, to, since] = ['from', 'to', 'since'].map((option) => given.text(option));
   if (from !== undefined && since !== undefined) throw new UsageError('pass either --since or --from, not both');
   const until = to === undefined ? {} : { to };
   if (from !== undefined) return { from, ...until };
-  const ago = spanOf(since ?? '24h');
+  const ago = spanOf(since ?? standard);
   if (ago === null) throw new UsageError(`--since must be a number and one of m, h, d, w, such as 24h, not ${since}`);
   return { from: new Date(Date.now() - ago).toISOString(), ...until };
 }
@@ -95,7 +106,7 @@ const NOT_REPLAYED = {
   erased: 'of users whose data is erased',
 } as const;
 
-function flipText(flip: ReportJson['flips'][number]): string {
+export function flipText(flip: ReportJson['flips'][number]): string {
   const { kind, principal, target, resource_type, resource_name, recorded, would_be, count, last } = flip;
   const who = principal.email ?? principal.sub;
   const what = `${target.name ?? target.id}${resource_type === null ? '' : `, ${resource_type} ${quote(resource_name ?? '')}`}`;

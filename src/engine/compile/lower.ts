@@ -13,7 +13,7 @@ export interface Shape {
 }
 
 /** With more texts than this, one regular expression is cheaper. */
-const MAX_TEXTS = 64;
+export const MAX_TEXTS = 64;
 
 /** Returns shapes that together match the same names as the pattern. null: the pattern stays a regular expression. */
 export function lower(node: Node): Shape[] | null {

@@ -4,7 +4,8 @@ import { lower, type Screen, type Shape, screen } from './lower.ts';
 import type { Policy } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 
-const MAX_PATTERN_LENGTH = 512;
+/** In code points. */
+export const MAX_PATTERN_LENGTH = 512;
 /** The maximum `cost` (re2.ts) of one pattern. RE2 compiles such a pattern in WASM within a few milliseconds. */
 export const MAX_PATTERN_COST = 4_000;
 /** The maximum cost of the distinct regular expressions of one target, type and subject in a decision. */

@@ -3,16 +3,19 @@ import { AppError } from '../../base/errors.ts';
 import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../base/work/work.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
-import type { Policy } from '../../engine/compile/policy.ts';
+import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import { findUser, userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
+import type { Moment } from '../sets/candidate-set.ts';
 import type { Draft } from '../sets/draft.ts';
-import type { TargetName } from '../sets/planning.ts';
+import type { SetState, TargetName } from '../sets/planning.ts';
 import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
+import type { Suggestion, SuggestTask } from '../suggest/job.ts';
+import type { Need } from '../suggest/needs.ts';
 import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */
@@ -117,6 +120,24 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
         return { targets: set.targets.map(({ id, name }) => ({ id, name })) };
       };
       return work.run<Tested>({ name: 'tests', input: { texts: [...texts] }, by, host: { set: given } });
+    },
+    /** Makes a suggestion on the policies of the moment, and returns it with the policies that it would make. */
+    async suggest(task: SuggestTask, { position, policies, targets }: Moment, needs: readonly Need[], asked: AskedBy) {
+      const candidate: StoredPolicy[] = [];
+      const host = {
+        async state(give: Give): Promise<Stored & Pick<SetState, 'limits'>> {
+          await give(policies);
+          const limits = await database.snapshot((db) => ownerStore(db).limits());
+          return { position, limits, targets: targets.map(({ id, name, enabled }) => ({ id, name, enabled })) };
+        },
+        async needs(give: Give): Promise<null> {
+          await give(needs);
+          return null;
+        },
+      };
+      const onItems = (items: readonly unknown[]): void => void candidate.push(...(items as StoredPolicy[]));
+      const suggestion = await work.run<Suggestion>({ ...asked, name: 'suggest', input: task, host, onItems });
+      return { suggestion, candidate };
     },
     close: work.close,
   };

@@ -27,6 +27,8 @@ import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '
 import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../sets/questions-about.ts';
 import { readTests, type SetToTest, testSet } from '../sets/test-set.ts';
 import { type Holders, nobodyHas } from '../sets/unknown.ts';
+import { type Suggestion, type SuggestTask, suggest } from '../suggest/job.ts';
+import type { Need } from '../suggest/needs.ts';
 
 /** The answer to a request: JSON in UTF-8, and the revision that it describes. */
 export interface HeavyAnswer {
@@ -196,6 +198,16 @@ export const jobs = {
     const tested = await momentOf(desk, source, owners);
     const { position } = tested;
     return answerOf(position, { revision: position.revision, ...(await testSet(await policyModule(), cases, tested)) });
+  },
+
+  /** Makes a suggestion. Emits the policies that it would make as items. */
+  async suggest(task: SuggestTask, desk: Desk): Promise<Suggestion> {
+    const state = await stateOf(desk);
+    const needs = (await desk.ask<null, Need>('needs')).items;
+    const parts = { made: await made(), engineOf: build, say: saying(desk) };
+    const { suggestion, candidate } = await suggest(task, state, needs, parts);
+    desk.give(candidate);
+    return suggestion;
   },
 
   /** Reads the body of an apply. Emits its texts as items. */

@@ -33,17 +33,29 @@ export async function replay(
   onProgress: (progress: ReplayProgress) => void,
   signal: AbortSignal,
 ): Promise<TallyState> {
-  const store = recordedStore(db);
   const tally = createTally({ ...parts, maxFlips: FLIPS_LISTED }, NOTHING_TALLIED);
   const namesOf = createListNames(db);
+  await readRange(db, { from, to }, (page) => takePage(tally, page, namesOf, signal), onProgress, signal);
+  return tally.state();
+}
+
+/** Calls `take` with each page of the range, oldest first. Otherwise like `replay`. */
+export async function readRange(
+  db: Connection,
+  { from, to }: ReplayRange,
+  take: (page: RecordedPage) => Promise<void>,
+  onProgress: (progress: ReplayProgress) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const store = recordedStore(db);
   const before = firstIdOf(to);
   let done = 0;
   for (let since = firstIdOf(from); ; ) {
     signal.throwIfAborted();
     const page = await store.page(since, before, PAGE);
-    await takePage(tally, page, namesOf, signal);
+    await take(page);
     const last = page.decisions.at(-1);
-    if (last === undefined || page.decisions.length < PAGE) return tally.state();
+    if (last === undefined || page.decisions.length < PAGE) return;
     done += page.decisions.length;
     onProgress({ done, at: timeOf(last.id) });
     since = idAfter(last.id);
@@ -57,7 +69,7 @@ type ListNames = (lists: RecordedPage['lists']) => Promise<ReadonlyMap<string, r
 const LISTS = 20;
 
 export async function takePage(
-  tally: Tally,
+  tally: Pick<Tally, 'take'>,
   { decisions, lists }: RecordedPage,
   namesOf: ListNames,
   signal: AbortSignal,

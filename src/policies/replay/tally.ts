@@ -258,7 +258,7 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
 }
 
 /** Returns null if the decision can be evaluated again. */
-function unreplayable({ reason, target_id, user_email }: RecordedDecision): Unreplayable | null {
+export function unreplayable({ reason, target_id, user_email }: RecordedDecision): Unreplayable | null {
   switch (reason) {
     case 'no_target':
     case 'not_canonical':
@@ -271,15 +271,17 @@ function unreplayable({ reason, target_id, user_email }: RecordedDecision): Unre
   }
 }
 
-const factsOf = ({ user_id, user_role, user_groups }: RecordedDecision): PrincipalFacts => ({
+export const factsOf = ({ user_id, user_role, user_groups }: RecordedDecision): PrincipalFacts => ({
   sub: user_id,
   role: user_role,
   groups: JSON.parse(user_groups),
 });
 
 /** A key of fixed length, however long the texts from callers are. */
-const questionKey = ({ user_id, user_role, user_groups, target_id }: RecordedDecision, ...of: readonly (string | null)[]) =>
-  hash('sha256', JSON.stringify([user_id, user_role, user_groups, target_id, ...of]), 'base64');
+export const questionKey = (
+  { user_id, user_role, user_groups, target_id }: RecordedDecision,
+  ...of: readonly (string | null)[]
+) => hash('sha256', JSON.stringify([user_id, user_role, user_groups, target_id, ...of]), 'base64');
 
 const flipKey = ({ kind, user_id, target_id, resource_type, resource_name, recorded }: RecordedFlip): string =>
   JSON.stringify([kind, user_id, target_id, resource_type, resource_name, recorded]);

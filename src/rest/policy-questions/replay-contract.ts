@@ -88,7 +88,10 @@ export const replayed = {
   ),
 };
 
-const PolicyReplayReport = s.model<ReplayReport & { revision: number; from: string; to: string }>('PolicyReplayReport', replayed);
+export const PolicyReplayReport = s.model<ReplayReport & { revision: number; from: string; to: string }>(
+  'PolicyReplayReport',
+  replayed,
+);
 
 export const POLICY_REPLAY_OPERATIONS: Operations = {
   'POST /api/policies/replay': {

@@ -46,7 +46,7 @@ const policyChange = {
 const policyChanges = s.listOf(s.model('PolicyChange', policyChange));
 
 /** How a change of the policies affects decisions. */
-const verdict = s.described(
+export const verdict = s.described(
   '`stricter`: some requests are now denied, and none is newly allowed. `looser`: some are now allowed, and none is newly denied. `incomparable`: both happen. `unknown`: the analysis would take too long.',
   s.oneOf(['equal', 'stricter', 'looser', 'incomparable', 'unknown']),
 );
@@ -54,7 +54,7 @@ const decided = s.model('Decided', {
   effect: s.oneOf(EFFECTS),
   policy: s.described('null: no policy matches.', s.orNull(policyRef)),
 });
-const policyChangesWithFlips = s.listOf(
+export const policyChangesWithFlips = s.listOf(
   s.model('PolicyChangeWithFlips', {
     ...policyChange,
     flips: s.described(

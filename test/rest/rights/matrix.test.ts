@@ -42,7 +42,7 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('boundaries:manage', 'setOwner deleteOwner'),
   ...all('bundles:read', 'getBundle getRego'),
   ...all('read', 'listRights listRevisions getRevision diffRevisions compareRevisions exportPolicies explainDecision'),
-  ...all('read', 'simulatePolicies replayDecisions listAccess lintPolicies getShadow listCredentials'),
+  ...all('read', 'simulatePolicies replayDecisions suggestPolicies listAccess lintPolicies getShadow listCredentials'),
   ...all('read', 'listConnections getAccountClient listClients getClient'),
   ...all('read', 'listDecisions getCheckpoint exportLog getDecision listChanges getStatus getMetrics'),
 };

@@ -1,0 +1,253 @@
+/** `/api/policies/suggest`: policies that would allow denied requests, or only what a role uses. */
+import { Router } from 'express';
+import { type RecordedDecision, recordedStore } from '../../audit/recorded-store.ts';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { UUID, validate } from '../../base/validate.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import { createEngine, type PolicyModule } from '../../engine/engine.ts';
+import type { EngineCache } from '../../engine/engines.ts';
+import { DEFAULT_OWNER } from '../../policies/files/file.ts';
+import type { HeavyWork } from '../../policies/heavy/heavy.ts';
+import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
+import { createListNames, type ReplayRange, readRange, replay, takePage } from '../../policies/replay/replay.ts';
+import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
+import { timestamp } from '../../policies/schema.ts';
+import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import { type SuggestBody, suggestBody } from '../../policies/suggest/bodies.ts';
+import type { Suggestion } from '../../policies/suggest/job.ts';
+import {
+  type Collector,
+  createDenials,
+  createSameCheck,
+  createUses,
+  type Need,
+  type NeedBook,
+} from '../../policies/suggest/needs.ts';
+import { withheld } from '../../policies/suggest/proof.ts';
+import { allowsRole, type GrantOptions, withoutRole } from '../../policies/suggest/proposal.ts';
+import { countHolder, type Holders, holdersOf, leftOutJson, roleJson, suggestedJson } from '../../policies/suggest/report.ts';
+import { findUser, isAdmissible, userStore } from '../../users/user-store.ts';
+import { showRevision } from '../policies/routes.ts';
+import { type Asking, answerWork } from '../policy-sets/heavy-answer.ts';
+import { type LogReads, rangeOf, sayingHowFar } from './log-reads.ts';
+
+export interface SuggestRouteParts {
+  readonly database: Database;
+  readonly module: PolicyModule;
+  readonly moments: Moments;
+  readonly engineOf: EngineCache;
+  readonly heavy: HeavyWork;
+  readonly logReads: LogReads;
+  readonly now: () => number;
+  /** The maximum number of decisions of one suggestion. */
+  readonly maxDecisions?: number;
+}
+
+const MAX_DECISIONS = 2_000_000;
+const USERS_AT_ONCE = 1_000;
+
+export function createSuggestRoutes(parts: SuggestRouteParts): Router {
+  const { database, module, moments, engineOf, heavy, logReads, now, maxDecisions = MAX_DECISIONS } = parts;
+  const router = Router({ caseSensitive: true, strict: true });
+
+  router.post('/suggest', async (req, res) => {
+    const body = validate(suggestBody, req.body);
+    const range = rangeOf(body.from, body.to, now());
+    await logReads(() =>
+      answerWork(req, res, async (asked) => {
+        const moment = await database.snapshot(moments.now);
+        showRevision(res, moment.position);
+        const role = body.least_privilege;
+        return role === undefined ? forDenials(body, moment, range, asked) : forRole(role, body, moment, range, asked);
+      }),
+    );
+  });
+
+  const targetsOf = ({ targets }: Moment): Set<string> => new Set(targets.map(({ id }) => id));
+
+  /** Throws AppError `invalid_request` if the range has too many decisions. */
+  async function read(range: ReplayRange, to: Collector, lists: boolean, { signal, onProgress }: Asking): Promise<void> {
+    const namesOf = createListNames(database.knex);
+    let rows = 0;
+    const take = async (page: Parameters<typeof takePage>[1]): Promise<void> => {
+      rows += page.decisions.length;
+      if (rows > maxDecisions) {
+        throw invalidRequest([{ path: 'from', message: `leads to more than ${maxDecisions} decisions: choose a shorter time` }]);
+      }
+      await takePage(to, lists ? page : { ...page, lists: [] }, namesOf, signal);
+    };
+    await readRange(database.knex, range, take, sayingHowFar(onProgress), signal);
+  }
+
+  async function forDenials(body: SuggestBody, moment: Moment, range: ReplayRange, asked: Asking): Promise<HeavyAnswer> {
+    const { decision_id, over_denies = false, min_count = 1, owner = DEFAULT_OWNER } = body;
+    const { subject_type, subjectOf } = subjectAsked(body.for);
+    const engineNow = await engineOf(moment.stored, moment.position.revision);
+    const one = decision_id === undefined ? null : await findDecision(database.knex, decision_id);
+    const isAskedFor = one === null ? await filterOf(body.denied ?? {}, moment) : () => true;
+    const denials = createDenials({ now: engineNow, targets: targetsOf(moment), isAskedFor, subjectOf });
+    if (one === null) await read(range, denials, false, asked);
+    else for (const _ of denials.take({ decisions: [one], lists: [] }));
+    const { book } = denials;
+    const needs = book.all();
+    const options: GrantOptions = { subject_type, overDenies: over_denies, minCount: min_count };
+    const task = { asked: options, owner, window: range };
+    const { suggestion, candidate } = await heavy.suggest(task, moment, needs, asked);
+
+    const report = suggestion.suggested.length === 0 ? null : await replayed();
+    return answerOf(moment, range, suggestion, needs, book, {
+      ...denials.counts(),
+      ...{ owner, replay: report?.replay ?? null, beyond: report?.beyond ?? [], role: null },
+    });
+
+    async function replayed() {
+      const after = { ...moment, policies: candidate, changes: suggestion.changes };
+      const engine = await createEngine({ module, policies: candidate, revision: 0 });
+      const tallyParts = { candidate: engine, now: engineNow, ...tallyPartsOf(after) };
+      const tallied = await replay(database.knex, range, tallyParts, sayingHowFar(asked.onProgress), asked.signal);
+      if (tallied.flips.some(({ now: was, would_be }) => was === 'allow' && would_be.effect === 'deny')) {
+        throw withheld('a recorded request would be denied');
+      }
+      // Flips that the current policies make already are no effect of the suggestion.
+      const flips = tallied.flips.filter(({ now: was, would_be }) => was !== would_be.effect);
+      const meant = new Set(
+        suggestion.suggested.flatMap(({ needs: met }) =>
+          met.flatMap((at) => {
+            const need = needs[at];
+            return need === undefined ? [] : [...book.usersOf(need)].map((user) => requestKey({ ...need, user_id: user }));
+          }),
+        ),
+      );
+      const reported = await reportOf(database.knex, { ...tallied, flips }, after);
+      const beyond = reported.flips.flatMap(({ principal, target, resource_type, resource_name }, i) => {
+        const key = requestKey({ user_id: principal.sub, target_id: target.id, resource_type, resource_name });
+        return meant.has(key) ? [] : [i];
+      });
+      return { replay: { ...shown(moment, range), ...reported }, beyond };
+    }
+  }
+
+  async function forRole(
+    role: string,
+    body: SuggestBody,
+    moment: Moment,
+    range: ReplayRange,
+    asked: Asking,
+  ): Promise<HeavyAnswer> {
+    const { min_count: minCount = 1, owner = DEFAULT_OWNER } = body;
+    const { stored } = moment;
+    const targets = targetsOf(moment);
+    const engineNow = await engineOf(stored, moment.position.revision);
+    const without = await createEngine({ module, policies: withoutRole(stored, { role, owner }), revision: 0 });
+    const uses = createUses({ role, now: engineNow, without, targets });
+    await read(range, uses, true, asked);
+    if (uses.book.unlisted() > 0) {
+      throw new AppError(
+        'too_large',
+        `Callers with the role ${JSON.stringify(role)} used more different objects than a suggestion can list. Choose a shorter time.`,
+      );
+    }
+    const needs = uses.book.all();
+    const task = { asked: { role, minCount }, owner, window: range };
+    const { suggestion, candidate } = await heavy.suggest(task, moment, needs, asked);
+
+    const lost = new Set(suggestion.leftOut.flatMap(({ need }) => (needs[need] ? [objectKey(needs[need])] : [])));
+    const engine = await createEngine({ module, policies: candidate, revision: 0 });
+    const mayLose = (record: RecordedDecision): boolean => lost.has(objectKey({ ...record, target_id: record.target_id ?? '' }));
+    const check = createSameCheck({ role, now: engineNow, candidate: engine, targets, mayLose });
+    await read(range, check, false, asked);
+    const counts = check.counts();
+    if (counts.flipped > 0) {
+      throw new AppError('unavailable', 'Requests were recorded while the suggestion was made. Repeat the request.');
+    }
+    return answerOf(moment, range, suggestion, needs, uses.book, {
+      ...uses.counts(),
+      ...{ owner, replay: null, beyond: [] },
+      role: roleJson({
+        ...{ role, moment, suggestion, needs, counts, listed: uses.listed.all(), others: uses.others() },
+        allows: (policy) => allowsRole(policy, role),
+      }),
+    });
+  }
+
+  async function answerOf(
+    moment: Moment,
+    range: ReplayRange,
+    suggestion: Suggestion,
+    needs: readonly Need[],
+    book: NeedBook,
+    more: object,
+  ): Promise<HeavyAnswer> {
+    const { verdict, files, prune, adopt, changesJson, suggested, leftOut } = suggestion;
+    const askers = new Set(
+      suggested.flatMap(({ needs: met }) => met.flatMap((at) => [...(needs[at] ? book.usersOf(needs[at]) : [])])),
+    );
+    const json = {
+      ...shown(moment, range),
+      ...{ ...more, unlisted: book.unlisted(), prune, adopt, files, verdict, changes: changesJson },
+      suggested: suggested.map(suggestedJson(moment, needs, book, await holders(suggested, askers))),
+      left_out: leftOutJson(moment, needs, leftOut),
+      left_out_count: leftOut.length,
+    };
+    return { position: moment.position, json: Buffer.from(JSON.stringify(json)) };
+  }
+
+  async function holders(suggested: Suggestion['suggested'], asked: ReadonlySet<string>): Promise<Map<string, Holders>> {
+    const found = holdersOf(suggested);
+    for (let after: string | null = null; found.size > 0; ) {
+      const some = await userStore(database.knex).page(USERS_AT_ONCE, after);
+      for (const user of some) if (isAdmissible(user)) countHolder(found, user, asked);
+      after = some.at(-1)?.id ?? null;
+      if (some.length < USERS_AT_ONCE) break;
+    }
+    return found;
+  }
+
+  /** Throws AppError `invalid_request`. */
+  async function filterOf({ target, user, role }: NonNullable<SuggestBody['denied']>, { targets }: Moment) {
+    const wanted = target === undefined ? undefined : targets.find(({ name }) => name === target);
+    if (target !== undefined && wanted === undefined) {
+      throw invalidRequest([{ path: 'denied.target', message: 'no target has this name' }]);
+    }
+    // The log also has users who no longer exist.
+    const userId = user === undefined || UUID.test(user) ? user : (await findUser(database.knex, user))?.id;
+    if (user !== undefined && userId === undefined) {
+      throw invalidRequest([{ path: 'denied.user', message: 'no user has this id or e-mail' }]);
+    }
+    return ({ effect, target_id, user_id, user_role }: RecordedDecision): boolean =>
+      effect === 'deny' &&
+      (wanted === undefined || target_id === wanted.id) &&
+      (userId === undefined || user_id === userId) &&
+      (role === undefined || user_role === role);
+  }
+
+  return router;
+}
+
+const shown = ({ position }: Moment, { from, to }: ReplayRange) => ({
+  ...{ revision: position.revision, from: timestamp(from), to: timestamp(to) },
+});
+
+const objectKey = ({ target_id, resource_type, resource_name }: Pick<Need, 'target_id' | 'resource_type' | 'resource_name'>) =>
+  JSON.stringify([target_id, resource_type, resource_name]);
+const requestKey = (request: Parameters<typeof objectKey>[0] & { readonly user_id: string }): string =>
+  request.user_id + objectKey(request);
+
+async function findDecision(db: Connection, id: string): Promise<RecordedDecision> {
+  const [found] = await recordedStore(db).find([id]);
+  if (found === undefined) throw new AppError('not_found', 'No decision has this id.');
+  return found;
+}
+
+/** Returns the kind of subject that gets access, and which caller has it. */
+function subjectAsked(
+  given = 'user',
+): Pick<GrantOptions, 'subject_type'> & { subjectOf(record: RecordedDecision): string | null } {
+  if (given === 'user') return { subject_type: 'user', subjectOf: ({ user_id }) => user_id };
+  if (given === 'role') return { subject_type: 'role', subjectOf: ({ user_role }) => user_role };
+  const group = given.slice('group:'.length);
+  return {
+    subject_type: 'group',
+    subjectOf: ({ user_groups }) => ((JSON.parse(user_groups) as string[]).includes(group) ? group : null),
+  };
+}
