@@ -154,8 +154,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     scim: createScim(base, accounts, bodies),
     bodies,
   };
-  const app = createRest(base, parts, () => !draining);
   const mcp = createMcp(base, parts);
+  const app = createRest(base, parts, () => !draining, mcp.check);
   const { current } = decisions;
   const { writer } = audit;
   const { presence, shadows } = replicas;

@@ -31,9 +31,15 @@ const digest = (text: string): Buffer => createHash('sha256').update(text).diges
 export function createRegistration({ database, passwords, vault, config, now }: RegistrationParts) {
   const expected = digest(setupCode(vault));
 
-  function mayRegister(first: boolean, code: string | undefined): void {
+  function mayRegister(first: boolean, code: string | undefined, onlyFirst: boolean): void {
     if (config.localSignIn !== EVERYBODY) {
       throw new AppError('registration_closed', "Registration is closed. Sign in with your company's account at /signin.");
+    }
+    if (!first && onlyFirst) {
+      throw new AppError(
+        'registration_closed',
+        'The gateway has an administrator already. Sign in, or ask an administrator for an account.',
+      );
     }
     if (!first && config.registration === 'closed') {
       throw new AppError('registration_closed', 'Registration is closed. Ask an administrator for an account.');
@@ -47,18 +53,19 @@ export function createRegistration({ database, passwords, vault, config, now }: 
   }
 
   return {
-    /** Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
+    /** `onlyFirst`: makes no account but the first administrator's. Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
     async register(
       { email, password }: { readonly email: string; readonly password: string },
       code: string | undefined,
+      onlyFirst = false,
     ): Promise<User> {
       // Check before the expensive hash, and again in the transaction, where the answer is final.
-      mayRegister(!(await userStore(database.knex).hasFirstAdministrator()), code);
+      mayRegister(!(await userStore(database.knex).hasFirstAdministrator()), code, onlyFirst);
       const passwordHash = await passwords.hash(password);
       return await transact(database, async (trx) => {
         const id = uuidv7();
         const first = await claimFirstAdministrator(trx, id);
-        mayRegister(first, code);
+        mayRegister(first, code, onlyFirst);
         const user = localUser({ id, email, role: first ? ADMIN : 'user', groups: [] }, now());
         await userStore(trx).insert(user, passwordHash);
         return user;

@@ -101,6 +101,11 @@ export function readOnlyErrors<Name extends string>(
     .map((path) => ({ path, message: 'cannot be changed: leave it out, or send the value that you read' }));
 }
 
+/** Throws AppError `invalid_request` if the body has members, for requests that take none. */
+export function refuseMembers({ body }: { readonly body?: unknown }): void {
+  validate(Joi.object({}), body);
+}
+
 /** Returns a path segment that must be an id. Throws AppError `not_found` if it cannot be one. */
 export function pathId(value: unknown): string {
   if (uuid().required().validate(value).error) throw new AppError('not_found', 'No resource has this id.');

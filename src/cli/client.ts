@@ -107,23 +107,28 @@ export function connect(given: Given) {
 export const clientOfLogin = (url: string, file: string, login: StoredLogin) =>
   clientOf(url, renewing(url, file, login), WITH_LOGIN);
 
-/** `advice`: what to do, by the status of a refusal. */
-function clientOf(url: string, bearer: () => Promise<string>, advice: Readonly<Record<number, string>>) {
+/** Returns a client without a token, for what everybody may do. */
+export const openClient = (url: string) => clientOf(url, async () => null, {});
+
+/** `bearer` returns the token, or null for none. `advice`: what to do, by the status of a refusal. */
+function clientOf(url: string, bearer: () => Promise<string | null>, advice: Readonly<Record<number, string>>) {
   const refusal = (status: number, answer: unknown): CommandError => refusalOf(url, status, answer, advice[status]);
 
-  const ask = async (method: Method, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> =>
-    send(url, path, {
+  const ask = async (method: Method, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> => {
+    const token = await bearer();
+    return send(url, path, {
       method,
       // Refuse redirects: the token must not go to a different server.
       redirect: 'error',
       headers: {
-        authorization: `Bearer ${await bearer()}`,
+        ...(token === null ? {} : { authorization: `Bearer ${token}` }),
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
         ...more.headers,
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(more.signal === undefined ? {} : { signal: more.signal }),
     });
+  };
   const askInTime = (method: Method, path: string, body?: unknown, headers = {}): Promise<Response> =>
     ask(method, path, body, { headers, signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });
 

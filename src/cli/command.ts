@@ -50,7 +50,7 @@ export interface Outcome {
 
 export interface Command {
   readonly name: string;
-  /** The arguments as the help shows them: `<from> [<to>]`. */
+  /** The arguments as the help shows them: `<from> [<to>]`. With `...]` at the end, any number may follow. */
   readonly takes?: string;
   /** One line of help. */
   readonly summary: string;
@@ -112,11 +112,11 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
     terminal.stderr.write(`portcullis: unknown command: ${group.path} ${printable(name)}\n\n${groupHelp(group)}`);
     return EXIT.usage;
   }
-  if (rest.includes('--help')) {
+  if (ownWords(rest).includes('--help')) {
     terminal.stdout.write(commandHelp(group, command));
     return EXIT.ok;
   }
-  const asJson = rest.includes('--json');
+  const asJson = ownWords(rest).includes('--json');
   const say = (progress: string): void => void terminal.stderr.write(printable(`portcullis: ${progress}\n`));
   const { stdout } = terminal;
   const view = { columns: stdout.columns ?? null, colours: stdout.hasColors?.() ?? false };
@@ -146,6 +146,12 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
   }
 }
 
+/** Returns the words in front of `--`. Those behind it belong to a different program. */
+export const ownWords = (argv: readonly string[]): readonly string[] => {
+  const at = argv.indexOf('--');
+  return at === -1 ? argv : argv.slice(0, at);
+};
+
 function read(group: CommandGroup, command: Command, argv: readonly string[]): Given {
   const known = optionsOf(group, command);
   const options = Object.fromEntries(
@@ -166,7 +172,8 @@ function read(group: CommandGroup, command: Command, argv: readonly string[]): G
   const takes = command.takes?.split(' ') ?? [];
   const needed = takes.filter((name) => !name.startsWith('[')).length;
   if (positionals.length < needed) throw new UsageError(`${command.name} needs ${command.takes}`);
-  if (positionals.length > takes.length) throw new UsageError(`${command.name} does not take ${positionals[takes.length]}`);
+  if (positionals.length > takes.length && !command.takes?.endsWith('...]'))
+    throw new UsageError(`${command.name} does not take ${positionals[takes.length]}`);
   return {
     args: positionals,
     text: (option) => (typeof values[option] === 'string' ? values[option] : undefined),

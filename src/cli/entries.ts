@@ -34,8 +34,22 @@ const loadNoun = (noun: string) => async (): Promise<CommandGroup> => {
   return noun === 'user' ? groupOf(noun, [(await import('./host.ts')).resetPasswordCommand]) : groupOf(noun);
 };
 
+const firstHour = async (): Promise<CommandGroup> => (await import('./first-hour/commands.ts')).firstHourGroup;
+
 export const ENTRIES: Readonly<Record<string, Entry>> = {
-  start: { summary: 'runs the gateway', load: async () => (await import('./start.ts')).startGroup },
+  start: { summary: 'runs the gateway', load: async () => (await import('./first-hour/start.ts')).startGroup },
+  init: { summary: 'makes the first administrator of an empty gateway, and signs in', load: firstHour },
+  add: {
+    takes: '<name> <url | -- command>',
+    summary: 'puts an MCP server behind the gateway, with a first policy',
+    load: firstHour,
+  },
+  import: {
+    takes: '<mcp.json>',
+    summary: "puts the servers of a client's configuration file behind the gateway",
+    load: firstHour,
+  },
+  connect: { takes: '<client>', summary: "prints or writes a client's configuration", load: firstHour },
   login: { summary: 'signs in at a gateway with a browser', load: signIn },
   logout: { summary: 'signs out', load: signIn },
   status: { summary: 'shows who you are', load: signIn },

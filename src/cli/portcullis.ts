@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import { VERSION } from '../base/version.ts';
-import { EXIT, helpTable, printable, runGroup } from './command.ts';
+import { EXIT, helpTable, ownWords, printable, runGroup } from './command.ts';
 import { ENTRIES } from './entries.ts';
 
 const usage = (): string => `Usage: portcullis <command>
@@ -17,7 +17,7 @@ start, setup-code, user reset-password and audit verify work on the host, with t
 `;
 
 async function run(argv: readonly string[]): Promise<number> {
-  if (argv.includes('--version')) {
+  if (ownWords(argv).includes('--version')) {
     process.stdout.write(`portcullis ${VERSION}\n`);
     return EXIT.ok;
   }

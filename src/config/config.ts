@@ -353,6 +353,24 @@ export function readClientConfig(environment: Variables, server: string | undefi
   return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null, logins: join(folder, 'portcullis', 'logins') };
 }
 
+/** Where this machine has programs and settings. `appData`: on Windows. */
+export function readMachine({ PATH = '', HOME, APPDATA, XDG_CONFIG_HOME = '' }: Variables) {
+  const home = HOME !== undefined && isAbsolute(HOME) ? HOME : homedir();
+  return {
+    path: PATH,
+    home,
+    settings: isAbsolute(XDG_CONFIG_HOME) ? XDG_CONFIG_HOME : join(home, '.config'),
+    appData: APPDATA ?? join(home, 'AppData', 'Roaming'),
+  };
+}
+
+export const machineFromProcess = () => readMachine(process.env);
+
+/** Lets stdio targets of this process run these executables, too, as if STDIO_ALLOWED had named them. */
+export function allowCommands(paths: readonly string[]): void {
+  process.env['STDIO_ALLOWED'] = [...items(process.env['STDIO_ALLOWED'] ?? ''), ...paths].join(',');
+}
+
 export function clientConfigFromProcess(server: string | undefined) {
   return readClientConfig(process.env, server);
 }

@@ -26,7 +26,7 @@ import { createLinkRoutes, createProviderRoutes } from '../rest/providers/routes
 import { createRightRoutes } from '../rest/rights/routes.ts';
 import type { Mount } from '../rest/route-table.ts';
 import { createSessionRoutes, createUserRecycleRoute } from '../rest/sessions/routes.ts';
-import { createOwnCredentialRoutes, createTargetRoutes } from '../rest/targets/routes.ts';
+import { createOwnCredentialRoutes, createTargetRoutes, type TargetRouteParts } from '../rest/targets/routes.ts';
 import { userRoutes } from '../rest/users/routes.ts';
 import type { Accounts } from './accounts.ts';
 import type { Audit } from './audit.ts';
@@ -56,8 +56,8 @@ export interface Parts {
 
 const mount = (path: string, router: Router): Mount => ({ path, router });
 
-/** `accepts`: whether the gateway still accepts requests. */
-export function createRest(base: Base, parts: Parts, accepts: () => boolean): Express {
+/** `accepts`: whether the gateway still accepts requests. `check`: tries a target. */
+export function createRest(base: Base, parts: Parts, accepts: () => boolean, check: TargetRouteParts['check']): Express {
   const { config, log, vault, database, changes, keys, metrics, now } = base;
   const { decisions, audit, accounts, browser, policies, targets, connections, replicas, bodies } = parts;
   const { authenticate, administer, passwords, limits } = accounts;
@@ -117,6 +117,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean): Ex
           edits: targets.edits,
           health: targets.health.report,
           replicaId: replicas.presence.id,
+          ...{ check, limits },
         }),
       ),
       mount('/targets', createTargetConnectionRoutes({ ...connected, vault, administer, publicUrl: config.publicUrl, now })),

@@ -14,9 +14,12 @@ import type { McpHeaders } from '../protocol/headers.ts';
 import { CODES, errorMessage, isId } from '../protocol/message.ts';
 import { isSessionRevision, STATELESS_REVISION } from '../protocol/mode.ts';
 import { MISDIRECTED } from '../replicas/peers.ts';
+import type { Admission } from '../state/admission.ts';
+import type { RoutedTarget } from '../targets/target.ts';
 import { usableTargets } from './aggregate/usable.ts';
 import { type ArrivalDeps, type Arrived, admitCaller, isUnderMcp, receiveHead } from './arrival.ts';
 import { carryOut } from './carry-out.ts';
+import { checkTarget, type TargetCheck } from './check.ts';
 import { type Caller, type ClaimedSession, REVOKED, type RequestDeps } from './context/context.ts';
 import { createInFlightRequests } from './context/in-flight.ts';
 import { observed } from './context/observe.ts';
@@ -107,6 +110,9 @@ export function createMcpHandler(deps: McpDeps) {
     endStreams: streams.end,
     /** How many streams, upstream sessions and processes of targets this process has open now. */
     counts: () => ({ streams: streams.count(), upstreamSessions: links.count(), processes: processes() }),
+    /** Tries the target with the access that it gives the caller. No policy decides about that. */
+    check: (target: RoutedTarget, { principal }: Admission): Promise<TargetCheck> =>
+      checkTarget(endpoint, target, target.accessOf(principal)),
     /** Closes all connections to targets. */
     close(): Promise<void> {
       watch.stop();

@@ -161,6 +161,13 @@ export function createTargetEdits(parts: TargetEditParts) {
         return { result: null, changes: [changeOf('delete', before, null), ...ended] };
       }),
 
+    /** Records that the caller tries the target, before the gateway starts its process or sends a credential to it. */
+    recordCheck: (caller: Caller, id: string): Promise<Target> =>
+      edit(caller, 'admin', async (store) => {
+        const target = await requireTarget(store, id);
+        return { result: target, changes: [{ action: 'target.check', object_id: id, before: null, after: null }] };
+      }),
+
     /** `created` is false if the new value replaced an existing one. */
     setCredential: (caller: Caller, targetId: string, subject: CredentialSubject, credential: CredentialInput) =>
       edit(caller, 'admin', async (store) => {

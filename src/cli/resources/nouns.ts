@@ -31,6 +31,7 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
       disable: { does: 'PUT /api/targets/{id}', takes: TARGET, body: { enabled: false }, only: [], summary: 'disables a target' },
       delete: { does: 'DELETE /api/targets/{id}', takes: TARGET },
       check: { does: 'GET /api/targets/{id}/health', takes: TARGET, ...HEALTH },
+      try: { does: 'POST /api/targets/{id}/check', takes: TARGET },
       connections: {
         does: 'GET /api/targets/{id}/connections',
         takes: TARGET,

@@ -125,12 +125,12 @@ const digest = (text: string): Buffer => createHash('sha256').update(text).diges
 
 /**
  * Signs in with a browser on this machine, which comes back to a port of the loopback address. `open` gets the address to which a person
- * must go. Throws CommandError if the person refuses, or takes too long.
+ * must go; if it rejects, the sign-in ends with its error. Throws CommandError if the person refuses, or takes too long.
  */
 export async function signInWithBrowser(
   url: string,
   endpoints: Endpoints,
-  open: (address: string) => void,
+  open: (address: string) => void | Promise<void>,
 ): Promise<StoredLogin> {
   const [state, verifier] = [randomBytes(32).toString('base64url'), randomBytes(32).toString('base64url')];
   let settle: (outcome: { readonly login: StoredLogin } | { readonly error: unknown }) => void = () => undefined;
@@ -183,7 +183,7 @@ export async function signInWithBrowser(
       ...{ response_type: 'code', client_id: CLIENT_ID, redirect_uri: redirectUri, state, ...wanted(url) },
       ...{ code_challenge: challenge, code_challenge_method: 'S256' },
     });
-    open(`${endpoints.authorization}?${query}`);
+    void Promise.resolve(open(`${endpoints.authorization}?${query}`)).catch((error: unknown) => settle({ error }));
     const settled = await outcome;
     if ('error' in settled) throw settled.error;
     return settled.login;

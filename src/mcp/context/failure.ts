@@ -16,8 +16,13 @@ import { type OwnError, ownError, servedVersions } from '../upstream/own-error.t
 import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import { decideListed, type Verdict } from './authorize.ts';
-import type { Caller, RequestContext, UpstreamContext } from './context.ts';
+import type { Caller, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
 import { accountAnswer, accountText } from './own-account.ts';
+
+/** A target that failed, and the services with which that is described and noted. */
+export interface FailedContext extends Pick<UpstreamContext, 'target' | 'access'> {
+  readonly deps: Pick<RequestDeps, 'health' | 'limits' | 'log' | 'upstream'>;
+}
 
 export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
@@ -45,16 +50,26 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
   }
   awaited.end('upstream_error');
   if (context.mode === 'stateless') deps.modes.forget(context);
-  const { target } = context;
-  const location = answer.location ? shownLocation(answer.location, context.access) : undefined;
-  deps.log.warn({ target: target.name, status: answer.status, location }, 'target answered with a failure');
-  const isSse =
-    awaited.method === 'initialize' && NO_SUCH_POST.includes(answer.status) && (await isSseServer(deps.upstream, context));
-  const text = isSse ? IS_SSE : errorTextFor(answer.status);
-  deps.health.note(target, 'http', location === undefined ? text : `${text}: it redirects to ${location}`, null);
-  const failure = rpcError(id, CODES.internal, `The target \`${target.name}\` ${text}`);
+  const failure = rpcError(id, CODES.internal, await noteFailure(context, answer, awaited.method === 'initialize'));
   if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
   return { ...failure, headers: { 'retry-after': answer.retryAfter } };
+}
+
+/**
+ * Returns the text for the caller about an answer that is a failure. Administrators find more in the log and in the health of the target.
+ * `opens`: the request was to open a session.
+ */
+export async function noteFailure(
+  { deps, target, access }: FailedContext,
+  answer: UpstreamAnswer,
+  opens: boolean,
+): Promise<string> {
+  const location = answer.location ? shownLocation(answer.location, access) : undefined;
+  deps.log.warn({ target: target.name, status: answer.status, location }, 'target answered with a failure');
+  const isSse = opens && NO_SUCH_POST.includes(answer.status) && (await isSseServer(deps.upstream, { target, access }));
+  const text = isSse ? IS_SSE : errorTextFor(answer.status);
+  deps.health.note(target, 'http', location === undefined ? text : `${text}: it redirects to ${location}`, null);
+  return `The target \`${target.name}\` ${text}`;
 }
 
 /** The address to which a target redirects, for administrators, without user, query and credential, which may be secret. */
@@ -156,7 +171,11 @@ export function upstreamFault(context: RequestContext, fault: UpstreamFault): An
 }
 
 /** Returns the text for the caller. Administrators find the cause in the log and in the health of the target. */
-export function noteFault({ deps, target }: UpstreamContext, fault: UpstreamFault, method: string | undefined): string {
+export function noteFault(
+  { deps, target }: Omit<FailedContext, 'access'>,
+  fault: UpstreamFault,
+  method: string | undefined,
+): string {
   if (fault.account !== undefined) return accountText(target.name, fault.account);
   const said = FAULT_TEXTS[fault.fault];
   const text = typeof said === 'string' ? said : said(fault, deps.limits, target, method === 'initialize');

@@ -51,7 +51,8 @@ export interface OpeningParts {
   readonly log: Log;
 }
 
-const ID = 'portcullis';
+/** The id of the gateway's own requests. */
+export const OWN_ID = 'portcullis';
 const INITIALIZED = { jsonrpc: '2.0', method: 'notifications/initialized' };
 const LEVEL = 'level';
 /** The longest log level of the protocol has nine characters. */
@@ -101,7 +102,7 @@ async function introduce(
     capabilities: reduceClientCapabilities(client.capabilities, 'stateful', target.may_ask),
     clientInfo: client.clientInfo,
   };
-  const body = JSON.stringify({ jsonrpc: '2.0', id: ID, method: 'initialize', params });
+  const body = JSON.stringify({ jsonrpc: '2.0', id: OWN_ID, method: 'initialize', params });
   const signal = AbortSignal.timeout(limits.openMs);
   const late: UpstreamFault = { fault: 'timeout', withinMs: limits.openMs };
   const answer = await upstream.send({ method: 'POST', target, access, body, signal });
@@ -174,12 +175,12 @@ export async function post(
   return true;
 }
 
-function request(method: string, params: JsonObject): object {
-  return { jsonrpc: '2.0', id: ID, method, params };
+export function request(method: string, params: JsonObject): object {
+  return { jsonrpc: '2.0', id: OWN_ID, method, params };
 }
 
 /** Returns the result of the gateway's own request, which comes as JSON or in a stream. null: the answer has no such result. */
-async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
+export async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
   try {
     if (answer.status !== 200) return null;
     if (answer.type !== 'stream') {
@@ -204,7 +205,7 @@ async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: stri
 
 function ownResult(reading: { readonly ok: boolean; readonly value?: JsonValue }): JsonObject | null {
   const message = reading.ok ? reading.value : undefined;
-  const result = isObject(message) && message.id === ID ? message.result : undefined;
+  const result = isObject(message) && message.id === OWN_ID ? message.result : undefined;
   return isObject(result) && !isUnread(result) && !isUnread(result.capabilities) ? result : null;
 }
 

@@ -1,4 +1,5 @@
 /** Accounts, API tokens, and the keys that sign tokens. */
+import Joi from 'joi';
 import { RIGHTS } from '../../auth/rights.ts';
 import { model, uuid } from '../../base/validate.ts';
 import { email, newEmail, newPassword, password } from '../../users/document.ts';
@@ -14,9 +15,12 @@ interface Account {
   readonly password: string;
 }
 
-export const newAccount = model<Account>('NewAccount', {
+export const newAccount = model<Account & { readonly only_first?: boolean }>('NewAccount', {
   email: newEmail().required(),
   password: newPassword().required(),
+  only_first: Joi.boolean()
+    .strict()
+    .description('true: make the account only if it becomes the first administrator; 403 `registration_closed` otherwise.'),
 }).required();
 export const account = model<Account>('Account', { email: email().required(), password: password().required() }).required();
 export const passwordChange = model<{ current_password: string; new_password: string }>('PasswordChange', {

@@ -10,7 +10,7 @@ import type { Registration } from '../../auth/registration.ts';
 import { type AdministrativeNeed, meets, needText, RIGHTS, type Right } from '../../auth/rights.ts';
 import { tokenStore } from '../../auth/token-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { pathId, validate } from '../../base/validate.ts';
+import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
 import { addressOf } from '../../http/client-address.ts';
@@ -44,9 +44,9 @@ export function openAuthRoutes({ registration, login, limits, trustProxy }: Auth
   const router = Router({ caseSensitive: true, strict: true });
 
   router.post('/register', async (req, res) => {
-    const wanted = validate(newAccount, req.body);
+    const { only_first = false, ...wanted } = validate(newAccount, req.body);
     limitPasswords(limits, trustProxy, req, wanted.email);
-    const user = await registration.register(wanted, req.get('Portcullis-Setup-Code'));
+    const user = await registration.register(wanted, req.get('Portcullis-Setup-Code'), only_first);
     res.status(201).json(userDocument(user));
   });
 
@@ -153,10 +153,6 @@ export function keyRoutes(keys: KeyRing, administer: Administer, now: () => numb
 function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, address: string): void {
   const refusal = limits.password(addressOf(req, trustProxy), emailKey(address));
   if (refusal) throw refusal;
-}
-
-function refuseMembers(req: Request): void {
-  validate(Joi.object({}), req.body);
 }
 
 /** Returns the user whom the request is about: `user_id`, which needs these rights unless it is the caller, or else the caller. */

@@ -1,4 +1,5 @@
 /** Targets, and their credentials: those that administrators set, and those that users supply. */
+import type { CheckedTool, TargetCheck } from '../../mcp/check.ts';
 import { FAULT_KINDS, type TargetReport } from '../../mcp/upstream/health.ts';
 import { CREDENTIAL_SUBJECTS, credentialName, newCredential, ownValue } from '../../targets/credential-document.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
@@ -26,6 +27,31 @@ const Target = s.named('Target', {
     s.model('StdioTarget', { id: s.uuid, ...schemasOf({ ...stdioMembers, ...commonMembers }), ...s.times }),
   ],
 });
+const faultMembers = {
+  kind: s.oneOf(FAULT_KINDS),
+  message: s.string,
+  stderr: s.described('The end of what the process printed to standard error, without credentials.', s.orNull(s.string)),
+};
+const TargetCheckModel = s.model<TargetCheck & { replica: string }>('TargetCheck', {
+  replica: s.described('The replica that has tried the target.', s.uuid),
+  fault: s.orNull(s.model('TargetCheckFault', faultMembers)),
+  server: s.described('What the server says it is.', s.orNull(s.model('TargetServer', { name: s.string, version: s.string }))),
+  protocol_version: s.orNull(s.string),
+  tools: s.listOf(
+    s.model<CheckedTool>('CheckedTool', {
+      name: s.string,
+      title: s.orNull(s.string),
+      description: s.orNull(s.string),
+      read_only: s.described(
+        'Whether the server says that the tool changes nothing. The gateway does not check that.',
+        s.boolean,
+      ),
+    }),
+  ),
+  more: s.described('Whether the server has more tools than these, which are at most 1,000.', s.boolean),
+  has_resources: s.boolean,
+  has_prompts: s.boolean,
+});
 const TargetHealth = s.model<TargetReport & { replica: string }>('TargetHealth', {
   replica: s.described('The replica that answers. Each replica knows only its own requests.', s.uuid),
   status: s.described(
@@ -33,14 +59,7 @@ const TargetHealth = s.model<TargetReport & { replica: string }>('TargetHealth',
     s.oneOf(['unknown', 'ok', 'failing', 'suspended']),
   ),
   last_success_at: s.orNull(s.time),
-  last_fault: s.orNull(
-    s.model('TargetFault', {
-      at: s.time,
-      kind: s.oneOf(FAULT_KINDS),
-      message: s.string,
-      stderr: s.described('The end of what the process printed to standard error, without credentials.', s.orNull(s.string)),
-    }),
-  ),
+  last_fault: s.orNull(s.model('TargetFault', { at: s.time, ...faultMembers })),
   retry_at: s.orNull(s.time),
 });
 
@@ -63,6 +82,14 @@ export const TARGET_OPERATIONS: Operations = {
     one(TargetHealth),
     { access: ['read', 'targets:operate'] },
   ),
+  'POST /api/targets/{id}/check': {
+    id: 'checkTarget',
+    access: 'admin',
+    summary:
+      'Try a target: open a session with the credentials for the caller, list the tools, and end the session. Policies do not take part. A target that does not work is described in `fault`.',
+    gives: { 200: one(TargetCheckModel) },
+    refuses: [429],
+  },
   'GET /api/targets/{id}': tagged('getTarget', 'Get a target.', one(Target, 'ETag'), { access: ['read', 'targets:operate'] }),
   'PUT /api/targets/{id}': {
     id: 'updateTarget',

@@ -2,15 +2,16 @@
 import { type Request, type Response, Router } from 'express';
 import { has } from '../../auth/rights.ts';
 import type { Vault } from '../../auth/vault.ts';
-import { invalidRequest } from '../../base/errors.ts';
-import { pathId } from '../../base/validate.ts';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { pathId, refuseMembers } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import type { RateLimits } from '../../http/rate-limit.ts';
+import type { TargetCheck } from '../../mcp/check.ts';
 import type { TargetReport } from '../../mcp/upstream/health.ts';
-import { mayUseTarget } from '../../state/admission.ts';
+import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import {
   type CredentialSubject,
   DEFAULT_SUBJECT,
@@ -33,9 +34,12 @@ export interface TargetRouteParts {
   /** Returns the health of a target as this replica alone has seen it. */
   readonly health: (target: Target) => TargetReport;
   readonly replicaId: string;
+  readonly check: (target: RoutedTarget, admission: Admission) => Promise<TargetCheck>;
+  readonly limits: Pick<RateLimits, 'own'>;
 }
 
-export function createTargetRoutes({ database, vault, edits, health, replicaId }: TargetRouteParts): Router {
+export function createTargetRoutes(parts: TargetRouteParts): Router {
+  const { database, vault, edits, health, replicaId, check, limits } = parts;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function readable(res: Response, id: unknown): Promise<Target> {
@@ -64,6 +68,19 @@ export function createTargetRoutes({ database, vault, edits, health, replicaId }
   router.get('/:id/health', async (req, res) => {
     const target = await readable(res, req.params.id);
     res.json({ replica: replicaId, ...healthJson(health(target)) });
+  });
+
+  router.post('/:id/check', async (req, res) => {
+    refuseMembers(req);
+    const { principal, snapshot } = admissionOf(res);
+    const refusal = limits.own(principal.sub);
+    if (refusal) throw refusal;
+    const { id, name } = await readable(res, req.params.id);
+    const target = snapshot.targets.get(name);
+    if (target?.id !== id)
+      throw new AppError('invalid_request', 'The target is disabled, so it cannot be tried: enable it first.');
+    await edits.recordCheck(callerOf(res), id);
+    res.json({ replica: replicaId, ...(await check(target, admissionOf(res))) });
   });
 
   router.put('/:id', async (req, res) => {
@@ -145,9 +162,7 @@ const ownJson = (target: string, { type, name }: CredentialKey, updated_at: stri
   updated_at,
 });
 
-export interface OwnCredentialRouteParts extends Pick<TargetRouteParts, 'database' | 'edits'> {
-  readonly limits: Pick<RateLimits, 'own'>;
-}
+export type OwnCredentialRouteParts = Pick<TargetRouteParts, 'database' | 'edits' | 'limits'>;
 
 export function createOwnCredentialRoutes({ database, edits, limits }: OwnCredentialRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });

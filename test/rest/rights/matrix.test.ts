@@ -21,7 +21,7 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('unlimited', 'setOwnCredential deleteOwnCredential deleteOwnConnection listBrowserSessions listGrants'),
   ...all('login', 'logOut changePassword createApiToken revokeApiToken endBrowserSessions endBrowserSession endGrant'),
   ...all('admin', 'updateClient deleteClient'),
-  ...all('admin', 'rotateSigningKey giveRight takeRight createTarget deleteTarget endSession erasePersonalData'),
+  ...all('admin', 'rotateSigningKey giveRight takeRight createTarget deleteTarget checkTarget endSession erasePersonalData'),
   ...all('admin', 'deleteConnection setAccountClientSecret deleteAccountClientSecret'),
   ...all('admin', 'setDefaultCredential deleteDefaultCredentials setRoleCredential deleteRoleCredentials'),
   ...all('admin', 'setGroupCredential deleteGroupCredentials setUserCredential deleteUserCredentials'),

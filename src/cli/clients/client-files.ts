@@ -1,0 +1,143 @@
+/** What each MCP client needs to know of the gateway, and in which file it looks for that. Pure. */
+import { join } from 'node:path';
+import type { readMachine } from '../../config/config.ts';
+
+export type Scope = 'project' | 'user';
+type Machine = ReturnType<typeof readMachine>;
+
+/** The server that the client is to use. `variable`: the environment variable with its token; null: the client signs in. */
+export interface Server {
+  readonly name: string;
+  readonly url: string;
+  readonly variable: string | null;
+}
+
+/** A member of a JSON document, by its path, and its value. */
+export interface JsonEntry {
+  readonly path: readonly string[];
+  readonly value: object;
+}
+
+export type Content =
+  | { readonly format: 'json'; readonly entry: JsonEntry }
+  | { readonly format: 'toml'; readonly table: string; readonly text: string }
+  | { readonly format: 'yaml'; readonly entry: JsonEntry };
+
+export interface McpClient {
+  readonly id: string;
+  readonly title: string;
+  /** The file of each scope that the client has. A relative path is in the current folder. */
+  readonly files: Readonly<Partial<Record<Scope, (machine: Machine, platform: NodeJS.Platform) => string>>>;
+  /** Why the client cannot send a token that is not in its file; absent: it can. */
+  readonly noToken?: string;
+  readonly content: (server: Server) => Content;
+  /** What the user does next, after the file is written. */
+  readonly next: string;
+}
+
+const bearer = (reference: string): { headers: { Authorization: string } } => ({
+  headers: { Authorization: `Bearer ${reference}` },
+});
+const withToken = <T extends object>(value: T, variable: string | null, more: (variable: string) => object): T | (T & object) =>
+  variable === null ? value : { ...value, ...more(variable) };
+const json = (path: readonly string[], value: object): Content => ({ format: 'json', entry: { path, value } });
+
+/** The folder in which an application of the desktop keeps its settings. */
+const application = ({ home, settings, appData }: Machine, platform: NodeJS.Platform): string =>
+  platform === 'darwin' ? join(home, 'Library', 'Application Support') : platform === 'win32' ? appData : settings;
+
+export const CLIENTS: readonly McpClient[] = [
+  {
+    id: 'claude-code',
+    title: 'Claude Code',
+    files: { project: () => '.mcp.json', user: ({ home }) => join(home, '.claude.json') },
+    content: ({ name, url, variable }) =>
+      json(
+        ['mcpServers', name],
+        withToken({ type: 'http', url }, variable, (v) => bearer(`\${${v}}`)),
+      ),
+    next: 'In Claude Code, enter /mcp, choose the server, and sign in.',
+  },
+  {
+    id: 'claude-desktop',
+    title: 'Claude Desktop',
+    files: { user: (machine, platform) => join(application(machine, platform), 'Claude', 'claude_desktop_config.json') },
+    noToken: 'it reaches the gateway through mcp-remote, and would need the token itself in the file',
+    content: ({ name, url }) => json(['mcpServers', name], { command: 'npx', args: ['-y', 'mcp-remote', url] }),
+    next: 'Start Claude Desktop again. It opens a browser, where you sign in.',
+  },
+  {
+    id: 'vscode',
+    title: 'VS Code',
+    files: {
+      project: () => join('.vscode', 'mcp.json'),
+      user: (machine, platform) => join(application(machine, platform), 'Code', 'User', 'mcp.json'),
+    },
+    content: ({ name, url, variable }) => ({
+      format: 'json',
+      entry: { path: ['servers', name], value: withToken({ type: 'http', url }, variable, (v) => bearer(`\${env:${v}}`)) },
+    }),
+    next: 'In VS Code, start the server in the file, and sign in.',
+  },
+  {
+    id: 'cursor',
+    title: 'Cursor',
+    files: { project: () => join('.cursor', 'mcp.json'), user: ({ home }) => join(home, '.cursor', 'mcp.json') },
+    noToken: 'it may ignore a token if the server offers a sign-in',
+    content: ({ name, url }) => json(['mcpServers', name], { url }),
+    next: "In Cursor's settings, choose Needs login next to the server.",
+  },
+  {
+    id: 'codex',
+    title: 'Codex',
+    files: { user: ({ home }) => join(home, '.codex', 'config.toml') },
+    content: ({ name, url, variable }) => ({
+      format: 'toml',
+      table: `mcp_servers.${name}`,
+      text: `[mcp_servers.${name}]\nurl = ${JSON.stringify(url)}\n${variable === null ? '' : `bearer_token_env_var = ${JSON.stringify(variable)}\n`}`,
+    }),
+    next: 'Run codex mcp login with the name of the server.',
+  },
+  {
+    id: 'gemini',
+    title: 'Gemini CLI',
+    files: {
+      project: () => join('.gemini', 'settings.json'),
+      user: ({ home }) => join(home, '.gemini', 'settings.json'),
+    },
+    content: ({ name, url, variable }) =>
+      json(
+        ['mcpServers', name],
+        withToken({ httpUrl: url }, variable, (v) => bearer(`$${v}`)),
+      ),
+    next: 'In Gemini CLI, enter /mcp auth with the name of the server.',
+  },
+  {
+    id: 'opencode',
+    title: 'opencode (version 2)',
+    files: { project: () => 'opencode.json', user: ({ settings }) => join(settings, 'opencode', 'opencode.json') },
+    content: ({ name, url, variable }) =>
+      json(
+        ['mcp', 'servers', name],
+        withToken({ type: 'remote', url }, variable, (v) => bearer(`{env:${v}}`)),
+      ),
+    next: 'opencode signs in when it first connects.',
+  },
+  {
+    id: 'goose',
+    title: 'goose',
+    files: {
+      user: ({ settings, appData }, platform) =>
+        platform === 'win32' ? join(appData, 'Block', 'goose', 'config', 'config.yaml') : join(settings, 'goose', 'config.yaml'),
+    },
+    noToken: 'set the header with goose configure',
+    content: ({ name, url }) => ({
+      format: 'yaml',
+      entry: {
+        path: ['extensions', name],
+        value: { enabled: true, type: 'streamable_http', name, description: 'Portcullis', uri: url, timeout: 300 },
+      },
+    }),
+    next: 'goose signs in when it first connects.',
+  },
+];

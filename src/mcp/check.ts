@@ -1,0 +1,125 @@
+/** Tries a target for an administrator: opens a session, reads the list of its tools, and ends the session. Calls no tool. */
+import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
+import { isUnread } from '../base/json/steps.ts';
+import { VERSION } from '../base/version.ts';
+import { isSessionRevision, SESSION_REVISIONS } from '../protocol/mode.ts';
+import type { Access, RoutedTarget } from '../targets/target.ts';
+import type { RequestDeps } from './context/context.ts';
+import { noteFailure, noteFault } from './context/failure.ts';
+import { request, resultOf } from './context/upstream-opening.ts';
+import type { LastFault } from './upstream/health.ts';
+import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
+
+export interface CheckedTool {
+  readonly name: string;
+  readonly title: string | null;
+  readonly description: string | null;
+  /** Whether the target says of the tool that it changes nothing. Nothing proves that. */
+  readonly read_only: boolean;
+}
+
+export interface TargetCheck {
+  /** null: the target works. */
+  readonly fault: Omit<LastFault, 'at'> | null;
+  readonly server: { readonly name: string; readonly version: string } | null;
+  readonly protocol_version: string | null;
+  readonly tools: readonly CheckedTool[];
+  /** Whether the target has more tools than these. */
+  readonly more: boolean;
+  readonly has_resources: boolean;
+  readonly has_prompts: boolean;
+}
+
+/** As long as a session may take to open at all: a process may first have to install its program. */
+const PATIENCE_MS = 60_000;
+const MAX_TOOLS = 1_000;
+const MAX_PAGES = 50;
+const MAX_TEXT = 1_000;
+
+type CheckDeps = Pick<RequestDeps, 'health' | 'limits' | 'log' | 'upstream' | 'now'>;
+
+const textOf = (value: JsonValue | undefined): string | null => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : null);
+const NOTHING = { server: null, protocol_version: null, tools: [], more: false, has_resources: false, has_prompts: false };
+
+/** Returns what the target is and has, or why it cannot be used. Never rejects because of the target. */
+export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access: Access): Promise<TargetCheck> {
+  const began = deps.now();
+  const signal = AbortSignal.timeout(PATIENCE_MS);
+  const context = { deps, target, access };
+  const send = (more: Partial<UpstreamRequest>): ReturnType<typeof deps.upstream.send> =>
+    deps.upstream.send({ method: 'POST', target, access, signal, ...more });
+  const read = (answer: UpstreamAnswer): Promise<JsonObject | null> => resultOf(answer, deps.limits.answerBytes, target.id);
+
+  /** `text` is for the case that the health of the target does not have this fault. */
+  function failed(kind: LastFault['kind'], text: string): TargetCheck {
+    const noted = deps.health.report(target).last_fault;
+    const known = noted !== null && noted.kind === kind && noted.at >= began;
+    return { ...NOTHING, fault: { kind, message: known ? noted.message : text, stderr: known ? noted.stderr : null } };
+  }
+  function faulty(fault: UpstreamFault, method: string): TargetCheck {
+    const late: UpstreamFault = signal.aborted ? { fault: 'timeout', withinMs: PATIENCE_MS, cause: fault.cause } : fault;
+    return failed(late.fault, noteFault(context, late, method));
+  }
+  const malformed = (what: string, method: string): TargetCheck => faulty({ fault: 'malformed', cause: new Error(what) }, method);
+
+  const hello = { protocolVersion: SESSION_REVISIONS[0], capabilities: {}, clientInfo: { name: 'portcullis', version: VERSION } };
+  const opened = await send({ body: JSON.stringify(request('initialize', hello)) });
+  if (isFault(opened)) return faulty(opened, 'initialize');
+  if (opened.status !== 200) {
+    opened.discard();
+    return failed('http', await noteFailure(context, opened, true));
+  }
+  const result = await read(opened);
+  const { protocolVersion: version, capabilities, serverInfo } = result ?? {};
+  if (!isSessionRevision(version) || !isObject(capabilities))
+    return malformed('initialize was answered without a protocol version that the gateway knows', 'initialize');
+  const session = { session: { upstreamId: opened.sessionId }, version };
+  try {
+    const ready = await send({ ...session, body: JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }) });
+    if (isFault(ready)) return faulty(ready, 'initialize');
+    ready.discard();
+    const tools: CheckedTool[] = [];
+    let cursor: string | undefined;
+    for (let pages = 0; capabilities.tools !== undefined && pages < MAX_PAGES && tools.length < MAX_TOOLS; pages++) {
+      const listed = await send({
+        ...session,
+        body: JSON.stringify(request('tools/list', cursor === undefined ? {} : { cursor })),
+      });
+      if (isFault(listed)) return faulty(listed, 'tools/list');
+      const { status } = listed;
+      const list = status === 200 ? await read(listed) : null;
+      if (status !== 200) listed.discard();
+      if (list === null || !Array.isArray(list.tools))
+        return malformed(`tools/list was answered with HTTP ${status} and no list`, 'tools/list');
+      tools.push(...list.tools.flatMap(toolOf));
+      cursor = typeof list.nextCursor === 'string' ? list.nextCursor : undefined;
+      if (cursor === undefined) break;
+    }
+    const { name, version: itsVersion } = isObject(serverInfo) ? serverInfo : {};
+    return {
+      fault: null,
+      server: { name: textOf(name) ?? '', version: textOf(itsVersion) ?? '' },
+      protocol_version: version,
+      tools: tools.slice(0, MAX_TOOLS),
+      more: cursor !== undefined || tools.length > MAX_TOOLS,
+      has_resources: capabilities.resources !== undefined,
+      has_prompts: capabilities.prompts !== undefined,
+    };
+  } finally {
+    const ended = await deps.upstream.send({
+      method: 'DELETE',
+      target,
+      access,
+      ...session,
+      signal: AbortSignal.timeout(deps.limits.openMs),
+    });
+    if (!isFault(ended)) ended.discard();
+  }
+}
+
+function toolOf(item: JsonValue): CheckedTool[] {
+  if (!isObject(item) || isUnread(item) || typeof item.name !== 'string' || item.name.length > MAX_TEXT) return [];
+  const { name, title, description, annotations } = item;
+  const isReadOnly = isObject(annotations) && !isUnread(annotations) && annotations.readOnlyHint === true;
+  return [{ name, title: textOf(title), description: textOf(description), read_only: isReadOnly }];
+}

@@ -1,0 +1,85 @@
+/** `POST /api/targets/{id}/check`: an administrator tries a target, whatever the target does. */
+import test, { type ExecutionContext } from 'ava';
+import { person, startGateway } from '../support/gateway.ts';
+import { type Received, startRecording } from '../support/upstreams/recording.ts';
+
+interface Check {
+  readonly fault: { readonly kind: string; readonly message: string; readonly stderr: string | null } | null;
+  readonly tools: { readonly name: string; readonly description: string | null; readonly read_only: boolean }[];
+  readonly more: boolean;
+}
+
+async function setUp(t: ExecutionContext, target: object, environment: Record<string, string> = {}) {
+  const gateway = await startGateway(t, null, { STDIO_ALLOWED: process.execPath, ...environment });
+  const { token } = await person(gateway, 'admin@example.com');
+  const { body } = await gateway.rest<{ id: string }>(201, 'POST', '/api/targets', { token, body: { name: 't', ...target } });
+  const path = `/api/targets/${body.id}`;
+  return {
+    ...{ gateway, token, path },
+    check: async (expected = 200) => (await gateway.rest<Check>(expected, 'POST', `${path}/check`, { token })).body,
+  };
+}
+
+/** A server whose answer to `tools/list` is `list`. */
+async function server(t: ExecutionContext, list: (received: Received) => object) {
+  const upstream = await startRecording((received, res) => {
+    const { message, httpMethod } = received;
+    if (httpMethod !== 'POST' || message?.id === undefined) return void res.writeHead(202).end();
+    const hello = { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } };
+    const result = message.method === 'initialize' ? hello : list(received);
+    const headers = { 'content-type': 'application/json', 'mcp-session-id': 'a-session' };
+    res.writeHead(200, headers).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result }));
+  });
+  t.teardown(() => upstream.stop());
+  return upstream;
+}
+
+test.serial('a check lists the tools, calls none, and ends its session', async (t) => {
+  const upstream = await server(t, () => ({
+    tools: [{ name: 'a', annotations: { readOnlyHint: true } }, { name: 'b' }, 'no tool'],
+  }));
+  const { check, gateway, token } = await setUp(t, { url: upstream.url });
+  const { fault, tools } = await check();
+  t.is(fault, null);
+  t.deepEqual(
+    tools.map(({ name, read_only }) => [name, read_only]),
+    [
+      ['a', true],
+      ['b', false],
+    ],
+  );
+  t.deepEqual(upstream.seen(), ['initialize', 'notifications/initialized', 'tools/list', 'DELETE']);
+  t.deepEqual((await gateway.rest(200, 'GET', '/api/logs', { token })).body, [], 'it is no decision');
+});
+
+test.serial('a server without an end to its tools, or with long texts, gets a short answer', async (t) => {
+  const tool = { name: 'n', description: 'x'.repeat(5_000) };
+  const upstream = await server(t, () => ({ tools: [tool, { name: 'y'.repeat(5_000) }], nextCursor: 'again' }));
+  const { check } = await setUp(t, { url: upstream.url });
+  const { tools, more } = await check();
+  t.true(more);
+  t.is(tools.length, 50);
+  t.true(tools.every(({ description }) => description?.length === 1_000));
+});
+
+test.serial('what a process prints is shown without its credentials', async (t) => {
+  const { check, gateway, token, path } = await setUp(t, {
+    ...{ transport: 'stdio', command: process.execPath },
+    args: ['-e', "console.error('the key is ' + process.env.API_KEY); process.exit(1)"],
+  });
+  const body = { type: 'env', name: 'API_KEY', value: 'a-secret-of-mine' };
+  await gateway.rest(201, 'PUT', `${path}/credentials/default`, { token, body });
+  const { fault } = await check();
+  t.like(fault, { kind: 'crashed', stderr: 'the key is [redacted]\n' });
+});
+
+test.serial('a disabled target is not tried, and checks are limited', async (t) => {
+  const upstream = await server(t, () => ({ tools: [] }));
+  const { check, gateway, token, path } = await setUp(t, { url: upstream.url }, { CHANGE_RATE_LIMIT: '2' });
+  await gateway.rest(200, 'PUT', path, { token, body: { enabled: false } });
+  await check(400);
+  t.deepEqual(upstream.seen(), []);
+  await gateway.rest(200, 'PUT', path, { token, body: { enabled: true } });
+  await check();
+  await check(429);
+});
