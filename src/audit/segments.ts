@@ -112,6 +112,14 @@ export function createSegments({ database }: { readonly database: Database }) {
       for (const decision of decisions) if (open !== null) add(open, decision);
     },
 
+    /**
+     * Call this when it is not known whether a commit is durable. Its decisions may belong to the open segment, whose terms would lack theirs.
+     * So the segment stays open in the database, and upkeep reads what is stored.
+     */
+    leave(): void {
+      open = null;
+    },
+
     /** Closes the open segment, and waits until it is indexed or has failed. */
     async close(): Promise<void> {
       await closing;

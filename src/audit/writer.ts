@@ -260,6 +260,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
         // The rows may still appear after the known head, so no other record may use their positions: the chain ends here.
         head = null;
         next = null;
+        segments.leave();
         return refuse(cause);
     }
   }

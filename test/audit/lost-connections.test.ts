@@ -1,7 +1,9 @@
 import test from 'ava';
 import { createConnection, type RowDataPacket } from 'mysql2/promise';
 import { idOf } from '../../src/audit/chain/binary-form.ts';
+import { auditLines } from '../../src/audit/chain/lines.ts';
 import { hexOfBytes } from '../../src/audit/chain/log-tables.ts';
+import { createIndexCheck } from '../../src/audit/index-check.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { decision, quietWriter, verified } from './records.ts';
@@ -69,3 +71,31 @@ eachEngine(
     t.log(`${report.chains} chains, ${acknowledged.length} acknowledged, ${refused} refused`);
   },
 );
+
+eachEngine(test.serial, 'a decision whose commit got no answer is in the search index', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { client } = database.knex;
+  const writer = quietWriter(database);
+  await writer.decision(decision());
+  await writer.decision(decision());
+  const run = client._query;
+  const lost = () => Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
+  let isLost = false;
+  client._query = async (connection: unknown, query: { sql: string }) => {
+    if (isLost) throw lost();
+    const result = await run.call(client, connection, query);
+    isLost = query.sql.startsWith('insert into log_decisions');
+    if (isLost) throw lost();
+    return result;
+  };
+  await t.throwsAsync(writer.decision(decision()));
+  client._query = run;
+  await writer.decision(decision());
+  await writer.close();
+  const report = await verified(database);
+  t.deepEqual(report.problems, []);
+  t.is(report.records.decision, 4);
+  const index = createIndexCheck(database.knex);
+  for await (const line of auditLines(database.knex, Date.now(), null)) if (line.kind === 'decision') await index.take(line);
+  t.deepEqual(await index.hidden(), []);
+});
