@@ -162,10 +162,17 @@ async function runJob(
   let code: number | null = 0;
   for (const step of job.steps) {
     if (step.run === undefined || code !== 0) continue;
+    if (step.if !== undefined && step.if !== `github.event_name == '${known['github.event_name']}'`) continue;
     writeFileSync(outputFile, '');
     const child = spawn(defaults.run.shell, ['-e', '-c', step.run], {
       cwd,
-      env: { PATH: path, GITHUB_OUTPUT: outputFile, ...env(common), ...env(step.env) },
+      env: {
+        PATH: path,
+        GITHUB_OUTPUT: outputFile,
+        GITHUB_STEP_SUMMARY: join(dirname(cwd), 'summary'),
+        ...env(common),
+        ...env(step.env),
+      },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     for (const stream of [child.stdout, child.stderr]) {
@@ -282,8 +289,14 @@ test.serial('the commands of the walkthrough work in order, and print what the p
   /** What GitHub does after a block, by a line of the block. */
   const elsewhere: Record<string, () => Promise<void>> = {
     'git push -q -u origin tiny-images': async () => {
-      const { code, log } = await pushed('tiny-images')('check');
+      const base = git('-C', remote, 'rev-parse', 'main');
+      const { code, log } = await pushed('tiny-images')('check', {
+        'github.event_name': 'pull_request',
+        'github.event.pull_request.base.sha': base,
+      });
       t.is(code, 0, log);
+      const summary = readFileSync(join(home, `runner-${pushes}`, 'summary'), 'utf8');
+      t.regex(summary, /^## Policies: looser\n[\s\S]*role <code>admin<\/code> at /);
       t.regex(log, /finding in 2 policies\.\n10 passed, 0 failed/);
     },
     'git merge -q --no-ff -m "Merge tiny-images" tiny-images': async () => {

@@ -13,7 +13,7 @@ ${helpTable(Object.entries(ENTRIES).map(([name, { takes, summary }]) => [takes =
 Every command takes --help and --version; portcullis help <command> is the same as portcullis <command> --help.
 
 start, setup-code, user reset-password and audit verify work on the host, with the environment variables of the gateway
-(docs/configuration.md). policies test, lint and schema need no gateway. All other commands call a gateway.
+(docs/configuration.md). policies test, lint and schema need no gateway, and neither does compare --with. All other commands call a gateway.
 `;
 
 async function run(argv: readonly string[]): Promise<number> {

@@ -17,15 +17,16 @@ import {
   type Option,
   runGroup,
   type Terminal,
-  UsageError,
 } from '../command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
 import { explainCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
-import { DIR, dirOf, fileSetOf, pointing } from './policy-set.ts';
+import { type Between, betweenOf, DIR, dirOf, fileSetOf, pointing, revisionOf } from './policy-set.ts';
 import { suggestCommand } from './policy-suggest.ts';
+import { compareCommand } from './review/compare.ts';
+import { contextCommand } from './review/context.ts';
 import { lintCommand } from './review/lint.ts';
 
 type Change = ReturnType<typeof changesJson>[number];
@@ -199,19 +200,6 @@ const show: Command = {
   },
 };
 
-interface Between {
-  readonly from: number;
-  readonly to: number;
-}
-
-function betweenOf(given: Given): URLSearchParams {
-  const [from = '', to] = given.args;
-  return new URLSearchParams({
-    from: String(revisionOf(from)),
-    ...(to === undefined ? {} : { to: String(revisionOf(to)) }),
-  });
-}
-
 const diff: Command = {
   name: 'diff',
   takes: '<from> [<to>]',
@@ -220,23 +208,6 @@ const diff: Command = {
     const answer = await connect(given).call<Between & { changes: Change[] }>('GET', `/api/policies/diff?${betweenOf(given)}`);
     const head = `From revision ${answer.from} to ${answer.to}:`;
     return { text: answer.changes.length === 0 ? 'No difference.\n' : changesText(answer.changes, head), json: answer };
-  },
-};
-
-const compare: Command = {
-  name: 'compare',
-  takes: '<from> [<to>]',
-  summary: 'says whether a revision is equal to another, stricter, looser or incomparable, with example requests',
-  help: `The second revision defaults to the current one. The gateway analyses all possible requests, not only examples: docs/policies.md
-says which requests these are, and which limits apply.`,
-  async run(given, say) {
-    const path = `/api/policies/compare?${betweenOf(given)}`;
-    const answer = await connect(given).follow<Between & DecisionChangesJson, Progress>('GET', path, undefined, progressOf(say));
-    const { from, to } = answer;
-    return {
-      text: `From revision ${from} to ${to}. ${flipsText(answer, { before: `at ${from}`, after: `at ${to}` })}`,
-      json: answer,
-    };
   },
 };
 
@@ -298,9 +269,9 @@ export const policiesGroup: CommandGroup = {
   about: 'Policies as files in git, their history, and questions about them.',
   notes: CLIENT_NOTES,
   commands: [
-    ...[exportFiles, plan, apply, history, show, diff, compare, rollback],
+    ...[exportFiles, plan, apply, history, show, diff, compareCommand, rollback],
     ...[explainCommand, simulateCommand, replayCommand, suggestCommand, testCommand, whoCanCommand, whatCanCommand],
-    ...[lintCommand, schema],
+    ...[lintCommand, contextCommand, schema],
   ],
   options: CLIENT_OPTIONS,
 };
@@ -310,11 +281,6 @@ export const policies = (argv: readonly string[], terminal: Terminal = process):
   runGroup(policiesGroup, argv, terminal);
 
 const ownerOf = (given: Given): string => given.text('owner') ?? DEFAULT_OWNER;
-
-function revisionOf(text: string): number {
-  if (!/^[0-9]{1,15}$/.test(text)) throw new UsageError(`a revision must be a number, not ${text}: history lists the revisions`);
-  return Number(text);
-}
 
 async function targetNames(client: Client): Promise<Map<string, string>> {
   const targets = await client.call<{ id: string; name: string }[]>('GET', '/api/targets');

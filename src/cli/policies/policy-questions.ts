@@ -1,18 +1,15 @@
 /** Commands of `portcullis policies` that ask and change nothing: explain, simulate, test, who-can and what-can. */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { createEngine } from '../../engine/engine.ts';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { type AccessRow, accessCsv } from '../../policies/access.ts';
 import { junitOf } from '../../policies/files/junit.ts';
-import { parseTestFile, type TestCase } from '../../policies/files/test-file.ts';
-import { failureText, type PolicyRef, runTests, type TestReport } from '../../policies/files/test-run.ts';
-import type { PolicyFileError } from '../../policies/files/yaml.ts';
+import type { PolicyRef, TestReport } from '../../policies/files/test-run.ts';
 import type { Asked, objectJson } from '../../policies/sets/questions-about.ts';
-import { connect } from '../client.ts';
+import { connect, type Say } from '../client.ts';
 import { type Command, CommandError, EXIT, type Given, type Option, UsageError } from '../command.ts';
-import { changing, readPolicyFolder } from './policy-folder.ts';
+import { changing } from './policy-folder.ts';
 import { type AnswerJson, answerText, dirOf, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
-import { folderSet, refused } from './review/folder-set.ts';
+import { CONTEXT, folderSet } from './review/folder-set.ts';
+import { failuresText, testCases, testFiles, testFolder, testsOf } from './review/folder-tests.ts';
 
 const WHO_OPTIONS = {
   user: { value: 'USER', help: 'as this user, by id or e-mail' },
@@ -145,13 +142,16 @@ Exit code: 0 all passed; 1 a test failed, the coverage is too low, or the tests 
     junit: { value: 'FILE', help: 'writes the results as JUnit XML, for CI' },
     remote: { help: 'the gateway tests the candidate set that apply would create' },
     live: { help: 'the gateway tests its current policies' },
+    context: CONTEXT,
   },
-  async run(given) {
+  async run(given, say) {
+    if (given.text('context') !== undefined && (given.flag('remote') || given.flag('live')))
+      throw new UsageError('--context is only allowed without a gateway, which has the policies of other owners');
     const threshold = percentOf(given.text('coverage'));
     const junit = given.text('junit');
     if (given.flag('remote') && given.flag('live')) throw new UsageError('pass either --remote or --live, not both');
     if (given.text('draft') !== undefined && !given.flag('remote')) throw new UsageError('--draft is only allowed with --remote');
-    const report = given.flag('remote') || given.flag('live') ? await testedThere(given) : await testedHere(given);
+    const report = given.flag('remote') || given.flag('live') ? await testedThere(given) : await testedHere(given, say);
     if (junit !== undefined) changing(junit, () => writeFileSync(junit, junitOf(report, threshold)), 'invalid_file');
     const low = threshold !== null && report.coverage.percent < threshold;
     return {
@@ -162,8 +162,6 @@ Exit code: 0 all passed; 1 a test failed, the coverage is too low, or the tests 
   },
 };
 
-const testsOf = (given: Given): string => given.text('tests') ?? join(dirOf(given), 'tests');
-
 function percentOf(text: string | undefined): number | null {
   if (text === undefined) return null;
   if (!/^\d{1,3}(\.\d)?$/.test(text) || Number(text) > 100)
@@ -171,12 +169,9 @@ function percentOf(text: string | undefined): number | null {
   return Number(text);
 }
 
-function testFiles(given: Given): Map<string, string> {
-  const dir = testsOf(given);
-  const files = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
-  if (files.size === 0)
-    throw new CommandError(`${dir} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
-  return files;
+function testedHere(given: Given, say: Say): Promise<TestReport> {
+  const cases = testCases(given);
+  return folderSet(given, say, cases).then((set) => testFolder(set, cases, testsOf(given)));
 }
 
 function testedThere(given: Given): Promise<TestReport> {
@@ -187,37 +182,11 @@ function testedThere(given: Given): Promise<TestReport> {
   );
 }
 
-async function testedHere(given: Given): Promise<TestReport> {
-  const cases: TestCase[] = [];
-  const errors: PolicyFileError[] = [];
-  for (const [file, text] of testFiles(given)) {
-    const parsed = parseTestFile(text, file);
-    if ('errors' in parsed) errors.push(...parsed.errors);
-    else for (const each of parsed.cases) cases.push(each);
-  }
-  if (errors.length > 0) throw refused(testsOf(given), errors);
-  const { module, policies, targets } = await folderSet(given, { targets: new Set(cases.map(({ target }) => target)) });
-  const engine = await createEngine({ module, policies, revision: 0 });
-  const report = await runTests(cases, { engine, policies, targets, isStored: () => false });
-  if ('errors' in report) throw refused(testsOf(given), report.errors);
-  return report;
-}
-
-function failuresText({ results }: TestReport, dir: string): string {
-  return results
-    .filter((result) => !result.passed)
-    .map((result) => {
-      const { file, line, column, test, principal, request } = result;
-      return `${join(dir, file)}:${line}:${column}: ${test}: ${principal}, ${request}: ${failureText(result)}\n`;
-    })
-    .join('');
-}
-
 function reportText(report: TestReport, dir: string, missed: number | null): string {
   const { passed, failed, coverage } = report;
   const undecided = coverage.undecided.map((policy) => `  decides no case: ${refText(policy)}\n`);
   const low = missed === null ? '' : `The coverage is too low: --coverage requires ${missed}%.\n`;
-  return `${failuresText(report, dir)}${passed} passed, ${failed} failed. ${coverage.decided} of ${coverage.policies} policies decide a case (${coverage.percent}%).\n${undecided.join('')}${low}`;
+  return `${failuresText(report.results, dir)}${passed} passed, ${failed} failed. ${coverage.decided} of ${coverage.policies} policies decide a case (${coverage.percent}%).\n${undecided.join('')}${low}`;
 }
 
 const ACCESS_OPTIONS = { csv: { help: 'prints CSV, for spreadsheets' } } as const satisfies Record<string, Option>;

@@ -41,6 +41,24 @@ export function policyFiles(given: Given): Map<string, string> {
   return files;
 }
 
+export function revisionOf(text: string): number {
+  if (!/^[0-9]{1,15}$/.test(text)) throw new UsageError(`a revision must be a number, not ${text}: history lists the revisions`);
+  return Number(text);
+}
+
+export interface Between {
+  readonly from: number;
+  readonly to: number;
+}
+
+export function betweenOf(given: Given): URLSearchParams {
+  const [from = '', to] = given.args;
+  return new URLSearchParams({
+    from: String(revisionOf(from)),
+    ...(to === undefined ? {} : { to: String(revisionOf(to)) }),
+  });
+}
+
 /** Reports errors in files with the paths of the files, so that terminals and editors find the position. */
 export async function pointing<T>(dir: string, tests: string, ask: () => Promise<T>): Promise<T> {
   try {

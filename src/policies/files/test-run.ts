@@ -42,11 +42,13 @@ export interface TestedSet {
   readonly targets: readonly { readonly id: string; readonly name: string }[];
   /** Whether a policy with this id is stored. */
   readonly isStored: (id: string) => boolean;
+  /** Whether the coverage counts a policy. Default: it counts all. */
+  readonly isCovered?: (id: string) => boolean;
 }
 
 export async function runTests(
   cases: readonly TestCase[],
-  { engine, policies, targets, isStored }: TestedSet,
+  { engine, policies, targets, isStored, isCovered = () => true }: TestedSet,
 ): Promise<TestReport | { readonly errors: readonly PolicyFileError[] }> {
   const targetIds = new Map(targets.map(({ id, name }) => [name, id]));
   const names = new Set(policies.flatMap(callings));
@@ -78,7 +80,7 @@ export async function runTests(
     return { ...about, passed, expected, actual: { ...answer, policy: decider ? policyRef(decider, isStored) : null } };
   });
   const passed = results.filter((result) => result.passed).length;
-  const enabled = policies.filter((policy) => policy.enabled);
+  const enabled = policies.filter(({ id, enabled }) => enabled && isCovered(id));
   const undecided = enabled.filter(({ id }) => !deciders.has(id));
   const decided = enabled.length - undecided.length;
   return {

@@ -233,13 +233,11 @@ export function commentsOf(text: string): Comment[] {
   return comments;
 }
 
-/** Yields the parts of the text by type, and the marks that the lexer puts between them. The text of a value has the type `value`. */
+/** Yields the parts of the text by type, and the marks that the lexer puts between them. */
 function* lexemesOf(text: string) {
   let offset = 0;
-  let isValue = false;
   for (const source of new Lexer().lex(text)) {
-    const type: CST.TokenType | 'value' | null = isValue ? 'value' : CST.tokenType(source);
-    isValue = type === 'scalar';
+    const type = CST.tokenType(source);
     yield { type, offset, source };
     // Do not add the length of marks.
     if (type !== 'doc-mode' && type !== 'flow-error-end' && type !== 'scalar') offset += source.length;

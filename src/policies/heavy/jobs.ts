@@ -16,6 +16,7 @@ import { fileNames, fileOf } from '../files/file.ts';
 import { formatPolicyFile } from '../files/yaml.ts';
 import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
+import { contextOf } from '../review/context.ts';
 import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../sets/bodies.ts';
 import { filesOf, type Moment } from '../sets/candidate-set.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
@@ -153,6 +154,12 @@ export const jobs = {
     const report = await inSlices(telling(analyseInSteps(policies, known), saying(desk)));
     const names = new Map(targets.map(({ id, name }) => [id, name]));
     return answerOf(position, { revision: position.revision, ...lintJson(report, policies, (id) => names.get(id)) });
+  },
+
+  async context({ owner }: { owner: string }, desk: Desk): Promise<HeavyAnswer> {
+    const { position, policies, targets } = await stateOf(desk);
+    const today = new Date().toISOString().slice(0, 10);
+    return answerOf(position, contextOf(policies, { owner, revision: position.revision, today, targets }));
   },
 
   async export({ owner }: { owner: string }, desk: Desk): Promise<HeavyAnswer> {

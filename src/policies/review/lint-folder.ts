@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { inSlices } from '../../base/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { type AnalysisFinding, analyseInSteps, type FindingCode, type Report } from '../analysis/analyse.ts';
-import type { ParsedPolicyFile, PolicyFile, PolicyFileError } from '../files/yaml.ts';
+import type { PolicyFile, PolicyFileError } from '../files/yaml.ts';
 import { subjectKey } from '../schema.ts';
 import { type LintReport, lintedPolicy, lintJson } from '../sets/lint-report.ts';
 import type { OfflineSet } from '../sets/offline.ts';
@@ -83,7 +83,7 @@ export async function lintFolder(
     const [about] = policies;
     const finding = {
       ...linted,
-      policies: policies.map((policy) => placed(policy, set.files.get(policy.id), linted.code)),
+      policies: policies.map((policy) => placed(policy, set, linted.code)),
       fingerprint: fingerprints[i] ?? '',
     };
     const ignore = ignoresOf.get(about?.id ?? '')?.find(({ code }) => code === finding.code);
@@ -113,25 +113,22 @@ export function hideKnown(
 }
 
 /** Leaves out the findings about other owners' policies, except those that the files cause. */
-async function reportOn({ policies, files }: OfflineSet): Promise<Report> {
+async function reportOn({ policies, files, others }: OfflineSet): Promise<Report> {
   const report = await inSlices(analyseInSteps(policies));
-  const others = policies.filter(({ id }) => !files.has(id));
-  if (others.length === 0) return report;
+  if (others.size === 0) return report;
   const keyOf = ({ code, policy_ids: [about] }: AnalysisFinding): string => `${code} ${about}`;
-  const without = new Set((await inSlices(analyseInSteps(others))).findings.map(keyOf));
+  const without = new Set((await inSlices(analyseInSteps([...others.values()]))).findings.map(keyOf));
   const isOurs = (finding: AnalysisFinding): boolean => {
     const [about, ...causes] = finding.policy_ids;
     return files.has(about) || (causes.some((id) => files.has(id)) && !without.has(keyOf(finding)));
   };
-  return {
-    analysed: policies.filter(({ id, enabled }) => enabled && files.has(id)).length,
-    findings: report.findings.filter(isOurs),
-  };
+  return { analysed: report.analysed - others.size, findings: report.findings.filter(isOurs) };
 }
 
-function placed(policy: Linted['policies'][number], file: ParsedPolicyFile | undefined, code: FindingCode): FolderPolicy {
-  if (file === undefined) return { ...policy, line: null, column: null };
-  return { ...policy, ...file.locations[MEMBER_OF[code] ?? 'name'] };
+function placed(policy: Linted['policies'][number], { files, others }: OfflineSet, code: FindingCode): FolderPolicy {
+  const file = files.get(policy.id);
+  if (file !== undefined) return { ...policy, ...file.locations[MEMBER_OF[code] ?? 'name'] };
+  return { ...policy, owner: others.get(policy.id)?.owner ?? null, line: null, column: null };
 }
 
 /**

@@ -10,15 +10,22 @@ export interface OfflineSet {
   readonly policies: readonly StoredPolicy[];
   /** The targets that the files name, and `targets`. */
   readonly targets: readonly { readonly id: string; readonly name: string }[];
-  /** The files by the ids of their policies. Other policies are those of other owners. */
+  /** The files by the ids of their policies. */
   readonly files: ReadonlyMap<string, ParsedPolicyFile>;
+  /** The policies of other owners by id. */
+  readonly others: ReadonlyMap<string, OtherPolicy>;
+}
+
+/** A policy of a different owner. Its file is elsewhere. */
+export interface OtherPolicy extends StoredPolicy {
+  readonly owner: string | null;
 }
 
 /** What a folder does not say of its policies. */
 export interface Surroundings {
   readonly owner: string;
-  /** The policies of other owners, with targets as `targetId` makes them. */
-  readonly others: readonly StoredPolicy[];
+  /** With targets as `targetId` makes them. */
+  readonly others: readonly OtherPolicy[];
   /** Names of targets that the files need not name. */
   readonly targets: Iterable<string>;
 }
@@ -58,7 +65,8 @@ export function offlineSet(
     const parsed = policyIds.map((id) => fileOf.get(id)).find((found) => found !== undefined);
     if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
   }
-  return errors.length > 0 ? { errors } : { policies, targets: known, files: fileOf };
+  if (errors.length > 0) return { errors };
+  return { policies, targets: known, files: fileOf, others: new Map(others.map((other) => [other.id, other])) };
 }
 
 /** Returns the id of a target that only its name tells. */

@@ -1,5 +1,6 @@
 /** Changes of the whole policy set: between revisions, by files, and by a rollback. */
 import { EFFECTS } from '../../engine/compile/policy.ts';
+import type { PolicyContext as Context, ContextPolicy } from '../../policies/review/context.ts';
 import {
   applyBody,
   policyFiles as filesCheck,
@@ -138,6 +139,32 @@ const RolledBack = s.model('RolledBack', {
   changes: policyChanges,
 });
 
+const PolicyContext = s.model<Context>('PolicyContext', {
+  portcullis_context: s.described('The version of this form: 1.', s.integer),
+  owner: s.described('The owner whose policies are left out.', s.string),
+  revision: s.integer,
+  as_of: s.described('The day in UTC on which this was current, such as 2026-01-31.', s.string),
+  policies: s.described(
+    'The enabled policies of all other owners, and those without an owner, without names of people.',
+    s.listOf(
+      s.model<ContextPolicy>('ContextPolicy', {
+        id: s.uuid,
+        owner: s.described('null: the policy belongs to no file.', s.orNull(s.string)),
+        target: s.described('The name of the target; null: every target.', s.orNull(s.string)),
+        resource_type: policyMembers.resource_type,
+        resource_pattern: policyMembers.resource_pattern,
+        effect: policyMembers.effect,
+        priority: policyMembers.priority,
+        subjects: s.described(
+          '`everyone`, or an object with `role`, `group` or `user_pseudonym`. Equal pseudonyms stand for the same user.',
+          s.listOf({}),
+        ),
+      }),
+    ),
+  ),
+  sha256: s.described('The SHA-256 of the JSON text of the other members, in this order.', s.sha256),
+});
+
 export const POLICY_SET_OPERATIONS: Operations = {
   'GET /api/policies/diff': get('diffRevisions', 'List the changes between two revisions.', one(PolicyDiff, REVISION), {
     query: twoRevisions,
@@ -159,6 +186,16 @@ export const POLICY_SET_OPERATIONS: Operations = {
       owner: ownerCheck.description('The owner of the files. Policies that belong to no file are included. Absent: `default`.'),
     }),
   }),
+  'GET /api/policies/context': get(
+    'getPolicyContext',
+    'Get the policies of other owners without names of people, so that lint and tests of files see conflicts with them.',
+    inLines(one(PolicyContext, REVISION)),
+    {
+      access: ['bundles:read'],
+      heavy: true,
+      query: queryOf({ owner: ownerCheck.description('The owner whose policies are left out. Absent: `default`.') }),
+    },
+  ),
   'POST /api/policies/plan': {
     id: 'planPolicies',
     access: ['policies:plan'],

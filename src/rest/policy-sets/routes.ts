@@ -78,6 +78,11 @@ export function createPolicySetRoutes(deps: {
     return answerWork(req, res, (asked) => heavy.answer('compare', { from, to }, asked));
   });
 
+  router.get('/context', (req, res) => {
+    const { owner = DEFAULT_OWNER } = readQuery(req.query, { owner: OWNER });
+    return answerWork(req, res, (asked) => heavy.answer('context', { owner }, asked));
+  });
+
   router.get('/export', (req, res) => {
     const { owner = DEFAULT_OWNER } = readQuery(req.query, { owner: OWNER });
     return answerWork(req, res, (asked) => heavy.answer('export', { owner }, asked));

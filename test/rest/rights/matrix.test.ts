@@ -40,7 +40,7 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('policies:manage+read', 'startShadow'),
   ...all('policies:plan|boundaries:manage', 'listOwners getOwner'),
   ...all('boundaries:manage', 'setOwner deleteOwner'),
-  ...all('bundles:read', 'getBundle getRego'),
+  ...all('bundles:read', 'getBundle getRego getPolicyContext'),
   ...all('read', 'listRights listRevisions getRevision diffRevisions compareRevisions exportPolicies explainDecision'),
   ...all('read', 'simulatePolicies replayDecisions suggestPolicies listAccess lintPolicies getShadow listCredentials'),
   ...all('read', 'listConnections getAccountClient listClients getClient'),

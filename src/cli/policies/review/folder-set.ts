@@ -1,19 +1,65 @@
 /** The policy set of a folder, read without a gateway. */
+import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { loadPolicyModule } from '../../../engine/engine.ts';
 import { DEFAULT_OWNER } from '../../../policies/files/file.ts';
+import type { TestCase } from '../../../policies/files/test-file.ts';
 import { describePolicyFileError, type PolicyFileError } from '../../../policies/files/yaml.ts';
+import { CONTEXT_MAX_BYTES, type PolicyContext, readContext, surroundingsOf } from '../../../policies/review/context.ts';
 import { offlineSet } from '../../../policies/sets/offline.ts';
-import { CommandError, type Given } from '../../command.ts';
+import type { Say } from '../../client.ts';
+import { CommandError, type Given, type Option, UsageError } from '../../command.ts';
 import { dirOf, policyFiles } from '../policy-set.ts';
 
-/** `targets`: names of targets that the files need not name. Throws CommandError with the positions of the errors. */
-export async function folderSet(given: Given, { targets = [] }: { readonly targets?: Iterable<string> } = {}) {
+export const CONTEXT: Option = {
+  value: 'FILE',
+  help: 'with the policies of other owners in this file, which the command context writes',
+};
+
+export type FolderSet = Awaited<ReturnType<typeof folderSet>>;
+
+const USER_IDS = /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+
+/** `cases`: tests that will run on the set. Throws CommandError with the positions of the errors. */
+export async function folderSet(given: Given, say: Say, cases: readonly TestCase[] = []) {
   const module = await loadPolicyModule();
   const texts = policyFiles(given);
-  const set = offlineSet(texts, { owner: given.text('owner') ?? DEFAULT_OWNER, others: [], targets }, module.checkPattern);
+  const context = contextIn(given, say);
+  const users = [...[...texts.values()].flatMap((text) => text.match(USER_IDS) ?? []), ...cases.map(({ facts }) => facts.sub)];
+  const { owner = DEFAULT_OWNER, others, targets } = context === null ? NO_OTHERS : surroundingsOf(context, users);
+  const said = given.text('owner') ?? owner;
+  if (context !== null && said !== owner)
+    throw new UsageError(`--owner is ${said}, but the context leaves out the policies of ${owner}: both must be the same`);
+  const around = { owner: said, others, targets: [...targets, ...cases.map(({ target }) => target)] };
+  const set = offlineSet(texts, around, module.checkPattern);
   if ('errors' in set) throw refused(dirOf(given), set.errors);
-  return { module, texts, ...set };
+  const about = context && { revision: context.revision, as_of: context.as_of };
+  return { ...set, module, texts, context: about };
+}
+
+const NO_OTHERS = { owner: undefined, others: [], targets: [] };
+const DAY_MS = 24 * 60 * 60 * 1000;
+/** The command warns if the context is older. */
+const CONTEXT_DAYS = 7;
+
+function contextIn(given: Given, say: Say): PolicyContext | null {
+  const file = given.text('context');
+  if (file === undefined) return null;
+  const refuse = (why: string): CommandError =>
+    new CommandError(`${file} cannot be read: ${why}. Write it again with portcullis policies context`, 'invalid_file');
+  let text: string;
+  try {
+    if (statSync(file).size > CONTEXT_MAX_BYTES) throw refuse(`it has more than ${CONTEXT_MAX_BYTES} bytes`);
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw error instanceof CommandError ? error : refuse((error as Error).message);
+  }
+  const context = readContext(text);
+  if (typeof context === 'string') throw refuse(context);
+  const { revision, as_of } = context;
+  if (Date.parse(as_of) < Date.now() - (CONTEXT_DAYS + 1) * DAY_MS)
+    say(`${file} has the policies of other owners at revision ${revision}, on ${as_of}: write it again with policies context`);
+  return context;
 }
 
 export function refused(dir: string, errors: readonly PolicyFileError[]): CommandError {

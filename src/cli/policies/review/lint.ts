@@ -6,11 +6,11 @@ import { formatBaseline, readBaseline } from '../../../policies/review/baseline.
 import { type FolderFinding, type FolderLint, hideKnown, lintFolder } from '../../../policies/review/lint-folder.ts';
 import { sarifOf } from '../../../policies/review/sarif.ts';
 import type { LintReport } from '../../../policies/sets/lint-report.ts';
-import { connect, type Progress, progressOf } from '../../client.ts';
+import { connect, type Progress, progressOf, type Say } from '../../client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, jsonText, type Option, UsageError } from '../../command.ts';
 import { changing } from '../policy-folder.ts';
 import { DIR, dirOf, SET_OPTIONS } from '../policy-set.ts';
-import { folderSet, refused } from './folder-set.ts';
+import { CONTEXT, type FolderSet, folderSet, refused } from './folder-set.ts';
 
 const SEVERITIES: readonly string[] = ['error', 'warning', 'info'];
 
@@ -22,6 +22,7 @@ const FOLDER_OPTIONS = {
     help: 'hides the findings of this file; then every other finding fails, unless --severity is given',
   },
   'write-baseline': { help: 'writes the findings, except errors, into the file of --baseline' },
+  context: CONTEXT,
   sarif: { value: 'FILE', help: 'writes the findings as SARIF 2.1.0, for code scanning' },
 } as const satisfies Record<string, Option>;
 
@@ -44,23 +45,23 @@ Exit code: 0 no finding of this severity or above; 1 at least one; 2 wrong usage
     const severity = given.text('severity') ?? (given.text('baseline') === undefined ? 'error' : 'info');
     const level = SEVERITIES.indexOf(severity);
     if (level === -1) throw new UsageError(`--severity must be error, warning or info, not ${severity}`);
-    const report = given.flag('live') ? await lintLive(given, say) : await lintHere(given);
+    const report = given.flag('live') ? await lintLive(given, say) : await lintHere(given, say);
     const severe = report.findings.some((finding) => SEVERITIES.indexOf(finding.severity) <= level);
     return { code: severe ? EXIT.failed : EXIT.ok, text: reportText(report, dirOf(given)), json: report };
   },
 };
 
-function lintLive(given: Given, say: (progress: string) => void): Promise<LintReport> {
+function lintLive(given: Given, say: Say): Promise<LintReport> {
   const option = Object.keys(FOLDER_OPTIONS).find((name) => given.text(name) !== undefined || given.flag(name));
   if (option !== undefined) throw new UsageError(`--${option} is about files: it is not allowed with --live`);
   return connect(given).follow<LintReport, Progress>('GET', '/api/policies/lint', undefined, progressOf(say));
 }
 
-async function lintHere(given: Given): Promise<FolderLint & { readonly gone?: number }> {
+async function lintHere(given: Given, say: Say): Promise<FolderLint & { readonly gone?: number }> {
   const [baseline, sarif] = [given.text('baseline'), given.text('sarif')];
   const writes = given.flag('write-baseline');
   if (writes && baseline === undefined) throw new UsageError('--write-baseline needs --baseline, the file to write');
-  const found = await lintSet(await folderSet(given), dirOf(given));
+  const found = await lintSet(await folderSet(given, say), dirOf(given));
   if (writes && baseline !== undefined) changing(baseline, () => writeFileSync(baseline, formatBaseline(found.findings)));
   const report = baseline === undefined ? found : hideKnown(found, baselineIn(baseline));
   if (sarif !== undefined) {
@@ -69,8 +70,6 @@ async function lintHere(given: Given): Promise<FolderLint & { readonly gone?: nu
   }
   return report;
 }
-
-type FolderSet = Awaited<ReturnType<typeof folderSet>>;
 
 export async function lintSet(set: FolderSet, dir: string): Promise<FolderLint> {
   const report = await lintFolder(set, { texts: set.texts, today: new Date().toISOString().slice(0, 10) });
