@@ -164,7 +164,7 @@ allow, and whom. The policy names exactly these tools, so tools that the server 
           ? `made the policy "${title}"`
           : `wrote the policy "${title}" to ${path}: apply it with portcullis policies apply`,
       ),
-      ...(choice === 'none' ? [`nobody may use it yet: run portcullis add ${name} again, or write a policy`] : []),
+      ...(choice === 'none' ? [`made no policy: run portcullis add ${name} again, or write one`] : []),
       ...(choice !== null && choice !== 'none' && policies.length === 0
         ? ['the policy was there already, or there is no such tool']
         : []),

@@ -151,7 +151,7 @@ No policy is made: portcullis add <name> goes on with a target.`,
       results.push(isReady(one) ? await make(client, one, answers, say) : one);
     }
     const bad = results.filter(({ problem }) => problem !== null).length;
-    const summary = `${counted(results.length - bad, 'target')} ready, ${bad} not. Nobody may use them yet: portcullis add <name> makes a first policy.\n`;
+    const summary = `${counted(results.length - bad, 'target')} ready, ${bad} not. No policy was made: portcullis add <name> makes a first one.\n`;
     return {
       code: bad > 0 ? EXIT.failed : EXIT.ok,
       text: `${results.map(line).join('')}${summary}`,

@@ -88,7 +88,7 @@ export async function tryTarget(client: Client, target: FoundTarget, say: Say): 
   const { kind, message, stderr } = check.fault;
   const printed = stderr === null ? '' : `\nIts process printed:\n${lastLines(stderr)}`;
   throw new CommandError(
-    `the target ${target.name} is made, but does not work: ${message}.${printed}\n${advice(kind, message, target)}\nNo policy names it yet, so nobody can use it.`,
+    `the target ${target.name} is made, but does not work: ${message}.${printed}\n${advice(kind, message, target)}\nThis command has made no policy for it.`,
     `target_${kind}`,
   );
 }

@@ -118,7 +118,7 @@ test.serial('each failure of a server says what is wrong, what stands, and how t
     t.is(code, 1, name);
     t.regex(err, said, name);
     t.regex(err, /is made, but does not work/, name);
-    t.regex(err, /No policy names it yet, so nobody can use it/, name);
+    t.regex(err, /This command has made no policy for it/, name);
   }
   t.is((await read<unknown[]>('/api/targets')).length, 6);
   t.deepEqual(await read('/api/policies'), []);

@@ -58,7 +58,7 @@ test.serial('import makes targets, and keeps what looks like a secret as sealed 
   t.is(made.code, 1, 'one is skipped');
   t.regex(made.out, /made +"GitHub Tools" as github-tools.*, 1 tool\n/);
   t.regex(made.out, /made +"remote" as remote .*credentials authorization, X-Team, 0 tools/);
-  t.regex(made.out, /2 targets ready, 1 not\. Nobody may use them yet/);
+  t.regex(made.out, /2 targets ready, 1 not\. No policy was made/);
   const targets = await read<Made[]>('/api/targets');
   t.deepEqual(
     targets.map(({ name }) => name),
