@@ -84,10 +84,10 @@ export async function proveGrants(
       if (!isAnnounced(flip, proposed, names)) throw withheld('an example is not among what was announced');
     }
   }
-  // The same policies before every other one: they allow everything that is announced, whatever denies it now.
-  const created = new Set(claim.created);
-  const announced = claim.after.map((policy) => (created.has(policy) ? { ...policy, priority: HIGHEST } : policy));
-  requireVerdict(await verdictOf(announced, claim.after, say), ['equal', 'stricter'], 'the comparison with what was announced');
+  // With the highest priority, these policies allow everything that is announced, whatever denies it now.
+  const announced = claim.created.flatMap((policy) => (policy === undefined ? [] : [{ ...policy, priority: HIGHEST }]));
+  const most = [...claim.before, ...announced];
+  requireVerdict(await verdictOf(most, claim.after, say), ['equal', 'stricter'], 'the comparison with what was announced');
   requireMet(claim.proposed, needs, engine);
 }
 
