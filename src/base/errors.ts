@@ -21,6 +21,8 @@ export const ERRORS = {
   outside_limits: { status: 409, title: 'Policies are outside the limits of their owner' },
   limits_undecided: { status: 409, title: 'It is unknown whether policies are within the limits of their owner' },
   owner_in_use: { status: 409, title: 'The owner has policies' },
+  invariant_broken: { status: 409, title: 'An invariant would be broken' },
+  invariant_undecided: { status: 409, title: 'It is unknown whether an invariant would be broken' },
   target_in_use: { status: 409, title: 'The target is used by policies' },
   last_administrator: { status: 409, title: 'The last administrator must stay' },
   tests_failed: { status: 409, title: 'Policy tests failed' },
@@ -31,6 +33,7 @@ export const ERRORS = {
   too_many_requests: { status: 429, title: 'Too many requests' },
   internal: { status: 500, title: 'Internal error' },
   not_supported: { status: 501, title: 'Not supported' },
+  retry: { status: 503, title: 'The state changed too often' },
   unavailable: { status: 503, title: 'Temporarily unavailable' },
 } as const satisfies Record<string, { status: number; title: string }>;
 
@@ -50,6 +53,8 @@ interface AppErrorOptions {
   readonly errors?: readonly FieldError[] | undefined;
   /** The Retry-After value in seconds, for 429 and 503. */
   readonly retryAfter?: number | undefined;
+  /** Further members of the problem document. */
+  readonly more?: Readonly<Record<string, unknown>> | undefined;
   readonly cause?: unknown;
 }
 
@@ -58,6 +63,7 @@ export class AppError extends Error {
   readonly code: ErrorCode;
   readonly errors: readonly FieldError[] | undefined;
   readonly retryAfter: number | undefined;
+  readonly more: Readonly<Record<string, unknown>> | undefined;
 
   constructor(code: ErrorCode, detail: string, options: AppErrorOptions = {}) {
     super(detail, { cause: options.cause });
@@ -65,6 +71,7 @@ export class AppError extends Error {
     this.code = code;
     this.errors = options.errors;
     this.retryAfter = options.retryAfter;
+    this.more = options.more;
   }
 
   get status(): number {

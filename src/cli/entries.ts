@@ -74,6 +74,11 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
     summary: 'policies as files in git, their history, and questions',
     load: async () => (await import('./policies/policies.ts')).policiesGroup,
   },
+  invariants: {
+    takes: '<command>',
+    summary: 'what no change of the policies may allow',
+    load: async () => (await import('./policies/invariants.ts')).invariantsGroup,
+  },
   drafts: {
     takes: '<command>',
     summary: 'policy changes that you try before you apply them',

@@ -55,6 +55,7 @@ export const OBJECT_TYPES = [
   'grant',
   'client',
   'owner',
+  'invariant',
 ] as const;
 
 export type ObjectType = (typeof OBJECT_TYPES)[number];

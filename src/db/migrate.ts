@@ -23,6 +23,7 @@ import * as oauth from './migrations/0017-oauth.ts';
 import * as provedAt from './migrations/0018-proved-at.ts';
 import * as directory from './migrations/0019-directory.ts';
 import * as owners from './migrations/0020-owners.ts';
+import * as invariants from './migrations/0021-invariants.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -49,6 +50,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0018-proved-at', provedAt.up],
   ['0019-directory', directory.up],
   ['0020-owners', owners.up],
+  ['0021-invariants', invariants.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -9,6 +9,8 @@ import { draftStore } from '../policies/drafts/draft-store.ts';
 import { createDrafts } from '../policies/drafts/drafts.ts';
 import { createPolicyEdits } from '../policies/edit.ts';
 import { createHeavyWork } from '../policies/heavy/heavy.ts';
+import { createGuard, createInvariantEdits } from '../policies/invariants/invariant-edits.ts';
+import { invariantStore } from '../policies/invariants/invariant-store.ts';
 import { createOwnerEdits } from '../policies/owner-edits.ts';
 import { policyStore } from '../policies/policy-store.ts';
 import { createMoments } from '../policies/sets/candidate-set.ts';
@@ -23,22 +25,28 @@ import type { Decisions } from './decisions.ts';
 export type Policies = ReturnType<typeof createPolicies>;
 
 export function createPolicies({ database, newId, now }: Base, { module }: Decisions, { administer }: Accounts) {
+  const targets = (db: Connection) => targetStore(db).page(null, null, null);
+  const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
+  const heavy = createHeavyWork({ database, targets, findDraft, now });
+  const check = heavy.checkInvariants;
   const parts = {
     ...{ database, administer, newId, now },
+    guard: createGuard({ database, check, now }),
     checkPattern: module.checkPattern,
     tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   };
   const targetExists = async (db: Connection, id: string) => (await targetStore(db).find(id)) !== null;
   const edits = createPolicyEdits({ ...parts, targetExists });
   const ownerEdits = createOwnerEdits({ ...parts, targetExists });
-  const targets = (db: Connection) => targetStore(db).page(null, null, null);
-  const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
-  const heavy = createHeavyWork({ database, targets, findDraft });
+  const invariants = createInvariantEdits({ ...parts, check, targets });
   const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });
   const moments = createMoments({ database, sets, targets, findDraft });
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, now });
-  return { module, edits, ownerEdits, targets, heavy, sets, moments, applyTested, engineOf: createEngineCache(module), drafts };
+  return {
+    ...{ module, edits, ownerEdits, invariants, targets, heavy, sets, moments, applyTested, drafts },
+    engineOf: createEngineCache(module),
+  };
 }
 
 export type Targets = ReturnType<typeof createTargets>;
@@ -48,7 +56,8 @@ export function createTargets({ config, vault, newId, now }: Base, { administer 
   const edits = createTargetEdits({
     ...{ administer, vault, addresses, newId, now },
     allowedCommands: config.stdio.allowed,
-    isNamed: (trx, targetId) => policyStore(trx).namesTarget(targetId),
+    isNamed: async (trx, targetId) =>
+      (await policyStore(trx).namesTarget(targetId)) || (await invariantStore(trx).namesTarget(targetId)),
   });
   return { addresses, edits, health: createHealth(now, () => performance.now()) };
 }

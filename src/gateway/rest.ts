@@ -12,6 +12,7 @@ import { openapiRoutes } from '../rest/contract.ts';
 import { createChangesRoutes } from '../rest/gateway/changes-routes.ts';
 import { createStatusRoutes } from '../rest/gateway/replica-routes.ts';
 import { clientRoutes, grantRoutes } from '../rest/grants/routes.ts';
+import { createInvariantRoutes } from '../rest/invariants/routes.ts';
 import { createOwnerRoutes } from '../rest/owners/routes.ts';
 import { createBundleRoutes } from '../rest/policies/bundle-routes.ts';
 import { createPolicyRoutes } from '../rest/policies/routes.ts';
@@ -132,6 +133,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
       mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
       mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
       mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
+      mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, targets: policies.targets })),
       mount('/logs', createLogRoutes({ database, administer, heads: audit.heads, erasure: audit.erasure, now })),
       mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
       mount('/changes', createChangesRoutes({ changes })),

@@ -104,6 +104,7 @@ export function problemOf(error: unknown, { requestId, publicUrl, log }: Problem
       code,
       request_id: requestId,
       ...(fault.errors ? { errors: fault.errors } : {}),
+      ...fault.more,
     },
   };
 }

@@ -23,11 +23,28 @@ import {
   subjectKey,
 } from './schema.ts';
 
+/** Keeps changes of policies from breaking invariants. */
+export interface Guard {
+  /** Returns a text that changes with the policies and the invariants, and whether any invariant is enabled. */
+  readonly glance: (db: Connection) => Promise<{ readonly glance: string; readonly guarded: boolean }>;
+  /**
+   * Takes long, so it runs outside of transactions. `by`: the user in whose turn the work runs. Returns the state that was checked, and
+   * AppError `invariant_broken` or `invariant_undecided` if the changes are refused in it.
+   */
+  readonly check: (
+    changes: readonly StoredChange[],
+    by: string,
+  ) => Promise<{ readonly glance: string; readonly refusal: AppError | null }>;
+  /** Deletes the exceptions for these deleted policies. */
+  readonly forget: (trx: Transaction, deleted: readonly string[]) => Promise<readonly Change[]>;
+}
+
 export interface PolicyEditParts {
   readonly database: Database;
   readonly administer: Administer;
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
+  readonly guard: Guard;
   /**
    * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `by`: the user in whose turn
    * the work runs; null: it starts at once, because a transaction is open for it.
@@ -51,7 +68,7 @@ export interface AddedSubject {
 
 /**
  * Each method makes one administrative change, or none if nothing changes. `ifMatch` is the header of the request. All throw
- * AppError `invalid_request`, `not_found`, `precondition_failed` and `outside_limits`, and what `Administer` throws.
+ * AppError `invalid_request`, `not_found`, `precondition_failed`, `outside_limits` and `retry`, and what `Guard` and `Administer` throw.
  */
 export type PolicyEdits = ReturnType<typeof createPolicyEdits>;
 
@@ -76,25 +93,56 @@ export interface EditWork<T, State> {
 
 export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
 
-export function createPolicyEdit(parts: Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies'>): PolicyEdit {
-  const { database, administer } = parts;
-  /** Compute everything before taking the lock. Compute it again under the lock only if the state has changed in the meantime. */
-  return async (caller, { glance, read, plan }) => {
+/** What was checked outside of the transaction has changed in the meantime. */
+export class Moved extends Error {}
+
+const TRIES = 3;
+
+/** Repeats the work while it throws `Moved`. Throws AppError `retry` if it does so too often. */
+export async function untilSettled<T>(work: () => Promise<T>): Promise<T> {
+  for (let tried = 1; tried <= TRIES; tried++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Moved)) throw error;
+    }
+  }
+  const detail = `The change was not stored: policies or invariants changed ${TRIES} times while the gateway checked it. Repeat the request.`;
+  throw new AppError('retry', detail, { retryAfter: 1 });
+}
+
+type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies' | 'guard'>;
+
+export function createPolicyEdit(parts: EditorParts): PolicyEdit {
+  const { database, administer, guard } = parts;
+  async function attempt<T, State>(caller: Caller, { glance, read, plan }: EditWork<T, State>): Promise<Edited<T>> {
     const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
-    const work = async (state: Awaited<ReturnType<typeof read>>, by: string | null) => {
+    const work = async (state: State, by: string | null) => {
       const planned = await plan(state);
       if (planned.candidate !== null) await tryPolicySet(parts, planned.candidate, by);
       return planned;
     };
     const { glanced, state } = await database.snapshot(look);
-    const early = await work(state, caller.principal?.sub ?? '');
+    const by = caller.principal?.sub ?? '';
+    const early = await work(state, by);
+    const checked = await guard.check(early.touches, by);
     return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced;
+      const current = await guard.glance(trx);
+      // Invariants take too long to check under the lock.
+      if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
       const { result, touches, apply } = holds ? early : await work(await read(trx), null);
       requireChanges(authority.held, touches, await ownerStore(trx).names());
-      return { result, changes: apply ? await apply(policyStore(trx), trx, authority) : [] };
+      // The refusal shows other policies, so only a caller who may make the change gets it.
+      if (current.guarded && checked.refusal !== null) throw checked.refusal;
+      if (apply === null) return { result, changes: [] };
+      const deleted = touches.flatMap(({ before, after }) => (before !== null && after === null ? [before.id] : []));
+      const forgotten = deleted.length === 0 ? [] : await guard.forget(trx, deleted);
+      return { result, changes: [...(await apply(policyStore(trx), trx, authority)), ...forgotten] };
     });
-  };
+  }
+  /** Compute everything before taking the lock. Compute it again if the state has changed in the meantime. */
+  return (caller, work) => untilSettled(() => attempt(caller, work));
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the set. */

@@ -9,6 +9,7 @@ import { LOG_OPERATIONS } from './audit/contract.ts';
 import { CONNECTION_OPERATIONS } from './connections/contract.ts';
 import { CHANGE_OPERATIONS, GATEWAY_OPERATIONS, STATUS_OPERATIONS } from './gateway/contract.ts';
 import { CLIENT_OPERATIONS, GRANT_OPERATIONS } from './grants/contract.ts';
+import { BrokenInvariant, INVARIANT_OPERATIONS } from './invariants/contract.ts';
 import { schemaOf } from './openapi/from-joi.ts';
 import { type Given, HEADERS, header, type Operation, type Operations } from './openapi/operation.ts';
 import * as s from './openapi/schema.ts';
@@ -45,8 +46,9 @@ const Problem = s.model(
         ]),
       ),
     ),
+    invariant: s.described('Only for `invariant_broken` and `invariant_undecided`.', BrokenInvariant),
   },
-  ['errors'],
+  ['errors', 'invariant'],
 );
 
 /** The operations by topic. The topics are the tags of the document. */
@@ -65,6 +67,7 @@ const AREAS: Readonly<Record<string, { readonly about: string; readonly operatio
     about: 'Single policies, policies as files, their history, their bundles, and the limits of their owners.',
     operations: { ...POLICY_OPERATIONS, ...POLICY_SET_OPERATIONS, ...OWNER_OPERATIONS },
   },
+  Invariants: { about: 'What no change of the policies may break.', operations: INVARIANT_OPERATIONS },
   Analysis: {
     about: 'What the policies decide, and what other policies would decide.',
     operations: {

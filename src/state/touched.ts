@@ -39,6 +39,8 @@ const PARTS: Readonly<Record<ObjectType, keyof Touched | null>> = {
   browser_session: null,
   client: null,
   owner: null,
+  // An invariant decides nothing.
+  invariant: null,
 };
 
 const isKnown = (type: string): type is ObjectType => Object.hasOwn(PARTS, type);

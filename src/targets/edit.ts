@@ -153,7 +153,7 @@ export function createTargetEdits(parts: TargetEditParts) {
         const before = await requireTarget(store, id);
         requireMatch(ifMatch, targetEtag(before));
         if (await parts.isNamed(trx, id)) {
-          throw new AppError('target_in_use', 'Policies name this target: change or delete them first.');
+          throw new AppError('target_in_use', 'Policies or invariants name this target: change or delete them first.');
         }
         const ended = await endAtTarget(connectionStore(trx), id, now());
         await connectionStore(trx).deleteClients(id);

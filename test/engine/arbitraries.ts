@@ -150,7 +150,7 @@ export function matcher(patterns: readonly Pattern[]): Matches {
 export const TARGETS = ['t1', 't1', '__proto__'] as const;
 const NAMES = ['dev', 'dev', '__proto__', 'Dev'] as const;
 
-const subject: fc.Arbitrary<PolicySubject> = fc.oneof(
+export const subject: fc.Arbitrary<PolicySubject> = fc.oneof(
   fc.constant<PolicySubject>({ id: 's', subject_type: 'everyone', subject_value: null }),
   fc.record<PolicySubject>({
     id: fc.constant('s'),

@@ -16,7 +16,7 @@ import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { person, startGateway } from '../support/gateway.ts';
-import { policyBody } from './policies.ts';
+import { NO_INVARIANTS, policyBody } from './policies.ts';
 import { addTarget, file, type PlanAnswer, type ProblemAnswer, policySets } from './sets.ts';
 
 const tests = (effect = 'allow', more = ''): string => `target: everything
@@ -96,7 +96,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
   const module = await loadPolicyModule();
-  const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const parts = { database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now, checkPattern: () => null };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
   const here = { id: uuidv7(), name: 'everything' };
   const there = { id: uuidv7(), name: 'there' };

@@ -11,7 +11,7 @@ import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/sc
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
-import { policyBody } from './policies.ts';
+import { NO_INVARIANTS, policyBody } from './policies.ts';
 
 async function start(t: ExecutionContext, at: TestDatabase, over: Partial<PolicyEditParts> = {}) {
   const database = await openTestDatabase(t, at);
@@ -22,6 +22,7 @@ async function start(t: ExecutionContext, at: TestDatabase, over: Partial<Policy
   const tried: (readonly Policy[])[] = [];
   const edits = createPolicyEdits({
     database,
+    guard: NO_INVARIANTS,
     administer,
     targetExists: async (_trx, id) => id.startsWith('0'),
     checkPattern: (pattern) => (pattern.includes('bad') ? 'The pattern is bad.' : null),
@@ -163,6 +164,7 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
   let plan: Promise<unknown> = Promise.resolve(null);
   const edit = createPolicyEdit({
     database,
+    guard: NO_INVARIANTS,
     administer: (_caller, _right, change) =>
       database.knex.transaction(async (trx) => {
         // A plan of the same administrator begins, and reads the policies.

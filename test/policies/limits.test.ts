@@ -18,7 +18,7 @@ import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
-import { policy } from './policies.ts';
+import { NO_INVARIANTS, policy } from './policies.ts';
 
 /** Each case is one change. `PORTCULLIS_TEST_LIMIT_CASES=10000 npm run test:file -- test/policies/limits.test.ts` tries more. */
 const CASES = Number(process.env['PORTCULLIS_TEST_LIMIT_CASES'] ?? 600);
@@ -151,9 +151,9 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null, targetExists: async () => true };
   const targets = async () => TARGETS.map((id, i) => ({ id, name: `t${i}` }));
-  const edits = createPolicyEdits({ ...parts, tryPolicies: async () => undefined });
+  const edits = createPolicyEdits({ ...parts, guard: NO_INVARIANTS, tryPolicies: async () => undefined });
   const owners = createOwnerEdits(parts);
-  const sets = createPolicySets({ ...parts, targets, readFiles, tryPolicies: async () => undefined });
+  const sets = createPolicySets({ ...parts, guard: NO_INVARIANTS, targets, readFiles, tryPolicies: async () => undefined });
   const counts = { accepted: 0, refused: 0, undecided: 0, other: 0 };
   const history = new Map<number, StoredPolicy[]>();
 

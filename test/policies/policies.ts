@@ -1,4 +1,5 @@
 import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
+import type { Guard } from '../../src/policies/edit.ts';
 import type { PolicyJson } from '../../src/policies/schema.ts';
 
 export type PolicyAnswer = PolicyJson;
@@ -31,3 +32,10 @@ export function policy(id: string, over: Partial<StoredPolicy> = {}): StoredPoli
     ...over,
   };
 }
+
+/** Stands for a gateway without invariants. */
+export const NO_INVARIANTS: Guard = {
+  glance: async () => ({ glance: '', guarded: false }),
+  check: async () => ({ glance: '', refusal: null }),
+  forget: async () => [],
+};

@@ -50,6 +50,7 @@ const ORDER: readonly string[] = [
   'src/policies/limits', // what the policies of an owner may say
   'src/policies',
   'src/policies/files',
+  'src/policies/invariants', // what no change of the policies may break
   'src/policies/sets',
   'src/policies/review', // reports for people who review policies in git
   'src/policies/replay',
@@ -76,6 +77,7 @@ const ORDER: readonly string[] = [
   'src/rest/grants',
   'src/rest/policies',
   'src/rest/owners',
+  'src/rest/invariants',
   'src/rest/policy-sets',
   'src/rest/policy-questions',
   'src/rest/policy-drafts',

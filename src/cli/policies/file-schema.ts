@@ -1,6 +1,7 @@
 /** The JSON Schema of policy files and test files, with which editors complete and check YAML. */
 import { testFileForm } from '../../policies/files/test-file.ts';
 import { policyFileForm } from '../../policies/files/yaml.ts';
+import { invariantFileForm } from '../../policies/invariants/invariant-files.ts';
 import { schemaOf } from '../../rest/openapi/from-joi.ts';
 
 /** Draft 7, which editors support. */
@@ -18,4 +19,10 @@ export const TEST_FILE_SCHEMA = {
   ...{ $schema, title: 'Portcullis policy tests' },
   description: 'Who may do what, and which policy decides. A request without an expectation must be denied.',
   ...schemaOf(testFileForm),
+};
+
+export const INVARIANT_FILE_SCHEMA = {
+  ...{ $schema, title: 'Portcullis invariant' },
+  description: 'What the policies may never allow. The gateway refuses a change that adds a request which breaks it.',
+  ...schemaOf(invariantFileForm),
 };

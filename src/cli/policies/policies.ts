@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../../policies/files/file.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../policies/files/yaml.ts';
+import type { BrokenInvariant } from '../../policies/invariants/judge.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../../policies/schema.ts';
 import type { changesJson, planCounts } from '../../policies/sets/plan-json.ts';
 import type { RevisionJson } from '../../rest/policy-sets/routes.ts';
@@ -20,6 +21,7 @@ import {
 } from '../command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
+import { invariantsText } from './invariants.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
 import { explainCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
@@ -33,6 +35,7 @@ type Change = ReturnType<typeof changesJson>[number];
 type Plan = ReturnType<typeof planCounts> & { readonly changes: readonly Change[] };
 
 interface PlanWithFlips extends Plan, DecisionChangesJson {
+  readonly invariants: readonly BrokenInvariant[];
   readonly warnings: readonly { readonly message: string }[];
   readonly changes: (Change & DecisionChangesJson['changes'][number])[];
 }
@@ -119,7 +122,9 @@ Like compare, it analyses all possible requests to find the decisions that would
   async run(given, say) {
     const answer = await sendFiles<PlanWithFlips>(given, '/api/policies/plan', {}, say);
     const changes = answer.changes.length > 0;
-    const decisions = changes ? `${flipsText(answer, { before: 'now', after: 'then' })}${warningsText(answer)}\n` : '';
+    const decisions = changes
+      ? `${flipsText(answer, { before: 'now', after: 'then' })}${warningsText(answer)}\n${invariantsText(answer.invariants)}`
+      : '';
     return {
       code: changes && given.flag('detailed-exitcode') ? EXIT.changes : EXIT.ok,
       text: decisions + planText(answer, changes ? `Revision ${answer.revision} would become:` : ''),
@@ -236,7 +241,7 @@ Exit code: 0 success, or nothing to do; 1 failure, or --yes is missing; 2 wrong 
       progressOf(say),
     );
     if (planned.changes.length === 0) return { text: `The policies already match revision ${revision}.\n`, json: planned };
-    const decisions = `${flipsText(planned, { before: 'now', after: 'then' })}${warningsText(planned)}\n`;
+    const decisions = `${flipsText(planned, { before: 'now', after: 'then' })}${warningsText(planned)}\n${invariantsText(planned.invariants)}`;
     if (!given.flag('yes')) {
       const changes = changesText(planned.changes, `To match revision ${revision}, revision ${planned.revision} would become:`);
       return { code: EXIT.failed, text: `${decisions}${changes}\nNothing was changed. Add --yes to roll back.\n`, json: planned };

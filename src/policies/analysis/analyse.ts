@@ -9,8 +9,7 @@ import {
   changes,
   type Finds,
   type Found,
-  findAlone,
-  findBoth,
+  findCommon,
   firstOf,
   type Progress,
   type Reading,
@@ -171,10 +170,10 @@ function* inferred(view: View, world: World): Generator<undefined, AnalysisFindi
   const use = view.questions.filter((question) => question === 'use');
   const before: Reading = { index, below: view.rank, except: null };
 
-  const object = yield* ask('whether it decides about any object', (budget) => findAlone(view, objects, [before], budget));
-  const target = yield* ask('whether it decides about any target', (budget) => findAlone(view, use, [before], budget));
+  const object = yield* ask('whether it decides about any object', (budget) => findCommon([view], objects, [before], budget));
+  const target = yield* ask('whether it decides about any target', (budget) => findCommon([view], use, [before], budget));
   if (object.kind === 'none') {
-    const fitting = yield* ask('whether it matches any name', (budget) => findAlone(view, objects, [], budget));
+    const fitting = yield* ask('whether it matches any name', (budget) => findCommon([view], objects, [], budget));
     const request = fitting.kind === 'found' ? fitting.request : null;
     const why = fitting.kind === 'none' ? 'its pattern matches no name' : `these policies decide first: ${quoteAll(object.by)}`;
     if (target.kind === 'none') {
@@ -235,7 +234,7 @@ const noUriText = (view: View): string =>
 /** Finds requests that the policy matches and that get its effect, although other policies decide them. */
 function* sameEffect(view: View, objects: readonly Question[], index: Index, budget: Budget): Finds {
   for (const other of index.speakingOf(view.effect, view.target)) {
-    if (other.rank < view.rank) yield* findBoth(view, other, objects, [{ index, below: other.rank, except: null }], budget);
+    if (other.rank < view.rank) yield* findCommon([view, other], objects, [{ index, below: other.rank, except: null }], budget);
   }
 }
 
@@ -260,7 +259,7 @@ function* firstTie(view: View, world: World, ask: AskFor): Generator<undefined, 
     for (const deny of index.speakingOf('deny', view.target)) {
       if (deny.policy.priority !== view.policy.priority) continue;
       with_ = deny;
-      yield* findBoth(deny, view, view.questions, [{ index, below: deny.rank, except: null }], budget);
+      yield* findCommon([deny, view], view.questions, [{ index, below: deny.rank, except: null }], budget);
     }
   });
   if (outcome.kind !== 'found' || with_ === null) return null;

@@ -131,7 +131,7 @@ const WAYS = {
 } as const satisfies Record<Effect, { readonly before: Way; readonly after: Way }>;
 
 /** The number of existing targets that are tried for an example. Each costs two decisions. */
-const TARGETS_TRIED = 20;
+export const TARGETS_TRIED = 20;
 
 /** null: unknown. */
 function verdictOf(stricter: boolean | null, looser: boolean | null): ComparisonVerdict {
@@ -140,10 +140,10 @@ function verdictOf(stricter: boolean | null, looser: boolean | null): Comparison
   return stricter ? 'stricter' : looser ? 'looser' : 'equal';
 }
 
-/** Returns the views, from both sets, of the policies that are the same in both. */
-function* keptOf(was: readonly View[], is: readonly View[]): Generator<undefined, Set<View>> {
+/** Returns the policies that are the same in both sets: for the view of each set, the view of the other one. */
+export function* keptOf(was: readonly View[], is: readonly View[]): Generator<undefined, Map<View, View>> {
   const byMeaning = new Map<string, View>();
-  const kept = new Set<View>();
+  const kept = new Map<View, View>();
   for (const view of was) {
     if (view.rank % PAUSE === 0) yield;
     byMeaning.set(meaning(view), view);
@@ -151,7 +151,7 @@ function* keptOf(was: readonly View[], is: readonly View[]): Generator<undefined
   for (const view of is) {
     if (view.rank % PAUSE === 0) yield;
     const same = byMeaning.get(meaning(view));
-    if (same !== undefined) kept.add(same).add(view);
+    if (same !== undefined) kept.set(same, view).set(view, same);
   }
   return kept;
 }

@@ -200,11 +200,14 @@ export function firstFit({ cells, below, except }: Side, name: string): View | n
   return best;
 }
 
-/** Yields callers who have exactly what both policies require. It skips a caller if it yields one who needs only a part of that. */
-export function* callersOf(one: View, two: View): Generator<Key[]> {
-  for (const key of one.keys) {
-    if (two.keys.includes(EVERYONE) || two.keys.includes(key)) yield [key];
-    else for (const other of two.keys) if (canHaveBoth(key, other)) yield [key, other];
+/** Yields callers who have what all these policies require and, in addition to `keys`, nothing else. */
+export function* callersOf([view, ...others]: readonly View[], keys: readonly Key[] = []): Generator<Key[]> {
+  if (view === undefined) yield [...keys];
+  else if (view.keys.some((key) => key === EVERYONE || keys.includes(key))) yield* callersOf(others, keys);
+  else {
+    for (const key of view.keys) {
+      if (keys.every((other) => canHaveBoth(key, other))) yield* callersOf(others, [...keys, key]);
+    }
   }
 }
 
@@ -213,8 +216,8 @@ function canHaveBoth(a: Key, b: Key): boolean {
   return kind !== kindOf(b) || kind === 'group';
 }
 
-/** undefined: no target matches both policies; null: a target that no policy names. */
-export function commonTarget(a: View, b: View): string | null | undefined {
-  if (a.target === null) return b.target;
-  return b.target === null || b.target === a.target ? a.target : undefined;
+/** undefined: no target matches all these policies; null: a target that no policy names. */
+export function commonTarget(views: readonly View[]): string | null | undefined {
+  const [target = null, ...others] = new Set(views.flatMap((view) => view.target ?? []));
+  return others.length === 0 ? target : undefined;
 }

@@ -157,39 +157,37 @@ const sideOf = ({ index, below, except }: Reading, { target, question, keys }: O
   except,
 });
 
-/** Searches for a request that the policy matches and no policy of the readings. */
-export function* findAlone(view: View, questions: readonly Question[], readings: readonly Reading[], budget: Budget): Finds {
-  for (const question of questions) {
-    for (const key of view.keys) {
-      const kind = { keys: [key], target: view.target, question };
+/**
+ * Searches for requests that all these policies match, and no policy of the readings. `isWanted`: whether a caller and a target may be
+ * part of a result.
+ */
+export function* findCommon(
+  views: readonly View[],
+  questions: readonly Question[],
+  readings: readonly Reading[],
+  budget: Budget,
+  isWanted: (kind: Omit<Request, 'name'>) => boolean = () => true,
+): Finds {
+  const target = commonTarget(views);
+  const common = questions.filter((question) => views.every((view) => view.questions.includes(question)));
+  if (target === undefined || common.length === 0) return;
+  if (!common.includes('use') && pairsOf(views).some(([one, two]) => areApart(one.names, two.names))) return;
+  const many = views.length > 1 && views.some(({ keys }) => keys.length > 1);
+  for (const question of common) {
+    if (many && (yield* find({ keys: [], target, question }, views, [], budget)).kind === 'none') continue;
+    for (const keys of callersOf(views)) {
+      const kind = { keys, target, question };
+      if (!isWanted(kind)) continue;
       const sides = readings.map((reading) => sideOf(reading, kind));
-      yield yield* find(kind, [view], sides, budget);
+      yield yield* find(kind, views, sides, budget);
+      // Nothing more can be found, and there may be millions of callers.
+      if (budget.left < 0) return;
     }
   }
 }
 
-/** The same for requests that both policies match. */
-export function* findBoth(
-  one: View,
-  two: View,
-  questions: readonly Question[],
-  readings: readonly Reading[],
-  budget: Budget,
-): Finds {
-  const target = commonTarget(one, two);
-  if (target === undefined || questions.length === 0) return;
-  const common = questions.filter((question) => one.questions.includes(question) && two.questions.includes(question));
-  if (common.length === 0 || (!common.includes('use') && areApart(one.names, two.names))) return;
-  for (const question of common) {
-    const many = one.keys.length * two.keys.length > 1;
-    if (many && (yield* find({ keys: [], target, question }, [one, two], [], budget)).kind === 'none') continue;
-    for (const keys of callersOf(one, two)) {
-      const kind = { keys, target, question };
-      const sides = readings.map((reading) => sideOf(reading, kind));
-      yield yield* find(kind, [one, two], sides, budget);
-    }
-  }
-}
+const pairsOf = <T>(items: readonly T[]): [T, T][] =>
+  items.flatMap((one, i) => items.slice(i + 1).map((two): [T, T] => [one, two]));
 
 export interface ChangeParts {
   readonly from: Index;
@@ -206,10 +204,11 @@ export function* changes(view: View, { from, to, without, isKept, budget }: Chan
   const decided: Reading = { index: from, below: view.rank, except: null };
   const alone: Reading = { index: to, below: Number.POSITIVE_INFINITY, except: without };
   // A kept policy still matches what it decided, so such a request never falls to the default.
-  if (view.effect === 'allow' && !isKept(view)) yield* findAlone(view, view.questions, [decided, alone], budget);
+  if (view.effect === 'allow' && !isKept(view)) yield* findCommon([view], view.questions, [decided, alone], budget);
   for (const other of to.speakingOf(view.effect === 'allow' ? 'deny' : 'allow', view.target)) {
     if (other === without || (isKept(view) && isKept(other))) continue;
     if (from === to && other.rank < view.rank) continue;
-    yield* findBoth(view, other, view.questions, [decided, { index: to, below: other.rank, except: without }], budget);
+    const first: Reading = { index: to, below: other.rank, except: without };
+    yield* findCommon([view, other], view.questions, [decided, first], budget);
   }
 }

@@ -60,7 +60,7 @@ export function fileNames(policies: readonly StoredPolicy[], owner: string): Map
 }
 
 /** Returns every name that an export may have given to the file of a policy without a file. The name depends on the other policies. */
-export function possibleNames({ id, name }: StoredPolicy): string[] {
+export function possibleNames({ id, name }: Pick<StoredPolicy, 'id' | 'name'>): string[] {
   const words = name
     .normalize('NFKD')
     .replace(/\p{M}/gu, '')

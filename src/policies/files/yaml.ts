@@ -70,8 +70,10 @@ interface Written extends Omit<PolicyFile, 'description' | 'target' | 'resource_
   target?: string | null;
   resource_pattern?: string | null;
   enabled?: boolean;
-  subjects: ('everyone' | { role: string } | { group: string } | { user: string })[];
+  subjects: WrittenSubject[];
 }
+
+export type WrittenSubject = 'everyone' | { role: string } | { group: string } | { user: string };
 
 const MAX_FILE_LENGTH = 65_536;
 /**
@@ -88,7 +90,7 @@ const MAX_BLOCKS_A_LINE = 4;
 const MAX_SYNTAX_ERRORS = 5;
 
 const subjectForms = 'must be `everyone`, or one of `role: <name>`, `group: <name>` and `user: <id>`';
-const subject = Joi.alternatives().conditional(Joi.object().unknown(), {
+export const fileSubject = Joi.alternatives().conditional(Joi.object().unknown(), {
   // biome-ignore lint/suspicious/noThenProperty: joi's word for it
   then: Joi.object(subjectValues).length(1).messages({ 'object.length': subjectForms, 'object.unknown': subjectForms }),
   otherwise: Joi.valid('everyone').messages({ 'any.only': subjectForms }),
@@ -103,7 +105,7 @@ export const policyFileForm = Joi.object<Written>({
     .description('The name of a target. Default: every target.'),
   enabled: policyMembers.enabled.meta({ default: true }),
   subjects: Joi.array()
-    .items(subject)
+    .items(fileSubject)
     .max(POLICY_LIMITS.subjects)
     .required()
     .description('The callers to whom the policy applies. An empty list matches no caller.'),
@@ -267,7 +269,7 @@ function unseenKeys(document: Document.Parsed): number[] {
   return found;
 }
 
-function readSubjects(written: Written['subjects']): SubjectDocument[] {
+export function readSubjects(written: readonly WrittenSubject[]): SubjectDocument[] {
   return written.map((entry) => {
     if (entry === 'everyone') return { subject_type: 'everyone', subject_value: null };
     if ('role' in entry) return { subject_type: 'role', subject_value: entry.role };
@@ -291,9 +293,9 @@ function policyOf(written: Written): PolicyFile {
   };
 }
 
-const LAYOUT = { lineWidth: 110, singleQuote: true } as const;
+export const LAYOUT = { lineWidth: 110, singleQuote: true } as const;
 
-const subjectForm = ({ subject_type, subject_value }: SubjectDocument): unknown =>
+export const subjectForm = ({ subject_type, subject_value }: SubjectDocument): unknown =>
   subject_type === 'everyone' ? 'everyone' : { [subject_type]: subject_value };
 
 /** The values by key, in the canonical order of keys. */

@@ -7,6 +7,8 @@ import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import { findUser, userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { policiesAt } from '../history.ts';
+import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
+import { invariantStore } from '../invariants/invariant-store.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
 import type { Moment } from '../sets/candidate-set.ts';
@@ -36,18 +38,22 @@ export interface HeavyParts {
   readonly database: Database;
   readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
+  readonly now?: () => number;
   readonly limits?: Partial<WorkLimits>;
 }
 
 const USERS_AT_ONCE = 1_000;
 
-export function createHeavyWork({ database, targets, findDraft, limits = {} }: HeavyParts) {
+export function createHeavyWork({ database, targets, findDraft, now = Date.now, limits = {} }: HeavyParts) {
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
   const work: Work = createWork({ thread: new URL(file, import.meta.url), limits });
 
   const storedNow = async (db: Connection): Promise<Stored> => ({
     position: await readPosition(db),
     targets: (await targets(db)).map(({ id, name, enabled }) => ({ id, name, enabled })),
+    invariants: await invariantStore(db).all(),
+    glance: (await glanceOf(db)).glance,
+    now: now(),
   });
   const host = {
     now: () => database.snapshot(storedNow),
@@ -114,6 +120,9 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
       };
       await work.run({ name: 'build', input: {}, by, host: { policies: given } });
     },
+    /** Checks invariants on the stored policies and invariants. */
+    checkInvariants: (check: ToCheck, by: string): Promise<Checked> =>
+      work.run<Checked>({ name: 'checkInvariants', input: check, by, host: { state: host.state } }),
     test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested> {
       const given = async (give: Give): Promise<Pick<SetToTest, 'targets'>> => {
         await give(set.policies);
@@ -127,8 +136,11 @@ export function createHeavyWork({ database, targets, findDraft, limits = {} }: H
       const host = {
         async state(give: Give): Promise<Stored & Pick<SetState, 'limits'>> {
           await give(policies);
-          const limits = await database.snapshot((db) => ownerStore(db).limits());
-          return { position, limits, targets: targets.map(({ id, name, enabled }) => ({ id, name, enabled })) };
+          const now = await database.snapshot(async (db) => ({
+            ...(await storedNow(db)),
+            limits: await ownerStore(db).limits(),
+          }));
+          return { ...now, position, targets: targets.map(({ id, name, enabled }) => ({ id, name, enabled })) };
         },
         async needs(give: Give): Promise<null> {
           await give(needs);

@@ -14,6 +14,9 @@ import type { User } from '../../users/user-store.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
 import { fileNames, fileOf } from '../files/file.ts';
 import { formatPolicyFile } from '../files/yaml.ts';
+import type { Invariant } from '../invariants/invariant.ts';
+import type { Checked, ToCheck } from '../invariants/invariant-edits.ts';
+import { judge } from '../invariants/judge.ts';
 import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
 import { contextOf } from '../review/context.ts';
@@ -21,8 +24,8 @@ import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlan
 import { filesOf, type Moment } from '../sets/candidate-set.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
 import type { DraftContent } from '../sets/draft.ts';
-import { lintJson } from '../sets/lint-report.ts';
-import { changesBetween, type PolicyPlan, setBefore } from '../sets/plan.ts';
+import { invariantFindings, lintJson } from '../sets/lint-report.ts';
+import { changesBetween, type PolicyPlan, setBefore, withChanges } from '../sets/plan.ts';
 import { changesJson, planCounts, withFlips } from '../sets/plan-json.ts';
 import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
 import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../sets/questions-about.ts';
@@ -41,6 +44,11 @@ export interface HeavyAnswer {
 export interface Stored {
   readonly position: Position;
   readonly targets: Moment['targets'];
+  readonly invariants: readonly Invariant[];
+  /** The state of policies and invariants, as `glanceOf` returns it. */
+  readonly glance: string;
+  /** The time at which exceptions are judged, in milliseconds since the epoch. */
+  readonly now: number;
 }
 
 /** The body of an apply has texts; the rest is everything else. */
@@ -98,12 +106,19 @@ const saying = (desk: Desk) => (progress: Progress | undefined) => {
 type Plan = Pick<PolicyPlan, 'changes' | 'candidate'>;
 
 /** Returns what plans say besides their counts. Throws AppError `invalid_request` if the plan cannot be carried out. */
-async function shownPlan(desk: Desk, { policies, targets }: SetState, { changes, candidate }: Plan) {
+async function shownPlan(desk: Desk, { policies, targets, invariants, now }: SetState & Stored, { changes, candidate }: Plan) {
   if (changes.some(({ after }) => after !== null)) await build(candidate);
   const stored = new Set(policies.map(({ id }) => id));
   const { verdict, flipsOf } = await decisionChanges(policies, candidate, targets, (id) => stored.has(id), saying(desk));
   const holders = (await desk.ask<Holders>('holders')).value;
-  return { verdict, warnings: nobodyHas(changes, holders), changes: withFlips(changesJson(changes, targets), flipsOf) };
+  const judged = { before: policies, after: candidate, invariants, targets, now, isStored: (id: string) => stored.has(id) };
+  const broken = await judge(judged, build, saying(desk));
+  return {
+    verdict,
+    invariants: broken,
+    warnings: nobodyHas(changes, holders),
+    changes: withFlips(changesJson(changes, targets), flipsOf),
+  };
 }
 
 /** `owners`: those whose policies the caller may plan. */
@@ -148,12 +163,15 @@ export const jobs = {
   },
 
   async lint(_: object, desk: Desk): Promise<HeavyAnswer> {
-    const { position, policies, targets } = await stateOf(desk);
+    const { position, policies, targets, invariants, now } = await stateOf(desk);
     const { roles, groups, users } = (await desk.ask<Holders>('holders')).value;
     const known = { targets: new Set(targets.map(({ id }) => id)), roles, groups, users };
     const report = await inSlices(telling(analyseInSteps(policies, known), saying(desk)));
     const names = new Map(targets.map(({ id, name }) => [id, name]));
-    return answerOf(position, { revision: position.revision, ...lintJson(report, policies, (id) => names.get(id)) });
+    const { analysed, findings } = lintJson(report, policies, (id) => names.get(id));
+    const broken = await judge({ before: [], after: policies, invariants, targets, now, isStored: () => true }, build);
+    const all = [...invariantFindings(broken, invariants, policies, now), ...findings];
+    return answerOf(position, { revision: position.revision, analysed, findings: all });
   },
 
   async context({ owner }: { owner: string }, desk: Desk): Promise<HeavyAnswer> {
@@ -236,6 +254,17 @@ export const jobs = {
   async build(_: object, desk: Desk): Promise<null> {
     await build((await desk.ask<null, Policy>('policies')).items);
     return null;
+  },
+
+  /** Checks invariants: the stored ones on changed policies, or new ones on the stored policies. */
+  async checkInvariants(check: ToCheck, desk: Desk): Promise<Checked> {
+    const { policies, targets, invariants, glance, now } = await stateOf(desk);
+    const known = new Set(policies.map(({ id }) => id));
+    const sets =
+      'changes' in check
+        ? { before: policies, after: withChanges(policies, check.changes), invariants }
+        : { before: [], after: policies, invariants: check.invariants };
+    return { glance, broken: await judge({ ...sets, targets, now, isStored: (id) => known.has(id) }, build) };
   },
 
   /** Runs the tests of a request on its candidate set. */

@@ -167,8 +167,8 @@ function become(
   };
 }
 
-/** Sorted by id. */
-function withChanges(policies: readonly StoredPolicy[], changes: readonly StoredChange[]): StoredPolicy[] {
+/** Returns the set after the changes, sorted by id. */
+export function withChanges(policies: readonly StoredPolicy[], changes: readonly StoredChange[]): StoredPolicy[] {
   const set = new Map(policies.map((policy) => [policy.id, policy]));
   for (const { before, after } of changes) {
     if (before !== null) set.delete(before.id);

@@ -106,6 +106,7 @@ export const POLICY_OPERATIONS: Operations = {
     summary: 'Create a policy.',
     takes: newPolicy,
     gives: { 201: one(Policy, REVISION, 'ETag', 'Location') },
+    refuses: [409],
   },
   'GET /api/policies/{id}': tagged('getPolicy', 'Get a policy.', one(Policy, REVISION, 'ETag'), { access: ['policies:plan'] }),
   'PUT /api/policies/{id}': {
@@ -123,6 +124,7 @@ export const POLICY_OPERATIONS: Operations = {
     summary: 'Delete a policy.',
     gives: { 204: nothing(REVISION) },
     conditional: true,
+    refuses: [409],
   },
   'POST /api/policies/{id}/subjects': {
     id: 'addPolicySubject',
@@ -139,6 +141,7 @@ export const POLICY_OPERATIONS: Operations = {
     summary: 'Remove a subject from a policy.',
     gives: { 204: nothing(REVISION) },
     conditional: true,
+    refuses: [409],
   },
   'GET /api/policies/history': get(
     'listRevisions',

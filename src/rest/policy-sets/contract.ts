@@ -11,6 +11,7 @@ import {
   rollbackPlanBody,
 } from '../../policies/sets/bodies.ts';
 import type { Flip } from '../../policies/sets/decision-changes.ts';
+import { BrokenInvariant } from '../invariants/contract.ts';
 import { queryOf, schemaOf } from '../openapi/from-joi.ts';
 import { get, inLines, type Operations, one, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
@@ -96,6 +97,8 @@ const policyPlan = {
   ),
 };
 
+const invariants = s.described('The invariants because of which the change would be refused.', s.listOf(BrokenInvariant));
+
 const warnings = s.described(
   'Roles and groups that changed policies name but no user has, and users that do not exist.',
   s.listOf(
@@ -125,12 +128,14 @@ export const PolicyPlan = s.model('PolicyPlan', policyPlan);
 const PolicyPlanWithFlips = s.model('PolicyPlanWithFlips', {
   ...policyPlan,
   verdict,
+  invariants,
   warnings,
   changes: policyChangesWithFlips,
 });
 const RollbackPlan = s.model('RollbackPlan', {
   revision: s.described('The revision on which the plan is based.', s.integer),
   verdict,
+  invariants,
   warnings,
   changes: policyChangesWithFlips,
 });

@@ -18,7 +18,7 @@ import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { person, startGateway } from '../../support/gateway.ts';
-import { policy, policyBody } from '../policies.ts';
+import { NO_INVARIANTS, policy, policyBody } from '../policies.ts';
 import { addTarget, type Files, file, type PlanAnswer, type ProblemAnswer, policySets, type RevisionAnswer } from '../sets.ts';
 
 const starters = join(import.meta.dirname, '../../../policies');
@@ -533,6 +533,7 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
   const sets = createPolicySets({
     ...{
       database,
+      guard: NO_INVARIANTS,
       administer: createAdminister({ changes }),
       newId: uuidv7,
       now: Date.now,
@@ -567,7 +568,7 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
   let meanwhile: () => Promise<unknown> = async () => undefined;
-  const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const parts = { database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now, checkPattern: () => null };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
   const sets = createPolicySets({
     ...parts,
@@ -614,6 +615,7 @@ test.serial('applying many files lets other work run, and checks each pattern on
   const sets = createPolicySets({
     ...{
       database,
+      guard: NO_INVARIANTS,
       administer,
       newId: uuidv7,
       now: Date.now,

@@ -41,6 +41,8 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('policies:plan|boundaries:manage', 'listOwners getOwner'),
   ...all('boundaries:manage', 'setOwner deleteOwner'),
   ...all('bundles:read', 'getBundle getRego getPolicyContext'),
+  ...all('policies:plan|boundaries:manage', 'listInvariants getInvariant exportInvariants'),
+  ...all('boundaries:manage', 'createInvariant updateInvariant deleteInvariant planInvariants applyInvariants'),
   ...all('read', 'listRights listRevisions getRevision diffRevisions compareRevisions exportPolicies explainDecision'),
   ...all('read', 'simulatePolicies replayDecisions suggestPolicies listAccess lintPolicies getShadow listCredentials'),
   ...all('read', 'listConnections getAccountClient listClients getClient'),

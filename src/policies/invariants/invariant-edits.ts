@@ -1,0 +1,288 @@
+/** Changes of invariants, and the guard that keeps changes of policies from breaking them. */
+import type { Administer, Caller } from '../../auth/caller.ts';
+import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
+import { etagOf, requireMatch } from '../../base/etag.ts';
+import { readOnlyErrors } from '../../base/validate.ts';
+import { type Change, readPosition } from '../../db/changes.ts';
+import type { Connection, Database } from '../../db/database.ts';
+import type { PatternCheck } from '../../engine/compile/pattern.ts';
+import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
+import { type Guard, Moved, untilSettled } from '../edit.ts';
+import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
+import { describePolicyFileError, type PolicyFileError } from '../files/yaml.ts';
+import { policyStore, type StoredChange } from '../policy-store.ts';
+import {
+  INVARIANT_LIMITS,
+  type Invariant,
+  type InvariantChange,
+  type InvariantDocument,
+  invariantJson,
+  loosens,
+  type readInvariantUpdate,
+} from './invariant.ts';
+import { type InvariantPlan, type ParsedInvariantFile, parseInvariantFile, planInvariants } from './invariant-files.ts';
+import { invariantStore } from './invariant-store.ts';
+import { type BrokenInvariant, refusalOf } from './judge.ts';
+
+/** What is checked: changes of policies with the stored invariants, or invariants with the stored policies. */
+export type ToCheck = { readonly changes: readonly StoredChange[] } | { readonly invariants: readonly Invariant[] };
+
+export interface Checked {
+  /** The state that was checked, as `glanceOf` returns it. */
+  readonly glance: string;
+  readonly broken: readonly BrokenInvariant[];
+}
+
+/** Runs in a thread, outside of transactions. `by`: the user in whose turn it runs. */
+export type CheckInvariants = (check: ToCheck, by: string) => Promise<Checked>;
+
+/** Returns a text that changes with every change of the policies or the invariants. */
+export async function glanceOf(db: Connection): Promise<{ readonly glance: string; readonly guarded: boolean }> {
+  const { revision } = await readPosition(db);
+  const invariants = await invariantStore(db).glance();
+  return { glance: JSON.stringify([revision, invariants]), guarded: invariants.some(({ enabled }) => enabled) };
+}
+
+export interface GuardParts {
+  readonly database: Database;
+  readonly check: CheckInvariants;
+  readonly now: () => number;
+}
+
+export function createGuard({ database, check, now }: GuardParts): Guard {
+  return {
+    glance: glanceOf,
+    async check(changes, by) {
+      const found = await database.snapshot(glanceOf);
+      if (!found.guarded || !changes.some(changesDecisions)) return { glance: found.glance, refusal: null };
+      const { glance, broken } = await check({ changes }, by);
+      return { glance, refusal: refusalOf(broken, 'policies') };
+    },
+    async forget(trx, deleted) {
+      const store = invariantStore(trx);
+      const isKept = ({ policy }: Invariant['exceptions'][number]): boolean => !deleted.includes(policy);
+      const changes = (await store.all())
+        .filter(({ exceptions }) => !exceptions.every(isKept))
+        .map((before) => changeOf(before, { exceptions: before.exceptions.filter(isKept) }, now()));
+      await store.change(changes);
+      return changes.map(recordOf);
+    },
+  };
+}
+
+/** Whether the change can matter to a decision. */
+const changesDecisions = ({ before, after }: StoredChange): boolean => decidedBy(before) !== decidedBy(after);
+
+function decidedBy(policy: Policy | null): string | null {
+  if (policy === null || !policy.enabled) return null;
+  const { effect, priority, target_id, resource_type, resource_pattern, subjects } = policy;
+  const callers = subjects.map(({ subject_type, subject_value }) => [subject_type, subject_value]);
+  return JSON.stringify([effect, priority, target_id, resource_type, resource_pattern, callers]);
+}
+
+export const invariantEtag = (invariant: Invariant): string => etagOf(invariantJson(invariant));
+
+const changeOf = (before: Invariant, update: Partial<InvariantDocument>, updated_at: number) => ({
+  before,
+  after: { ...before, ...update, version: before.version + 1, updated_at },
+});
+
+const recordOf = ({ before, after }: InvariantChange): Change => ({
+  action: `invariant.${before === null ? 'create' : after === null ? 'delete' : 'update'}`,
+  object_id: (after ?? before)?.id ?? '',
+  before: before && invariantJson(before),
+  after: after && invariantJson(after),
+});
+
+export interface InvariantEditParts extends GuardParts {
+  readonly administer: Administer;
+  readonly targets: (db: Connection) => Promise<readonly { readonly id: string; readonly name: string }[]>;
+  readonly checkPattern: PatternCheck;
+  readonly newId: () => string;
+}
+
+/** What a change of invariants can refer to. */
+export interface InvariantState {
+  readonly invariants: readonly Invariant[];
+  readonly policies: readonly StoredPolicy[];
+  readonly targets: readonly { readonly id: string; readonly name: string }[];
+}
+
+/** The result of a change, computed for the state of one snapshot. */
+interface Planned<T> {
+  readonly result: T;
+  readonly changes: readonly InvariantChange[];
+  /** Returns where the request has this member of a changed invariant. */
+  readonly fieldOf?: (change: InvariantChange, error: FieldError) => FieldError;
+}
+
+export interface InvariantApply {
+  /** Texts by file name. */
+  readonly files: ReadonlyMap<string, string>;
+  /** Whether invariants without a file are deleted. */
+  readonly prune: boolean;
+}
+
+/**
+ * All throw AppError `invalid_request`, `invariant_broken`, `invariant_undecided` and `retry`, what `Administer` throws, and those with an
+ * id `not_found` and `precondition_failed`. `ifMatch` is the header of the request.
+ */
+export type InvariantEdits = ReturnType<typeof createInvariantEdits>;
+
+export function createInvariantEdits(parts: InvariantEditParts) {
+  const { database, administer, check, checkPattern, newId, now } = parts;
+
+  const read = async (db: Connection): Promise<InvariantState & { readonly glance: string }> => ({
+    glance: (await glanceOf(db)).glance,
+    invariants: await invariantStore(db).all(),
+    policies: await policyStore(db).all(),
+    targets: await parts.targets(db),
+  });
+
+  /** Returns the plan, and the changed invariants that the policies break. Throws `Moved` if the state changed in the meantime. */
+  async function judged<T>(by: string, plan: (state: InvariantState) => Planned<T>) {
+    const state = await database.snapshot(read);
+    const planned = plan(state);
+    requireSound(state, planned, checkPattern);
+    const time = now();
+    const invariants = planned.changes.flatMap(({ before, after }) =>
+      after === null || (before === null ? !after.enabled : loosens(before, after, time)) ? [] : [after],
+    );
+    const checked = invariants.length === 0 ? { ...state, broken: [] } : await check({ invariants }, by);
+    if (checked.glance !== state.glance) throw new Moved();
+    return { state, planned, broken: checked.broken };
+  }
+
+  const change = <T>(caller: Caller, plan: (state: InvariantState) => Planned<T>): Promise<T> =>
+    untilSettled(async () => {
+      const { state, planned, broken } = await judged(caller.principal.sub, plan);
+      const { result, changes } = planned;
+      const refusal = refusalOf(broken, 'invariant');
+      const done = await administer(caller, ['boundaries:manage'], async (trx) => {
+        if ((await glanceOf(trx)).glance !== state.glance) throw new Moved();
+        if (refusal !== null) throw refusal;
+        await invariantStore(trx).change(changes);
+        return { result, changes: changes.map(recordOf) };
+      });
+      return done.result;
+    });
+
+  const required = ({ invariants }: InvariantState, id: string, ifMatch: string | undefined): Invariant => {
+    const invariant = invariants.find((one) => one.id === id);
+    if (invariant === undefined) throw new AppError('not_found', 'No invariant has this id.');
+    requireMatch(ifMatch, invariantEtag(invariant));
+    return invariant;
+  };
+
+  /** Returns the plan of an apply. Ids stay the same if it runs again. Throws AppError `invalid_request`. */
+  function planning({ files, prune }: InvariantApply): (state: InvariantState) => Planned<InvariantPlan & InvariantState> {
+    const parsed = new Map<string | null, ParsedInvariantFile>();
+    const errors: PolicyFileError[] = [];
+    for (const [file, text] of files) {
+      const read = FILE_NAME.test(file)
+        ? parseInvariantFile(text, file)
+        : { errors: [{ file, line: 1, column: 1, message: FILE_NAME_RULE }] };
+      if ('errors' in read) errors.push(...read.errors);
+      else parsed.set(file, read);
+    }
+    if (errors.length > 0) throw badFiles(errors);
+    const ids = new Map([...files.keys()].map((file) => [file, newId()]));
+    const options = { prune, time: now(), idFor: (file: string) => ids.get(file) ?? newId() };
+    return (state) => {
+      const plan = planInvariants([...parsed.values()], state, options);
+      if ('errors' in plan) throw badFiles(plan.errors);
+      return {
+        ...{ result: { ...plan, ...state }, changes: plan.changes },
+        fieldOf(change, { path, message }) {
+          const { file = null } = plan.changes.find((one) => one === change) ?? {};
+          const keys = path.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
+          const at = parsed.get(file)?.errorAt(keys, `${path} ${message}`);
+          return at === undefined ? { path, message } : { ...at, path: `files.${file}` };
+        },
+      };
+    };
+  }
+
+  return {
+    create(caller: Caller, document: InvariantDocument): Promise<Invariant> {
+      const time = now();
+      const after = { ...document, id: newId(), version: 1, created_at: time, updated_at: time };
+      return change(caller, () => ({ result: after, changes: [{ before: null, after }] }));
+    },
+
+    update(
+      caller: Caller,
+      id: string,
+      { members, readOnly }: ReturnType<typeof readInvariantUpdate>,
+      ifMatch: string | undefined,
+    ): Promise<Invariant> {
+      const time = now();
+      return change(caller, (state) => {
+        const before = required(state, id, ifMatch);
+        const errors = readOnlyErrors(['id', 'created_at', 'updated_at'], readOnly, invariantJson(before));
+        if (errors.length > 0) throw invalidRequest(errors);
+        const { after } = changeOf(before, members, time);
+        const isSame = invariantEtag({ ...after, updated_at: before.updated_at }) === invariantEtag(before);
+        return isSame ? { result: before, changes: [] } : { result: after, changes: [{ before, after }] };
+      });
+    },
+
+    async delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<void> {
+      await change(caller, (state) => ({
+        result: null,
+        changes: [{ before: required(state, id, ifMatch), after: null }],
+      }));
+    },
+
+    /** Returns what `apply` would do, and the invariants because of which it would be refused. */
+    plan: (request: InvariantApply, by: string) =>
+      untilSettled(async () => {
+        const { planned, broken } = await judged(by, planning(request));
+        return { plan: planned.result, broken };
+      }),
+
+    /** Makes the invariants match the files, in one change. */
+    apply: (caller: Caller, request: InvariantApply) => change(caller, planning(request)),
+  };
+}
+
+function badFiles(errors: readonly PolicyFileError[]): AppError {
+  const fields = errors.map((error) => ({ path: `files.${error.file}`, ...error }));
+  return new AppError('invalid_request', errors.map(describePolicyFileError).join('; '), { errors: fields });
+}
+
+/** Throws AppError `invalid_request` if changed invariants name what does not exist, or share a name, and `limit_reached`. */
+function requireSound<T>(
+  state: InvariantState,
+  { changes, fieldOf = (_, error) => error }: Planned<T>,
+  checkPattern: PatternCheck,
+): void {
+  const ids = (items: readonly { readonly id: string }[]): ReadonlySet<string> => new Set(items.map(({ id }) => id));
+  const [targets, policies] = [ids(state.targets), ids(state.policies)];
+  const replaced = ids(changes.flatMap(({ before }) => before ?? []));
+  const left = state.invariants.filter(({ id }) => !replaced.has(id));
+  const brought = changes.flatMap(({ after }) => after ?? []);
+  const errors: FieldError[] = [];
+  for (const change of changes) {
+    if (change.after === null) continue;
+    const { id, name, never, exceptions } = change.after;
+    const refuse = (path: string, message: string): number => errors.push(fieldOf(change, { path, message }));
+    if ([...left, ...brought].some((other) => other.id !== id && other.name === name))
+      refuse('name', 'a different invariant has this name');
+    const problem = never.resource_pattern === null ? null : checkPattern(never.resource_pattern);
+    if (problem !== null) refuse('never.resource_pattern', problem);
+    for (const [at, some] of [
+      ['targets', never.targets ?? []],
+      ['except.targets', never.except.targets],
+    ] as const) {
+      for (const [n, id] of some.entries()) if (!targets.has(id)) refuse(`never.${at}.${n}`, 'no target has this id');
+    }
+    for (const [n, { policy }] of exceptions.entries()) {
+      if (!policies.has(policy)) refuse(`exceptions.${n}.policy`, 'no policy has this id');
+    }
+  }
+  if (errors.length > 0) throw invalidRequest(errors);
+  if (left.length + brought.length > INVARIANT_LIMITS.invariants && brought.length > 0) {
+    throw new AppError('limit_reached', `There can be at most ${INVARIANT_LIMITS.invariants} invariants. Delete one first.`);
+  }
+}

@@ -1,0 +1,51 @@
+/** Invariants in the database. Only administrative transactions write them, and these run one at a time. */
+import type { Connection } from '../../db/database.ts';
+import type { Invariant, InvariantChange } from './invariant.ts';
+
+interface Row extends Omit<Invariant, 'enabled' | 'never' | 'exceptions'> {
+  readonly enabled: number | boolean;
+  readonly never: string;
+  readonly exceptions: string;
+}
+
+const invariantOf = ({ enabled, never, exceptions, ...row }: Row): Invariant => ({
+  ...row,
+  enabled: Boolean(enabled),
+  never: JSON.parse(never),
+  exceptions: JSON.parse(exceptions),
+});
+
+const rowOf = ({ never, exceptions, ...row }: Invariant): Row => ({
+  ...row,
+  never: JSON.stringify(never),
+  exceptions: JSON.stringify(exceptions),
+});
+
+export function invariantStore(db: Connection) {
+  const all = async (): Promise<Invariant[]> => ((await db('invariants').orderBy('name')) as Row[]).map(invariantOf);
+  return {
+    /** Returns the invariants, sorted by name. */
+    all,
+    async find(id: string): Promise<Invariant | null> {
+      const row = await db('invariants').where({ id }).first<Row | undefined>();
+      return row === undefined ? null : invariantOf(row);
+    },
+    /** Returns what changes with every change of an invariant. */
+    glance: async (): Promise<readonly Pick<Invariant, 'id' | 'version' | 'enabled'>[]> => {
+      const rows: Row[] = await db('invariants').orderBy('id').select('id', 'version', 'enabled');
+      return rows.map(({ id, version, enabled }) => ({ id, version, enabled: Boolean(enabled) }));
+    },
+    async change(changes: readonly InvariantChange[]): Promise<void> {
+      for (const { before, after } of changes) {
+        if (after === null)
+          await db('invariants')
+            .where('id', before?.id ?? '')
+            .delete();
+        else await db('invariants').insert(rowOf(after)).onConflict('id').merge();
+      }
+    },
+    /** Returns whether an invariant names this target. */
+    namesTarget: async (targetId: string): Promise<boolean> =>
+      (await all()).some(({ never }) => [...(never.targets ?? []), ...never.except.targets].includes(targetId)),
+  };
+}

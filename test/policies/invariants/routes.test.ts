@@ -1,0 +1,222 @@
+import test from 'ava';
+import { eachEngine, eachServer } from '../../support/databases/engines.ts';
+import { person, startGateway } from '../../support/gateway.ts';
+import { file } from '../sets.ts';
+import { asAdmin, breaking, CONTRACTORS, denial, invariantBody, type Refusal, scene } from './scene.ts';
+
+const contractors = { subject_type: 'group', subject_value: 'contractors' } as const;
+const runFile = file({ name: 'Run', resource_pattern: '^exec$', subjects: [contractors] });
+
+eachEngine(test.serial, 'each way to change policies is refused if it adds a request that breaks an invariant', async (t, at) => {
+  const { call, policy, refused, sets, prod, sandbox, invariant } = await scene(t, at.url);
+  const empty = await sets.revision();
+  const { code, detail, invariant: named } = await refused('POST', '/policies', breaking());
+  t.is(code, 'invariant_broken');
+  t.regex(
+    detail,
+    /"Contractors run nothing" \(Their machines are not managed\)\. For example, the policy "Run" would allow group "contractors" to use tool "exec" at prod\./,
+  );
+  t.like(named, { id: invariant.id, reason: 'Their machines are not managed' });
+  t.like(named?.witness, {
+    ...{ target: 'prod', resource_type: 'tool', resource_name: 'exec' },
+    subjects: [contractors],
+    policy: { id: null, name: 'Run' },
+  });
+  t.deepEqual(named?.witness?.principal.groups, ['contractors']);
+
+  // Allowed: the exempt target, a different name, and what a deny covers.
+  await policy(breaking({ target_id: sandbox }));
+  const other = await policy(breaking({ resource_pattern: '^list$' }));
+  const deny = await policy(denial());
+  const run = await policy(breaking({ target_id: prod }));
+  const elsewhere = await policy(breaking({ name: 'Elsewhere', priority: 30, subjects: [] }));
+  const off = await policy(breaking({ name: 'Off', priority: 30, enabled: false }));
+
+  for (const [method, path, body] of [
+    ['PUT', `/policies/${run}`, { priority: 21 }],
+    ['PUT', `/policies/${other}`, { resource_pattern: 'e', priority: 40 }],
+    ['PUT', `/policies/${off}`, { enabled: true }],
+    ['DELETE', `/policies/${deny}`, undefined],
+    ['PUT', `/policies/${deny}`, { enabled: false }],
+    ['PUT', `/policies/${deny}`, { priority: 0 }],
+    ['POST', `/policies/${elsewhere}/subjects`, CONTRACTORS],
+    ['POST', '/policies/apply', { files: { 'higher.yaml': file({ name: 'Higher', priority: 50, resource_pattern: null }) } }],
+  ] as const) {
+    t.is((await refused(method, path, body)).code, 'invariant_broken', `${method} ${path}`);
+  }
+  const { subjects } = await call<{ subjects: { id: string }[] }>(200, 'GET', `/policies/${deny}`);
+  t.is((await refused('DELETE', `/policies/${deny}/subjects/${subjects[0]?.id}`)).code, 'invariant_broken');
+  // An adoption that changes the policy.
+  const adopted = file({ name: 'Off', priority: 60, resource_pattern: '^exec$', subjects: [contractors] });
+  t.is((await refused('POST', '/policies/apply', { files: { 'off.yaml': adopted }, adopt: true })).code, 'invariant_broken');
+  await call(201, 'PUT', '/policies/drafts/run', {
+    files: { 'run-2.yaml': file({ name: 'Run 2', priority: 60, resource_pattern: 'exec' }) },
+  });
+  t.is((await refused('POST', '/policies/drafts/run/activate', {})).code, 'invariant_broken');
+
+  // A rollback to a time before the deny. At that time there was no invariant.
+  await call(200, 'PUT', `/invariants/${invariant.id}`, { enabled: false });
+  await call(204, 'DELETE', `/policies/${deny}`);
+  const denied = await sets.revision();
+  await policy(denial());
+  await call(200, 'PUT', `/invariants/${invariant.id}`, { enabled: true });
+  const rollback = await refused('POST', '/policies/rollback', { revision: denied });
+  t.is(rollback.code, 'invariant_broken');
+  const planned = await call<{ invariants: unknown[] }>(200, 'POST', '/policies/rollback/plan', { revision: denied });
+  t.is(planned.invariants.length, 1);
+  // A rollback that breaks nothing.
+  await call(200, 'POST', '/policies/rollback', { revision: empty });
+});
+
+test('a plan shows the invariants that the apply would break', async (t) => {
+  const { sets, call } = await scene(t);
+  const plan = await call<{ invariants: { name: string; witness: object }[] }>(200, 'POST', '/policies/plan', {
+    files: { 'run.yaml': runFile },
+  });
+  t.is(plan.invariants[0]?.name, 'Contractors run nothing');
+  t.like(plan.invariants[0]?.witness, { policy: { id: null, name: 'Run', file: 'run.yaml' } });
+  t.is((await sets.call<Refusal>(409, 'POST', '/apply', { files: { 'run.yaml': runFile } })).body.code, 'invariant_broken');
+  const fine = await call<{ invariants: unknown[] }>(200, 'POST', '/policies/plan', { files: { 'run.yaml': file() } });
+  t.deepEqual(fine.invariants, []);
+});
+
+test('an invariant that the policies break is not stored, and one that is loosened always is', async (t) => {
+  const { call, policy, refused, invariant, sandbox, prod } = await scene(t);
+  const path = `/invariants/${invariant.id}`;
+  await policy(breaking({ target_id: sandbox }));
+  await policy(breaking({ resource_pattern: '^deploy$' }));
+  for (const never of [{ resource_pattern: null }, { resource_pattern: 'deploy' }, { except: { targets: [] } }]) {
+    const { detail, code } = await refused('PUT', path, invariantBody({}, { except: { targets: [sandbox] }, ...never }));
+    t.is(code, 'invariant_broken');
+    t.regex(detail, /^The invariant was not stored, because the policies break it/);
+    t.is(
+      (await refused('POST', '/invariants', invariantBody({ name: 'New' }, { except: { targets: [sandbox] }, ...never }))).code,
+      'invariant_broken',
+    );
+  }
+  const { never } = invariantBody({}, { except: { targets: [] } });
+  // A disabled invariant forbids nothing. It cannot be enabled while the policies break it.
+  const off = await call<{ id: string }>(201, 'POST', '/invariants', invariantBody({ name: 'Off', never, enabled: false }));
+  t.is((await refused('PUT', `/invariants/${off.id}`, { enabled: true })).code, 'invariant_broken');
+  await call(200, 'PUT', path, { reason: 'Other words' });
+  await call(200, 'PUT', path, { never: { ...invariantBody().never, except: { targets: [sandbox, prod] } } });
+  await call(200, 'PUT', path, { enabled: false });
+  await call(204, 'DELETE', path);
+  await policy(breaking());
+});
+
+test('an exception covers one policy, ends with it, and never blocks a deny', async (t) => {
+  const { call, policy, refused, invariant, invariants } = await scene(t);
+  const path = `/invariants/${invariant.id}`;
+  const deny = await policy(denial());
+  const run = await policy(breaking());
+  const excepted = (expires_at: string) => ({ exceptions: [{ policy: run, reason: 'Until they leave', expires_at }] });
+  await call(200, 'PUT', path, excepted('2099-01-01T00:00:00Z'));
+  // Without the deny, the excepted policy allows the request, and any other policy still must not.
+  await call(204, 'DELETE', `/policies/${deny}`);
+  t.is((await refused('POST', '/policies', breaking({ name: 'Other', priority: 11 }))).code, 'invariant_broken');
+  // A policy that is evaluated later allows nothing, until the excepted policy leaves it something.
+  const later = await policy(breaking({ name: 'Later', priority: 1 }));
+  t.is((await refused('DELETE', `/policies/${run}`)).code, 'invariant_broken');
+  t.is((await refused('PUT', path, { exceptions: [] })).code, 'invariant_broken');
+  t.is((await refused('PUT', path, excepted('2020-01-01T00:00:00Z'))).code, 'invariant_broken');
+  const again = await policy(denial());
+  await call(204, 'DELETE', `/policies/${later}`);
+  await call(204, 'DELETE', `/policies/${run}`);
+  t.deepEqual(
+    (await invariants()).map(({ exceptions }) => exceptions),
+    [[]],
+  );
+  const [deleted, forgotten] = await call<{ action: string; before: object; after: object }[]>(
+    200,
+    'GET',
+    '/changes?limit=2',
+  ).then((rows) => rows.reverse());
+  t.like([deleted, forgotten], [{ action: 'policy.delete' }, { action: 'invariant.update', after: { exceptions: [] } }]);
+  t.truthy(again);
+});
+
+test('wrong members are named, and an invariant keeps its targets from being deleted', async (t) => {
+  const { call, invariant, sandbox, prod } = await scene(t);
+  const bad = (body: object) =>
+    call<Refusal>(400, 'POST', '/invariants', body).then(({ errors }) => errors?.map(({ path }) => path));
+  const none = '00000000-0000-7000-8000-000000000000';
+  t.deepEqual(await bad(invariantBody({}, {})), ['name']);
+  t.deepEqual(await bad(invariantBody({ name: 'x' }, { targets: [none], except: { targets: [none] } })), [
+    'never.targets.0',
+    'never.except.targets.0',
+  ]);
+  t.deepEqual(await bad(invariantBody({ name: 'x', reason: '' }, { subjects: [], resource_type: 'no' })), [
+    'reason',
+    'never.subjects',
+    'never.resource_type',
+  ]);
+  t.deepEqual(await bad(invariantBody({ name: 'x' }, { resource_pattern: '(' })), ['never.resource_pattern']);
+  t.deepEqual(await bad(invariantBody({ name: 'x' }, { except: { subjects: [{ subject_type: 'everyone' }] } })), [
+    'never.except.subjects.0',
+  ]);
+  const exception = { policy: none, reason: 'x', expires_at: '2099-01-01T00:00:00Z' };
+  t.deepEqual(await bad(invariantBody({ name: 'x', exceptions: [exception] })), ['exceptions.0.policy']);
+  t.deepEqual(await bad(invariantBody({ name: 'x', exceptions: [{ policy: none, reason: 'x' }] })), ['exceptions.0.expires_at']);
+  t.is((await call<Refusal>(409, 'DELETE', `/targets/${sandbox}`)).code, 'target_in_use');
+  await call(204, 'DELETE', `/targets/${prod}`);
+  t.like(await call(200, 'PUT', `/invariants/${invariant.id}`, invariant), { id: invariant.id });
+});
+
+test('a caller who may not change the policy does not learn which other policies break an invariant', async (t) => {
+  const { gateway, admin, policy, call } = await scene(t);
+  const team = await person(gateway, 'team@example.com');
+  await call(201, 'POST', '/rights', { subject_type: 'user', subject_value: team.id, right: 'policies:manage', owner: 'team' });
+  const deny = await policy(denial());
+  await policy(breaking());
+  const path = `/api/policies/${deny}`;
+  t.is((await gateway.rest<Refusal>(403, 'DELETE', path, { token: team.token })).body.code, 'forbidden');
+  t.is((await gateway.rest<Refusal>(409, 'DELETE', path, { token: admin.token })).body.code, 'invariant_broken');
+  // Who may plan may read why.
+  t.is((await gateway.rest<unknown[]>(200, 'GET', '/api/invariants', { token: team.token })).body.length, 1);
+  await gateway.rest(403, 'POST', '/api/invariants', { token: team.token, body: invariantBody({ name: 'x' }) });
+});
+
+eachEngine(test.serial, 'of two changes that break an invariant only together, one is refused', async (t, at) => {
+  const { call, policy, gateway, admin } = await scene(t, at.url);
+  const denials = async (): Promise<string[]> =>
+    (await call<{ id: string; effect: string }[]>(200, 'GET', '/policies')).flatMap(({ id, effect }) =>
+      effect === 'deny' ? [id] : [],
+    );
+  await policy(denial());
+  await policy(breaking());
+  for (let round = 0; round < 3; round++) {
+    await policy(denial({ priority: 30 }));
+    const found = await Promise.all((await denials()).map((id) => deleted(gateway.url, admin.token, id)));
+    t.deepEqual(found.sort(), [204, 409]);
+    t.is((await denials()).length, 1);
+  }
+});
+
+const deleted = async (url: string, token: string, id: string): Promise<number> =>
+  (await fetch(`${url}/api/policies/${id}`, { method: 'DELETE', headers: { authorization: `Bearer ${token}` } })).status;
+
+eachServer(test.serial, 'of two changes at two replicas that break an invariant only together, one is refused', async (t, at) => {
+  const { policy, gateway, admin, invariant } = await scene(t, at.url);
+  const other = await startGateway(t, at.url);
+  const denies = [await policy(denial()), await policy(denial({ priority: 30 }))];
+  await policy(breaking());
+  const found = await Promise.all(denies.map((id, i) => deleted([gateway, other][i]?.url ?? '', admin.token, id)));
+  t.deepEqual(found.sort(), [204, 409]);
+  // A policy and an invariant that do not fit together.
+  const there = asAdmin(other, admin);
+  await there.call(204, 'DELETE', `/invariants/${invariant.id}`);
+  const ask = async (url: string, path: string, body: object): Promise<number> =>
+    (
+      await fetch(`${url}/api${path}`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${admin.token}`, 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      })
+    ).status;
+  const both = await Promise.all([
+    ask(gateway.url, '/policies', breaking({ priority: 50, resource_pattern: '^other$' })),
+    ask(other.url, '/invariants', invariantBody({ name: 'Other' }, { resource_pattern: 'other' })),
+  ]);
+  t.deepEqual(both.sort(), [201, 409]);
+});
