@@ -50,6 +50,7 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
     load: firstHour,
   },
   connect: { takes: '<client>', summary: "prints or writes a client's configuration", load: firstHour },
+  demo: { summary: 'shows the product, in a minute', load: async () => (await import('./demo/demo.ts')).demoGroup },
   login: { summary: 'signs in at a gateway with a browser', load: signIn },
   logout: { summary: 'signs out', load: signIn },
   status: { summary: 'shows who you are', load: signIn },

@@ -1,53 +1,57 @@
 /**
- * The whole job on real parts: a gateway on SQLite, a published MCP server as target, the starter policies, and the
- * official MCP client. `--once` ends after the transcript; the exit code is not 0 if anything was not as announced.
+ * `portcullis demo`: the whole job on real parts: a gateway on SQLite, an MCP server as target, the starter policies, and an MCP client. The
+ * exit code is not 0 if anything was not as announced.
  */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
-import { readConfig } from '../src/config/config.ts';
-import { createGateway } from '../src/gateway.ts';
-import { freePort, startEverything } from './everything.ts';
+import { readConfig } from '../../config/config.ts';
+import { createGateway } from '../../gateway.ts';
+import { type Command, CommandError, type CommandGroup } from '../command.ts';
+import { connectClient } from './client.ts';
+import { startTarget } from './target.ts';
 
-const { values: options } = parseArgs({ options: { once: { type: 'boolean', default: false } } });
 const PASSWORD = 'correct horse battery staple';
-const POLICIES = fileURLToPath(new URL('../policies', import.meta.url));
+const POLICIES = fileURLToPath(new URL('../../../policies', import.meta.url));
 
-const say = (line = ''): void => {
-  process.stdout.write(`${line}\n`);
-};
-const step = (title: string): void => say(`\n${title}`);
-/** Prints what happened, and ends the demo where it is not what was announced. */
-function announce(expected: boolean, line: string): void {
-  say(`  ${expected ? '✓' : '✗'} ${line}`);
-  if (!expected) throw new Error(`Not as announced: ${line}`);
-}
-
-const dataDir = mkdtempSync(join(tmpdir(), 'portcullis-demo-'));
-const endings: (() => Promise<void> | void)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
-async function end(code: number): Promise<never> {
-  for (const ending of endings.reverse()) await ending();
-  process.exit(code);
-}
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void end(0));
+type Print = (line?: string) => void;
 
 interface RequestOptions {
   readonly token?: string;
   readonly body?: unknown;
 }
 
-async function main(): Promise<void> {
-  const target = await startEverything();
-  endings.push(() => target.stop());
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
 
-  // Of the caller's environment PORT alone counts: else the demo is the same everywhere.
-  const port = options.once ? await freePort() : Number(process.env['PORT'] ?? 8080);
+/** Calls `ending` with what must be ended afterwards. */
+async function play(once: boolean, wanted: number, say: Print, ending: (end: () => Promise<void> | void) => void): Promise<void> {
+  const step = (title: string): void => say(`\n${title}`);
+  /** Prints what happened, and ends the demo where it is not what was announced. */
+  function announce(expected: boolean, line: string): void {
+    say(`  ${expected ? '✓' : '✗'} ${line}`);
+    if (!expected) throw new Error(`Not as announced: ${line}`);
+  }
+  const ended = new Promise<void>((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve());
+  });
+
+  const dataDir = mkdtempSync(join(tmpdir(), 'portcullis-demo-'));
+  ending(() => rmSync(dataDir, { recursive: true, force: true }));
+  const target = await startTarget();
+  ending(() => target.stop());
+
+  const port = once ? await freePort() : wanted;
   const url = `http://127.0.0.1:${port}`;
   const gateway = await createGateway(readConfig({ PORT: String(port), DATA_DIR: dataDir, LOG_LEVEL: 'error' }));
-  endings.push(() => gateway.close());
+  ending(() => gateway.close());
   await gateway.listen();
 
   async function api<T>(method: string, path: string, { token, body }: RequestOptions = {}): Promise<T> {
@@ -65,7 +69,7 @@ async function main(): Promise<void> {
   }
 
   step('1. A gateway, a target, two users');
-  say(`  gateway ${url}, database SQLite; target ${target.url} (@modelcontextprotocol/server-everything)`);
+  say(`  gateway ${url}, database SQLite; target ${target.url} (a small MCP server of its own)`);
   const register = async (email: string): Promise<{ id: string; role: string; token: string }> => {
     await api('POST', '/api/auth/register', { body: { email, password: PASSWORD } });
     const { user, token } = await api<{ user: { id: string; role: string }; token: string }>('POST', '/api/auth/login', {
@@ -87,13 +91,7 @@ async function main(): Promise<void> {
   });
   say('  dev@example.com made an API token; the client below uses it');
 
-  const client = new Client({ name: 'portcullis-demo', version: '1.0.0' });
-  const connect = () =>
-    client.connect(
-      new StreamableHTTPClientTransport(new URL(`${url}/mcp/everything`), {
-        requestInit: { headers: { authorization: `Bearer ${apiToken}` } },
-      }),
-    );
+  const connect = () => connectClient(`${url}/mcp/everything`, apiToken);
   const refusal = (work: Promise<unknown>): Promise<string> =>
     work.then(
       () => '',
@@ -119,25 +117,24 @@ async function main(): Promise<void> {
   say('  and dev@example.com now has the role "developer"');
 
   step('4. The client sees what it may use');
-  await connect();
-  endings.push(() => client.close());
-  const { tools } = await client.listTools();
+  const client = await connect();
+  const { tools } = await client.ask<{ tools: { name: string }[] }>('tools/list');
   const names = tools.map((tool) => tool.name);
   announce(names.includes('echo') && !names.includes('get-env'), `tools/list: ${names.join(', ')}`);
 
   step('5. An allowed call, and a denied one');
-  const echo = (message: string) => client.callTool({ name: 'echo', arguments: { message } });
+  const echo = (message: string) => client.ask<{ content: unknown }>('tools/call', { name: 'echo', arguments: { message } });
   const echoed = await echo('hello through the gateway');
   announce(JSON.stringify(echoed).includes('hello through the gateway'), `tools/call echo: ${JSON.stringify(echoed.content)}`);
-  const denied = await refusal(client.callTool({ name: 'get-env', arguments: {} }));
+  const denied = await refusal(client.ask('tools/call', { name: 'get-env', arguments: {} }));
   announce(denied.includes('get-env'), `tools/call get-env: ${denied}`);
 
   step('6. A resource and a prompt');
-  const { resources } = await client.listResources();
+  const { resources } = await client.ask<{ resources: { uri: string }[] }>('resources/list');
   const uri = resources[0]?.uri ?? '';
-  const { contents } = await client.readResource({ uri });
+  const { contents } = await client.ask<{ contents: unknown[] }>('resources/read', { uri });
   announce(contents.length > 0, `resources/read ${uri}: ${JSON.stringify(contents[0]).slice(0, 90)}…`);
-  const prompt = await client.getPrompt({ name: 'simple-prompt' });
+  const prompt = await client.ask<{ messages: { content: unknown }[] }>('prompts/get', { name: 'simple-prompt' });
   announce(prompt.messages.length > 0, `prompts/get simple-prompt: ${JSON.stringify(prompt.messages[0]?.content)}`);
 
   step('7. The role changes, and the next call on the same connection is decided with it');
@@ -169,7 +166,7 @@ async function main(): Promise<void> {
     'the allowed and the denied calls are there',
   );
 
-  if (options.once) return;
+  if (once) return;
   step('The gateway stays up. Ctrl-C ends it and forgets everything.');
   say(`  address         ${url}`);
   say(`  administrator   admin@example.com   password: ${PASSWORD}`);
@@ -179,12 +176,37 @@ async function main(): Promise<void> {
     mcpServers: { everything: { type: 'http', url: `${url}/mcp/everything`, headers: { Authorization: `Bearer ${apiToken}` } } },
   };
   say(JSON.stringify(configuration, null, 2));
-  await new Promise(() => {});
+  await ended;
 }
 
-await main().catch(async (error: unknown) => {
-  process.stderr.write(`\ndemo: ${error instanceof Error ? error.message : String(error)}\n`);
-  await end(1);
-});
-say('\nEverything was as announced.');
-await end(0);
+const demo: Command = {
+  name: 'demo',
+  summary: 'shows the product: a gateway, a target, policies, a client, and the log',
+  options: {
+    once: { help: 'ends after the transcript, and uses a free port' },
+    port: { value: 'N', help: 'the port of the gateway (default: 8080)' },
+  },
+  notes: `Everything is on this machine and in a new folder, which is removed at the end.
+Exit code: 0 everything was as announced, 1 it was not.`,
+  async run(given, _say, write) {
+    const print: Print = (line = '') => write({ text: `${line}\n`, json: line });
+    const endings: (() => Promise<void> | void)[] = [];
+    try {
+      await play(given.flag('once'), Number(given.text('port') ?? 8080), print, (end) => void endings.push(end));
+    } catch (error) {
+      throw new CommandError(`demo: ${error instanceof Error ? error.message : String(error)}`, 'not_as_announced');
+    } finally {
+      for (const end of endings.reverse()) await end();
+    }
+    const line = 'Everything was as announced.';
+    return { text: `\n${line}\n`, json: line };
+  },
+};
+
+export const demoGroup: CommandGroup = {
+  path: 'portcullis',
+  about: 'Shows the product.',
+  notes: '',
+  options: {},
+  commands: [demo],
+};
