@@ -140,6 +140,7 @@ async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
         longestLock = Math.max(longestLock, lockedMs);
       }
       rows.push({ mix, change, invariants: count, answeredMs, lockedMs: longestLock, outcome });
+      if (!options.json) console.log(JSON.stringify(rows.at(-1)));
     }
   }
   await heavy.close();
