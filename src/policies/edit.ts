@@ -79,6 +79,8 @@ export interface EditPlan<T> {
   readonly candidate: readonly Policy[] | null;
   /** What the result shows or changes of the policies: the caller must have the right for each. */
   readonly touches: readonly StoredChange[];
+  /** Refuses the edit. It tells about the owner of the policy, so only a caller who may make the change gets it. */
+  readonly refusal?: AppError | null;
   /** null: nothing changes. */
   readonly apply: ((store: PolicyStore, trx: Transaction, authority: Authority) => Promise<readonly Change[]>) | null;
 }
@@ -131,8 +133,9 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       const current = await guard.glance(trx);
       // Invariants take too long to check under the lock.
       if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
-      const { result, touches, apply } = holds ? early : await work(await read(trx), null);
+      const { result, touches, refusal = null, apply } = holds ? early : await work(await read(trx), null);
       requireChanges(authority.held, touches, await ownerStore(trx).names());
+      if (refusal !== null) throw refusal;
       // The refusal shows other policies, so only a caller who may make the change gets it.
       if (current.guarded && checked.refusal !== null) throw checked.refusal;
       if (apply === null) return { result, changes: [] };
@@ -183,7 +186,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
   const edit = createPolicyEdit(parts);
 
   /** Returns the set with `policy` in it. Throws AppError `invalid_request`. */
-  async function soundSetWith(policy: StoredPolicy, { policies, targetExists, limits }: OneState): Promise<Policy[]> {
+  async function soundSetWith(policy: StoredPolicy, { policies, targetExists }: OneState): Promise<Policy[]> {
     const errors: FieldError[] = [];
     if (!targetExists) errors.push({ path: 'target_id', message: 'no target has this id' });
     const refusal = policy.resource_pattern === null ? null : parts.checkPattern(policy.resource_pattern);
@@ -194,9 +197,12 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
     }
     if (errors.length > 0) throw invalidRequest(errors);
-    const outside = limits === null ? [] : await createLimitCheck()(policy, limits);
-    if (outside.length > 0) throw outsideLimits(outside.map(({ member, ...rest }) => ({ ...rest, path: member })));
     return candidate;
+  }
+
+  async function refusalOf(policy: StoredPolicy, { limits }: OneState): Promise<AppError | null> {
+    const outside = limits === null ? [] : await createLimitCheck()(policy, limits);
+    return outside.length === 0 ? null : outsideLimits(outside.map(({ member, ...rest }) => ({ ...rest, path: member })));
   }
 
   /** `targetId`: the target that the request names. `adds`: the request may do more than remove. */
@@ -233,9 +239,11 @@ export function createPolicyEdits(parts: PolicyEditParts) {
           return { result: changed.result, candidate: null, touches: [{ before, after: before }], apply: null };
         }
         const { verb, after, result } = changed;
+        const candidate = after !== null && adds ? await soundSetWith(after, state) : null;
+        const refusal = after !== null && adds ? await refusalOf(after, state) : null;
+        if (refusal !== null) return { result, candidate: null, touches: [{ before, after: before }], refusal, apply: null };
         return {
-          result,
-          candidate: after !== null && adds ? await soundSetWith(after, state) : null,
+          ...{ result, candidate },
           touches: [{ before, after }],
           apply: async (store) => {
             await store.change([{ before, after }]);

@@ -308,3 +308,21 @@ eachEngine(test.serial, 'owners that are in use before the upgrade get a record 
     ],
   );
 });
+
+test.serial('a caller without the right to an owner learns nothing about its limits', async (t) => {
+  const { gateway, as, apply } = await start(t);
+  await apply(as, 200, { 'a.yaml': within() });
+  const [policy] = (await as<{ id: string }[]>(200, 'GET', '/policies')).body;
+  const other = await person(gateway, 'other@example.com');
+  await as(201, 'POST', '/rights', { subject_type: 'user', subject_value: other.id, right: 'policies:manage', owner: 'team-b' });
+  const call = calling(gateway, other.token);
+  const path = `/policies/${policy?.id}`;
+  for (const [method, at, body] of [
+    ['PUT', path, { priority: 5_000 }],
+    ['POST', `${path}/subjects`, { subject_type: 'everyone' }],
+  ] as const) {
+    const { detail } = (await call(403, method, at, body)).body;
+    t.is(detail, 'This needs the right `policies:manage` for policies of the owner team-a. Ask an administrator.');
+  }
+  await as(409, 'PUT', path, { priority: 5_000 });
+});
