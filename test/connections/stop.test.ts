@@ -47,6 +47,7 @@ test('a gateway that ends stores the tokens of a renewal that is under way', asy
   released.resolve();
   await closing;
   w.provider.intercept = null;
+  w.provider.accessTokenTtl = 3600;
   const { port } = new URL(w.gateway.url);
   const next = await startGateway(t, databaseUrl, { PORT: port });
   const again = (await open(`${next.url}/mcp/git`, w.ann.api)).session;

@@ -7,6 +7,8 @@ import { createMcpHandler, fromJsonSchema, McpServer } from '@modelcontextprotoc
 import { Provider } from 'oidc-provider';
 
 export interface AccountProvider {
+  /** Seconds, for access tokens from now on. */
+  accessTokenTtl: number;
   readonly issuer: string;
   readonly provider: Provider;
   /** How often each refresh token was sent to the token endpoint, by the token. */
@@ -62,7 +64,7 @@ export async function startProvider({
         getResourceServerInfo: (_ctx, resource) => ({
           scope: 'tools more',
           audience: resource,
-          accessTokenTTL: accessTokenTtl,
+          accessTokenTTL: own.accessTokenTtl,
           accessTokenFormat: 'opaque',
         }),
       },
@@ -105,6 +107,7 @@ export async function startProvider({
 
   const own: AccountProvider = {
     issuer,
+    accessTokenTtl,
     provider,
     refreshed,
     issued,
