@@ -1,5 +1,4 @@
 /** Questions to the person at the terminal. */
-import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { CommandError, type Given, printable, UsageError } from '../command.ts';
@@ -54,13 +53,4 @@ export async function optionOrAnswer(
   if (value !== undefined) return value;
   if (person === null) throw new UsageError(`--${option} is missing, and there is no terminal on which to ask`);
   return question(person);
-}
-
-/** Returns the secret in a file, without the line break at its end. `-`: from standard input. */
-export function readSecret(path: string): string {
-  try {
-    return readFileSync(path === '-' ? 0 : path, 'utf8').replace(/\r?\n$/, '');
-  } catch (error) {
-    throw new CommandError(`${path === '-' ? 'standard input' : path} cannot be read (${(error as NodeJS.ErrnoException).code})`);
-  }
 }

@@ -1,8 +1,9 @@
 /** `portcullis init`: makes the first administrator of a gateway, and signs in. */
 import { type Client, clientOfLogin, openClient, serverOf } from '../client.ts';
 import { type Command, CommandError } from '../command.ts';
+import { readText } from '../read-text.ts';
 import { writeLogin } from '../sign-in/logins.ts';
-import { optionOrAnswer, type Person, personAtTerminal, readSecret } from './ask.ts';
+import { optionOrAnswer, type Person, personAtTerminal } from './ask.ts';
 import { signInWithPassword } from './sign-in.ts';
 
 interface NewAdministrator {
@@ -60,7 +61,7 @@ setup code, which it prints when it starts (portcullis setup-code prints it agai
     const password =
       path === undefined
         ? await optionOrAnswer(given, 'password-file', person, (one) => askNewPassword(one, say))
-        : readSecret(path);
+        : readText(path);
     const made = (setupCode: string | null): Promise<Made> => register(url, { email, password, setupCode });
     const user = await made(given.text('setup-code') ?? null).catch(async (error: unknown) => {
       if (!(error instanceof CommandError)) throw error;

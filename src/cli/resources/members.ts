@@ -1,7 +1,6 @@
 /** The options of a command, from the schemas of an operation's members, and the values that people give for them. */
-import { readFileSync } from 'node:fs';
 import { NAMED, type Schema } from '../../rest/openapi/schema.ts';
-import { CommandError, type Option, spanOf, UsageError } from '../command.ts';
+import { type Option, spanOf, UsageError } from '../command.ts';
 
 /** The members of a body, of all its forms. */
 export interface Members {
@@ -106,15 +105,5 @@ export function readValue(member: string, schema: Schema, text: string, spans: '
     throw error instanceof UsageError
       ? error
       : wrong(type === 'boolean' ? 'true or false' : type === 'object' || type === 'array' ? 'JSON' : 'a number');
-  }
-}
-
-/** Returns the text of a file, without the line break at its end. `-`: standard input. */
-export function readText(path: string): string {
-  try {
-    return readFileSync(path === '-' ? 0 : path, 'utf8').replace(/\r?\n$/, '');
-  } catch (error) {
-    const what = path === '-' ? 'standard input' : path;
-    throw new CommandError(`${what} cannot be read (${(error as NodeJS.ErrnoException).code})`, 'unreadable');
   }
 }

@@ -5,8 +5,9 @@ import type { Operation } from '../../rest/openapi/operation.ts';
 import type { Schema } from '../../rest/openapi/schema.ts';
 import { type Client, connect, type Say } from '../client.ts';
 import { type Command, CommandError, type Given, type Option, type Outcome, UsageError } from '../command.ts';
+import { readText } from '../read-text.ts';
 import { idOf, isFound } from './find.ts';
-import { isSecret, type Members, membersOf, optionName, optionOf, readText, readValue } from './members.ts';
+import { isSecret, type Members, membersOf, optionName, optionOf, readValue } from './members.ts';
 import { cardText, tableText } from './table.ts';
 
 /** A command of a noun, which sends one operation. */
