@@ -13,9 +13,7 @@ const USER = { user: 'id' };
 const PROVIDER = { provider: 'id' };
 const CLIENT = { client: 'id' };
 const ID = { id: 'id' };
-const HEALTH = {
-  help: 'Each replica knows only its own requests. A fault shows its kind, its message, and the end of what a process printed to standard error.',
-};
+const FAULT = 'A fault shows its kind, its message, and the end of what a process printed to standard error.';
 
 export const LOG_COLUMNS = ['created_at', 'effect', 'user_email', 'target_name', 'method', 'resource_name', 'policy_name|reason'];
 
@@ -30,8 +28,13 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
       enable: { does: 'PUT /api/targets/{id}', takes: TARGET, body: { enabled: true }, only: [], summary: 'enables a target' },
       disable: { does: 'PUT /api/targets/{id}', takes: TARGET, body: { enabled: false }, only: [], summary: 'disables a target' },
       delete: { does: 'DELETE /api/targets/{id}', takes: TARGET },
-      check: { does: 'GET /api/targets/{id}/health', takes: TARGET, ...HEALTH },
-      try: { does: 'POST /api/targets/{id}/check', takes: TARGET },
+      check: {
+        does: 'POST /api/targets/{id}/check',
+        takes: TARGET,
+        summary: 'opens a session with the credentials for you, lists the tools, and ends the session',
+        help: `Policies do not take part. ${FAULT}`,
+      },
+      health: { does: 'GET /api/targets/{id}/health', takes: TARGET, help: `Each replica knows only its own requests. ${FAULT}` },
       connections: {
         does: 'GET /api/targets/{id}/connections',
         takes: TARGET,

@@ -104,27 +104,32 @@ test.serial('target: create, list, show, update, enable, disable, delete', async
   t.deepEqual(await json('target list'), []);
 });
 
-test.serial('target check shows the last fault, and the end of what the process printed', async (t) => {
+test.serial('target health and target check show the fault, and the end of what the process printed', async (t) => {
   const { gateway, run, admin } = await start(t, { STDIO_ALLOWED: process.execPath });
   const script = `console.error('\\u001b[2J GITHUB_HOST is not set'); console.error('the last line'); process.exit(3)`;
   await run(
     0,
     `target create broken --transport stdio --command ${process.execPath} --args ["-e",${JSON.stringify(script).replaceAll(' ', '%20')}]`,
   );
-  t.regex(await run(0, 'target check broken'), /^status +unknown$/m);
+  t.regex(await run(0, 'target health broken'), /^status +unknown$/m);
   await gateway.rest(201, 'POST', '/api/policies', {
     token: admin.token,
     body: { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] },
   });
   const client = modernClient(t, `${gateway.url}/mcp/broken`, admin.token);
   await t.throwsAsync(async () => (await client).listTools());
-  const shown = await run(0, 'target check broken');
+  const shown = await run(0, 'target health broken');
   t.regex(shown, /^status +(failing|suspended)$/m);
   t.regex(shown, /^ {2}kind {5}crashed$/m);
   t.regex(shown, /exit code 3/);
   t.true(shown.includes('\\u{1b}[2J GITHUB_HOST is not set\n'), shown);
   t.regex(shown, /^ {4}the last line$/m);
   t.false(shown.includes('\u001b'));
+
+  const checked = await run(0, 'target check broken');
+  t.regex(checked, /^ {2}kind {5}crashed$/m);
+  t.true(checked.includes('\\u{1b}[2J GITHUB_HOST is not set\n'), checked);
+  t.regex(checked, /^protocol_version +-$/m);
 });
 
 test.serial('user and group: create, list, role, groups, disable, enable, recycle', async (t) => {
