@@ -52,6 +52,8 @@ export interface Command {
   readonly name: string;
   /** The arguments as the help shows them: `<from> [<to>]`. With `...]` at the end, any number may follow. */
   readonly takes?: string;
+  /** What a shell completes as the first argument: `FILE`, or `one|other`. */
+  readonly completes?: string;
   /** One line of help. */
   readonly summary: string;
   /** More help. Its lines are broken by hand. */

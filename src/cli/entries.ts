@@ -85,4 +85,9 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
     summary: 'policy changes that you try before you apply them',
     load: async () => (await import('./policies/drafts.ts')).draftsGroup,
   },
+  completion: {
+    takes: '<shell>',
+    summary: 'prints a script with which a shell completes commands',
+    load: async () => (await import('./completion/completion.ts')).completionGroup,
+  },
 };

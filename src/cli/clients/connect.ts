@@ -30,6 +30,7 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 export const connectClient: Command = {
   name: 'connect',
   takes: '<client>',
+  completes: CLIENTS.map(({ id }) => id).join('|'),
   summary: "prints a client's configuration for the gateway, or writes it",
   help: `The clients: ${CLIENTS.map(({ id }) => id).join(', ')}.
 

@@ -116,6 +116,7 @@ function line({ title, name, address, credentials, state, tools, problem }: Resu
 export const importServers: Command = {
   name: 'import',
   takes: '<mcp.json>',
+  completes: 'FILE',
   summary: "makes targets of the servers in a client's configuration file",
   help: `Reads the files of Claude Desktop, Claude Code, VS Code, Cursor and Gemini CLI (mcpServers or servers). Headers, and variables that
 look like secrets, become credentials of the target, which the gateway stores encrypted and never shows. A value such as \${TOKEN} is asked for.
