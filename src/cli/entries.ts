@@ -80,6 +80,11 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
     summary: 'what no change of the policies may allow',
     load: async () => (await import('./policies/invariants.ts')).invariantsGroup,
   },
+  owner: {
+    takes: '<command>',
+    summary: 'limits of the policies of each owner',
+    load: async () => (await import('./owner.ts')).ownerGroup,
+  },
   drafts: {
     takes: '<command>',
     summary: 'policy changes that you try before you apply them',

@@ -1,7 +1,7 @@
 /** The `portcullis` command, as a process of its own or in this one. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
@@ -53,4 +53,12 @@ export function folder(t: ExecutionContext): string {
   const made = mkdtempSync(join(tmpdir(), 'portcullis-policies-'));
   t.teardown(() => rmSync(made, { recursive: true, force: true }));
   return made;
+}
+
+/** Returns a new folder of policies with a manifest. */
+export function policyFolder(t: ExecutionContext): string {
+  const dir = join(folder(t), 'policies');
+  mkdirSync(dir);
+  writeFileSync(join(dir, 'portcullis.yaml'), 'owner: default\n');
+  return dir;
 }

@@ -7,7 +7,7 @@ import { file, policySets } from '../policies/sets.ts';
 import { apiToken } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
 import { world } from '../support/world.ts';
-import { folder, inProcess, portcullis } from './cli.ts';
+import { folder, inProcess, policyFolder, portcullis } from './cli.ts';
 
 const TESTS = `target: everything
 principals:
@@ -39,7 +39,7 @@ test.serial('a draft is saved, replayed, shadowed and activated from the command
   await client.listTools();
   await client.callTool({ name: 'echo', arguments: { message: 'x' } });
 
-  const dir = join(folder(t), 'policies');
+  const dir = policyFolder(t);
   mkdirSync(join(dir, 'tests'), { recursive: true });
   writeFileSync(join(dir, 'echo.yaml'), file({ name: 'Echo', resource_pattern: '^get-sum$' }));
   writeFileSync(join(dir, 'unused.yaml'), file({ name: 'Unused', resource_pattern: '^nobody$' }));

@@ -4,7 +4,7 @@ import { Ajv } from 'ajv';
 import test from 'ava';
 import fc from 'fast-check';
 import { parse as parseYaml, stringify } from 'yaml';
-import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from '../../src/cli/policies/file-schema.ts';
+import { MANIFEST_SCHEMA, POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from '../../src/cli/policies/file-schema.ts';
 import { parseTestFile } from '../../src/policies/files/test-file.ts';
 import { parsePolicyFile } from '../../src/policies/files/yaml.ts';
 
@@ -12,6 +12,7 @@ const inPolicies = (name: string): string => readFileSync(join(import.meta.dirna
 
 test('the schema files hold the current schemas', (t) => {
   t.deepEqual(JSON.parse(inPolicies('policy.schema.json')), JSON.parse(JSON.stringify(POLICY_FILE_SCHEMA)));
+  t.deepEqual(JSON.parse(inPolicies('portcullis.schema.json')), JSON.parse(JSON.stringify(MANIFEST_SCHEMA)));
   t.deepEqual(JSON.parse(inPolicies('tests/test.schema.json')), JSON.parse(JSON.stringify(TEST_FILE_SCHEMA)));
 });
 

@@ -80,6 +80,6 @@ never:
   const own = join(folder(t), 'policies');
   mkdirSync(own);
   writeFileSync(join(own, 'higher.yaml'), file({ name: 'Higher', priority: 90, resource_pattern: 'exec' }));
-  const planned = await inProcess(environment, (terminal) => policies(['plan', '--dir', own], terminal));
+  const planned = await inProcess(environment, (terminal) => policies(['plan', '--dir', own, '--owner', 'default'], terminal));
   t.regex(planned.out, /Breaks the invariant: "Contractors run all" .*"Higher"/);
 });

@@ -10,7 +10,7 @@ import { policyBody } from '../policies/policies.ts';
 import { addTarget, file, policySets } from '../policies/sets.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
 import { program } from '../support/process.ts';
-import { folder, inProcess, portcullis, type Ran } from './cli.ts';
+import { folder, inProcess, policyFolder, portcullis, type Ran } from './cli.ts';
 
 const starters = join(import.meta.dirname, '../../policies');
 
@@ -41,9 +41,8 @@ async function start(t: ExecutionContext) {
 test.serial('plan, apply, history, diff, show, rollback and export work together on policies in git', async (t) => {
   const { gateway, admin, token, run, ran, rest } = await start(t);
   await addTarget(gateway, admin.token, 'everything');
-  const dir = join(folder(t), 'policies');
+  const dir = policyFolder(t);
   for (const name of readdirSync(starters).filter((known) => known.endsWith('.yaml'))) {
-    mkdirSync(dir, { recursive: true });
     writeFileSync(join(dir, name), readFileSync(join(starters, name)));
   }
   // Neither is a policy.
@@ -153,7 +152,7 @@ Denied, for example:
 
 test.serial('an error in a file names file, line and column, for people and programs', async (t) => {
   const { run, rest } = await start(t);
-  const dir = folder(t);
+  const dir = policyFolder(t);
   const outside = join(folder(t), 'secret.yaml');
   writeFileSync(outside, file());
   const cases: [string, () => void, RegExp][] = [
@@ -218,7 +217,7 @@ test.serial('an export that cannot write a whole file leaves the old one as it w
     (_, n) => ({ subject_type: 'role', subject_value: `role-${n}-${'x'.repeat(80)}` }) as const,
   );
   await rest.apply({ 'deny.yaml': file({ effect: 'deny', subjects }) });
-  const dir = folder(t);
+  const dir = policyFolder(t);
   const old = `# not committed yet\n${file({ effect: 'deny' })}`;
   writeFileSync(join(dir, 'deny.yaml'), old);
   // Writing beyond 4 KiB fails in the middle of the file, as on a full disk.
@@ -239,13 +238,13 @@ test.serial('an export that cannot write a whole file leaves the old one as it w
   });
   t.deepEqual(await once(limited, 'close'), [1, null], said);
   t.regex(said, /deny\.yaml cannot be written: EFBIG/);
-  t.deepEqual(readdirSync(dir), ['deny.yaml']);
+  t.deepEqual(readdirSync(dir), ['deny.yaml', 'portcullis.yaml']);
   t.is(readFileSync(join(dir, 'deny.yaml'), 'utf8'), old);
 });
 
 test.serial('a wrong call exits with 2, says what is wrong and which help to read, and never prints the token', async (t) => {
   const { gateway, token, run } = await start(t);
-  const dir = folder(t);
+  const dir = policyFolder(t);
   for (const args of [
     ['plan', '--nothing'],
     ['plan', 'extra'],
@@ -334,9 +333,24 @@ test.serial('a server that is not a gateway cannot make the command write outsid
       res.end(JSON.stringify({ owner: 'default', files }));
     }),
   );
-  for (const name of ['../evil.yaml', '/tmp/evil.yaml', 'a/b.yaml', '.yaml', 'evil.sh', 'a.yaml/../../evil.yaml']) {
+  for (const name of [
+    'portcullis.yaml',
+    '../evil.yaml',
+    '/tmp/evil.yaml',
+    'a/b.yaml',
+    '.yaml',
+    'evil.sh',
+    'a.yaml/../../evil.yaml',
+  ]) {
     files = { [name]: file() };
-    const ran = await call({ PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token }, 'export', '--dir', join(root, 'policies'));
+    const ran = await call(
+      { PORTCULLIS_URL: url, PORTCULLIS_TOKEN: token },
+      'export',
+      '--dir',
+      join(root, 'policies'),
+      '--owner',
+      'x',
+    );
     t.is(ran.code, 1);
     t.regex(ran.err, /the gateway sent a file name that is not allowed/);
   }
@@ -345,7 +359,7 @@ test.serial('a server that is not a gateway cannot make the command write outsid
 
 test.serial('a process of the command has the right output, exit code and JSON', async (t) => {
   const { gateway, token } = await start(t);
-  const dir = folder(t);
+  const dir = policyFolder(t);
   writeFileSync(join(dir, 'a.yaml'), file());
   const environment = { PORTCULLIS_URL: `${gateway.url}/`, PORTCULLIS_TOKEN: `${token}\n` };
   const changes = await portcullis(environment, 'policies', 'plan', '--dir', dir, '--json', '--detailed-exitcode');

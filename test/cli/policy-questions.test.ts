@@ -7,7 +7,7 @@ import test from 'ava';
 import { policies } from '../../src/cli/policies/policies.ts';
 import { addTarget, file, policySets } from '../policies/sets.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
-import { folder, inProcess, portcullis, type Ran } from './cli.ts';
+import { folder, inProcess, policyFolder, portcullis, type Ran } from './cli.ts';
 
 const starters = join(import.meta.dirname, '../../policies');
 
@@ -15,7 +15,7 @@ const call = (environment: Record<string, string>, ...args: string[]): Promise<R
   inProcess(environment, (terminal) => policies(args, terminal));
 
 test.serial('tests run without a gateway, and a failure names file, position and result', async (t) => {
-  const dir = join(folder(t), 'policies');
+  const dir = policyFolder(t);
   cpSync(starters, dir, { recursive: true });
   const passed = await portcullis({}, 'policies', 'test', '--dir', dir, '--coverage', '100');
   t.deepEqual([passed.code, passed.err], [0, '']);
@@ -107,7 +107,7 @@ test.serial('explain, simulate, who-can and what-can ask the gateway', async (t)
   const admin = await person(gateway, 'admin@example.com');
   const { token } = await apiToken(gateway, admin);
   await addTarget(gateway, admin.token, 'everything');
-  const dir = join(folder(t), 'policies');
+  const dir = policyFolder(t);
   cpSync(starters, dir, { recursive: true });
   const run = async (code: number, ...args: string[]): Promise<string> => {
     const ran = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, ...args);

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { FILE_NAME } from '../../src/policies/files/file.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
@@ -12,7 +13,7 @@ const starters = join(import.meta.dirname, '../../policies');
 const filesIn = (folder: string): Files =>
   Object.fromEntries(
     readdirSync(folder)
-      .filter((name) => name.endsWith('.yaml'))
+      .filter((name) => FILE_NAME.test(name))
       .map((name) => [name, readFileSync(join(folder, name), 'utf8')]),
   );
 

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { readConfig } from '../../config/config.ts';
 import { createGateway } from '../../gateway.ts';
+import { MANIFEST_NAME } from '../../policies/files/file.ts';
 import { type Command, CommandError, type CommandGroup } from '../command.ts';
 import { connectClient } from './client.ts';
 import { startTarget } from './target.ts';
@@ -103,7 +104,7 @@ async function play(once: boolean, wanted: number, say: Print, ending: (end: () 
   announce(closed !== '', `connecting: ${closed}`);
 
   step('3. The starter policies of policies/');
-  const files = readdirSync(POLICIES).filter((name) => name.endsWith('.yaml'));
+  const files = readdirSync(POLICIES).filter((name) => name.endsWith('.yaml') && name !== MANIFEST_NAME);
   const applied = await api<{ changes: { file: string; name: string; after: { effect: string } }[] }>(
     'POST',
     '/api/policies/apply',

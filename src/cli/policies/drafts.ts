@@ -15,9 +15,10 @@ import {
   type Terminal,
   UsageError,
 } from '../command.ts';
+import { dirOf, testDirOf } from './manifest.ts';
 import { readPolicyFolder, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
-import { dirOf, fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
+import { fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
 
 const { draft: _, ...FILE_OPTIONS } = SET_OPTIONS;
 const REASON = { value: 'TEXT', help: 'why; the history records it' };
@@ -52,7 +53,7 @@ The tests must pass before you can activate the draft.`,
   options: FILE_OPTIONS,
   async run(given) {
     const dir = dirOf(given);
-    const testDir = join(dir, 'tests');
+    const testDir = testDirOf(given);
     const tests = existsSync(testDir) ? Object.fromEntries(readPolicyFolder(testDir)) : {};
     const path = pathOf(given);
     const draft = await pointing(dir, testDir, () => connect(given).call<DraftJson>('PUT', path, { ...fileSetOf(given), tests }));

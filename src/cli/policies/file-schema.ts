@@ -1,4 +1,5 @@
 /** The JSON Schema of policy files and test files, with which editors complete and check YAML. */
+import { manifestForm } from '../../policies/files/manifest.ts';
 import { testFileForm } from '../../policies/files/test-file.ts';
 import { policyFileForm } from '../../policies/files/yaml.ts';
 import { invariantFileForm } from '../../policies/invariants/invariant-files.ts';
@@ -25,4 +26,10 @@ export const INVARIANT_FILE_SCHEMA = {
   ...{ $schema, title: 'Portcullis invariant' },
   description: 'What the policies may never allow. The gateway refuses a change that adds a request which breaks it.',
   ...schemaOf(invariantFileForm),
+};
+
+export const MANIFEST_SCHEMA = {
+  ...{ $schema, title: 'Portcullis manifest' },
+  description: 'What commands need to know about the policy files of the folder.',
+  ...schemaOf(manifestForm),
 };

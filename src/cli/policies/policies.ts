@@ -1,7 +1,7 @@
 /** `portcullis policies`: policies as files in git, and their history, over the REST API of a gateway. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { DEFAULT_OWNER, FILE_NAME, fileOf } from '../../policies/files/file.ts';
+import { FILE_NAME, fileOf, MANIFEST_NAME } from '../../policies/files/file.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../policies/files/yaml.ts';
 import type { BrokenInvariant } from '../../policies/invariants/judge.ts';
 import { type PolicyJson, policyFromJson, subjectKey } from '../../policies/schema.ts';
@@ -18,14 +18,16 @@ import {
   type Option,
   runGroup,
   type Terminal,
+  UsageError,
 } from '../command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
-import { POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
+import { MANIFEST_SCHEMA, POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { invariantsText } from './invariants.ts';
-import { readPolicyFolder, removePolicyFile, writePolicyFile } from './policy-folder.ts';
+import { dirOf, manifestIn, ownerOf, testDirOf } from './manifest.ts';
+import { readPolicyFolder, removePolicyFile, writeManifest, writePolicyFile } from './policy-folder.ts';
 import { explainCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
-import { type Between, betweenOf, DIR, dirOf, fileSetOf, pointing, revisionOf } from './policy-set.ts';
+import { type Between, betweenOf, DIR, fileSetOf, OWNER, pointing, revisionOf } from './policy-set.ts';
 import { suggestCommand } from './policy-suggest.ts';
 import { compareCommand } from './review/compare.ts';
 import { contextCommand } from './review/context.ts';
@@ -40,10 +42,6 @@ interface PlanWithFlips extends Plan, DecisionChangesJson {
   readonly changes: (Change & DecisionChangesJson['changes'][number])[];
 }
 
-const OWNER: Option = {
-  value: 'NAME',
-  help: `the owner of the files, if several folders go to one gateway (default: ${DEFAULT_OWNER})`,
-};
 const ADOPT: Option = {
   help: 'takes over policies that were created over the API, if export would give them the name of one of the files',
 };
@@ -57,23 +55,28 @@ const exportFiles: Command = {
   name: 'export',
   summary: 'writes each policy of the gateway into its file',
   help: `A file that already describes its policy stays as it is, byte for byte. In the other files, comments stay. A policy without a file
-gets one, named after the policy; "apply --adopt" then makes the policy belong to that file.`,
+gets one, named after the policy; "apply --adopt" then makes the policy belong to that file. If the folder has no portcullis.yaml, the
+command writes one that names the owner.`,
   options: { dir: DIR, owner: OWNER, prune: { help: 'removes files that belong to no policy' } },
   async run(given) {
     const client = connect(given);
     const dir = given.text('dir') ?? 'policies';
-    const query = new URLSearchParams({ owner: ownerOf(given) });
+    const owner = ownerOf(given);
+    const query = new URLSearchParams({ owner });
     const { files } = await client.call<{ files: Record<string, string> }>('GET', `/api/policies/export?${query}`);
-    const there = existsSync(dir) ? readPolicyFolder(dir, join(dir, 'tests')) : new Map<string, string>();
+    const there = existsSync(dir) ? readPolicyFolder(dir, testDirOf(given)) : new Map<string, string>();
     const texts = mergedFiles(dir, new Map(Object.entries(files)), there);
 
     const written = [...texts].filter(([file, text]) => there.get(file) !== text).map(([file]) => file);
     const extra = [...there.keys()].filter((file) => !texts.has(file));
     const removed = given.flag('prune') ? extra.filter((file) => FILE_NAME.test(file)) : [];
     for (const file of written) writePolicyFile(dir, file, texts.get(file) ?? '');
+    const isNew = manifestIn(dir) === null;
+    if (isNew) writeManifest(dir, owner);
     for (const file of removed) removePolicyFile(dir, file);
     const left = extra.filter((file) => !removed.includes(file));
     const lines = [
+      ...(isNew ? [`wrote ${join(dir, MANIFEST_NAME)}`] : []),
       ...written.map((file) => `wrote ${join(dir, file)}`),
       ...removed.map((file) => `removed ${join(dir, file)}`),
       ...left.map((file) => `${join(dir, file)} belongs to no policy: apply would create one from it, export --prune removes it`),
@@ -81,7 +84,7 @@ gets one, named after the policy; "apply --adopt" then makes the policy belong t
     ];
     return {
       text: `${lines.join('\n')}\n`,
-      json: { dir, written, removed, extra: left, unchanged: texts.size - written.length },
+      json: { dir, manifest: isNew, written, removed, extra: left, unchanged: texts.size - written.length },
     };
   },
 };
@@ -150,7 +153,7 @@ nothing. It also applies nothing if the policies change in the meantime.`,
 
 /** The member `tests`, if the folder has tests. */
 function testsIn(given: Given): object {
-  const dir = join(dirOf(given), 'tests');
+  const dir = testDirOf(given);
   const tests = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
   return tests.size === 0 ? {} : { tests: Object.fromEntries(tests) };
 }
@@ -168,7 +171,7 @@ function sendFiles<T>(given: Given, path: string, more: object, say?: Say): Prom
     ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
     ...(reason === undefined ? {} : { reason }),
   };
-  return pointing(dir, join(dir, 'tests'), () =>
+  return pointing(dir, testDirOf(given), () =>
     say === undefined ? client.call<T>('POST', path, body) : client.follow<T, Progress>('POST', path, body, progressOf(say)),
   );
 }
@@ -262,9 +265,13 @@ const schema: Command = {
   name: 'schema',
   summary: 'prints the JSON Schema of policy files, with which editors complete and check them',
   help: 'This command needs no gateway. docs/policies.md says how to configure your editor.',
-  options: { tests: { help: 'prints the schema of test files instead' } },
+  options: {
+    tests: { help: 'prints the schema of test files instead' },
+    manifest: { help: 'prints the schema of portcullis.yaml instead' },
+  },
   async run(given) {
-    const json = given.flag('tests') ? TEST_FILE_SCHEMA : POLICY_FILE_SCHEMA;
+    if (given.flag('tests') && given.flag('manifest')) throw new UsageError('pass either --tests or --manifest, not both');
+    const json = given.flag('tests') ? TEST_FILE_SCHEMA : given.flag('manifest') ? MANIFEST_SCHEMA : POLICY_FILE_SCHEMA;
     return { text: `${JSON.stringify(json, null, 2)}\n`, json };
   },
 };
@@ -284,8 +291,6 @@ export const policiesGroup: CommandGroup = {
 /** Returns the exit code. */
 export const policies = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
   runGroup(policiesGroup, argv, terminal);
-
-const ownerOf = (given: Given): string => given.text('owner') ?? DEFAULT_OWNER;
 
 async function targetNames(client: Client): Promise<Map<string, string>> {
   const targets = await client.call<{ id: string; name: string }[]>('GET', '/api/targets');

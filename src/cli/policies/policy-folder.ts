@@ -11,9 +11,9 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { join, resolve, sep } from 'node:path';
+import { basename, join, resolve, sep } from 'node:path';
 import { TextDecoder } from 'node:util';
-import { FILE_NAME } from '../../policies/files/file.ts';
+import { FILE_NAME, MANIFEST_NAME } from '../../policies/files/file.ts';
 import { describePolicyFileError } from '../../policies/files/yaml.ts';
 import { CommandError } from '../command.ts';
 
@@ -22,11 +22,11 @@ const MAX_BYTES = 1024 * 1024;
 /**
  * Returns the texts of the policy files, sorted by name. A file with a YAML ending is returned or is an error, because a policy
  * that is silently left out may be the one that denies. A subfolder with such files is an error, too, except `apart`, which is
- * read separately. Names that begin with a dot are ignored.
+ * read separately. Names that begin with a dot, and the manifest, are ignored.
  */
 export function readPolicyFolder(dir: string, apart: string | null = null): Map<string, string> {
   const all = namesIn(dir).filter((name) => !name.startsWith('.'));
-  const names = all.filter(isYaml);
+  const names = all.filter((name) => isYaml(name) && name !== MANIFEST_NAME);
   const root = realpathSync(dir);
   const errors = all
     .filter((name) => !isYaml(name) && (apart === null || resolve(dir, name) !== resolve(apart)) && hasYaml(join(root, name)))
@@ -39,6 +39,18 @@ export function readPolicyFolder(dir: string, apart: string | null = null): Map<
   }
   if (errors.length > 0) throw new CommandError(errors.join('\n'), 'invalid_file');
   return texts;
+}
+
+/** Returns null if the folder has no manifest, or does not exist. */
+export function readManifestText(dir: string): string | null {
+  const path = join(dir, MANIFEST_NAME);
+  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return null;
+  const read = readText(realpathSync(dir), path);
+  if (typeof read === 'string') return read;
+  throw new CommandError(
+    describePolicyFileError({ file: path, line: read.line, column: 1, message: read.problem }),
+    'invalid_file',
+  );
 }
 
 const isYaml = (name: string): boolean => /\.ya?ml$/i.test(name);
@@ -109,15 +121,18 @@ function decoded(bytes: Buffer): string | { readonly problem: string; readonly l
 }
 
 /** Creates the folder if it is missing. Throws CommandError if the name is not one of a policy file, if it is a link, or if writing fails. */
-export function writePolicyFile(dir: string, name: string, text: string): void {
-  const path = checked(dir, name);
+export const writePolicyFile = (dir: string, name: string, text: string): void => write(dir, checked(dir, name), text);
+
+export const writeManifest = (dir: string, owner: string): void => write(dir, join(dir, MANIFEST_NAME), `owner: ${owner}\n`);
+
+function write(dir: string, path: string, text: string): void {
   changing(path, () => mkdirSync(dir, { recursive: true }));
   const there = lstatSync(path, { throwIfNoEntry: false });
   if (there?.isSymbolicLink()) {
     throw new CommandError(`${path} is a link, so no file can be written there: remove the link`, 'invalid_file');
   }
   // A file that is cut off, for example by a full disk, can still be a policy: one with fewer subjects. So only whole files get the name.
-  const whole = join(dir, `.${name}.${process.pid}`);
+  const whole = join(dir, `.${basename(path)}.${process.pid}`);
   try {
     changing(path, () => {
       writeFileSync(whole, text);

@@ -6,10 +6,11 @@ import type { PolicyRef, TestReport } from '../../policies/files/test-run.ts';
 import type { Asked, objectJson } from '../../policies/sets/questions-about.ts';
 import { connect, type Say } from '../client.ts';
 import { type Command, CommandError, EXIT, type Given, type Option, UsageError } from '../command.ts';
+import { dirOf, testDirOf } from './manifest.ts';
 import { changing } from './policy-folder.ts';
-import { type AnswerJson, answerText, dirOf, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
+import { type AnswerJson, answerText, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
 import { CONTEXT, folderSet } from './review/folder-set.ts';
-import { failuresText, testCases, testFiles, testFolder, testsOf } from './review/folder-tests.ts';
+import { failuresText, testCases, testFiles, testFolder } from './review/folder-tests.ts';
 
 const WHO_OPTIONS = {
   user: { value: 'USER', help: 'as this user, by id or e-mail' },
@@ -156,7 +157,7 @@ Exit code: 0 all passed; 1 a test failed, the coverage is too low, or the tests 
     const low = threshold !== null && report.coverage.percent < threshold;
     return {
       code: report.failed > 0 || low ? EXIT.failed : EXIT.ok,
-      text: reportText(report, testsOf(given), low ? threshold : null),
+      text: reportText(report, testDirOf(given), low ? threshold : null),
       json: report,
     };
   },
@@ -171,13 +172,13 @@ function percentOf(text: string | undefined): number | null {
 
 function testedHere(given: Given, say: Say): Promise<TestReport> {
   const cases = testCases(given);
-  return folderSet(given, say, cases).then((set) => testFolder(set, cases, testsOf(given)));
+  return folderSet(given, say, cases).then((set) => testFolder(set, cases, testDirOf(given)));
 }
 
 function testedThere(given: Given): Promise<TestReport> {
   const tests = Object.fromEntries(testFiles(given));
   const set = given.flag('remote') ? setOf(given) : {};
-  return pointing(dirOf(given), testsOf(given), () =>
+  return pointing(dirOf(given), testDirOf(given), () =>
     connect(given).call<TestReport>('POST', '/api/policies/test', { tests, ...set }),
   );
 }

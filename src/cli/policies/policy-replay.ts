@@ -2,7 +2,8 @@
 import type { ReplayReport } from '../../policies/replay/report.ts';
 import { connect, type Say } from '../client.ts';
 import { type Command, EXIT, type Given, spanOf, UsageError } from '../command.ts';
-import { type AnswerJson, answerText, dirOf, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
+import { dirOf } from './manifest.ts';
+import { type AnswerJson, answerText, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
 
 export type ReportJson = ReplayReport & { readonly revision: number; readonly from: string; readonly to: string };
 

@@ -1,21 +1,24 @@
 /** The policy set that a command is about, and the texts of policies and answers. */
 import { join } from 'node:path';
-import { DEFAULT_OWNER } from '../../policies/files/file.ts';
 import type { PolicyRef } from '../../policies/files/test-run.ts';
 import { describePolicyFileError } from '../../policies/files/yaml.ts';
 import type { answerJson } from '../../policies/sets/questions-about.ts';
 import { CommandError, type Given, type Option, UsageError } from '../command.ts';
+import { dirOf, ownerOf, prunes, testDirOf } from './manifest.ts';
 import { readPolicyFolder } from './policy-folder.ts';
 
 export const DIR: Option = { value: 'DIR', help: 'the folder of the policy files (default: policies)' };
+export const OWNER: Option = {
+  value: 'NAME',
+  help: 'the owner of the files, if the folder has no portcullis.yaml that names it',
+};
 export const SET_OPTIONS = {
   dir: DIR,
-  owner: { value: 'NAME', help: `the owner of the files (default: ${DEFAULT_OWNER})` },
+  owner: OWNER,
   prune: { help: 'like apply --prune: without the policies whose files no longer exist' },
   adopt: { help: 'like apply --adopt: takes over policies that were created over the API' },
   draft: { value: 'NAME', help: 'a draft that the gateway stores, instead of files' },
 } as const satisfies Record<string, Option>;
-export const dirOf = (given: Given): string => given.text('dir') ?? 'policies';
 
 /** The set in the form of the API. */
 export function setOf(given: Given): object {
@@ -28,14 +31,14 @@ export function setOf(given: Given): object {
 
 export const fileSetOf = (given: Given) => ({
   files: Object.fromEntries(policyFiles(given)),
-  owner: given.text('owner') ?? DEFAULT_OWNER,
-  prune: given.flag('prune'),
+  owner: ownerOf(given),
+  prune: prunes(given),
   adopt: given.flag('adopt'),
 });
 
 export function policyFiles(given: Given): Map<string, string> {
   const dir = dirOf(given);
-  const files = readPolicyFolder(dir, given.text('tests') ?? join(dir, 'tests'));
+  const files = readPolicyFolder(dir, testDirOf(given));
   if (files.size === 0)
     throw new CommandError(`${dir} contains no policy files (*.yaml): set --dir to their folder`, 'no_folder');
   return files;

@@ -4,9 +4,11 @@ import { subjectKey } from '../schema.ts';
 import type { PolicyFile } from './yaml.ts';
 
 /** Lower case only, because some file systems are case-insensitive. */
-export const FILE_NAME = /^([a-z0-9][a-z0-9._-]{0,99})\.yaml$/;
+export const FILE_NAME = /^(?!portcullis\.yaml$)([a-z0-9][a-z0-9._-]{0,99})\.yaml$/;
 export const FILE_NAME_RULE =
-  'the name of a policy file must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, end in .yaml, and have at most 105 characters';
+  'the name of a policy file must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, end in .yaml, have at most 105 characters, and not be portcullis.yaml';
+/** The manifest of a folder of policies, which is no policy. */
+export const MANIFEST_NAME = 'portcullis.yaml';
 
 /** The owner of the files of one folder. Each owner has separate file names, and removes only policies of this owner. */
 export const OWNER = /^[a-z0-9][a-z0-9._-]{0,62}$/;
@@ -68,9 +70,9 @@ export function possibleNames({ id, name }: Pick<StoredPolicy, 'id' | 'name'>): 
     .replace(/[^a-z0-9]+/g, '-')
     .slice(0, 60)
     .replace(/^-+|-+$/g, '');
-  // Windows reserves these names for devices.
+  // Windows reserves these names for devices. `portcullis.yaml` is the manifest.
   const plain =
-    words === '' || /^(con|prn|aux|nul|com\d|lpt\d)$/.test(words) ? `policy${words === '' ? '' : `-${words}`}` : words;
+    words === '' || /^(con|prn|aux|nul|com\d|lpt\d|portcullis)$/.test(words) ? `policy${words === '' ? '' : `-${words}`}` : words;
   return [`${plain}.yaml`, `${plain}-${id.slice(-8)}.yaml`, `${plain}-${id}.yaml`];
 }
 

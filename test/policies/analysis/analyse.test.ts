@@ -7,6 +7,7 @@ import { type AnalysisFinding, analyseInSteps, type FindingCode, type Known } fr
 import { createLibrary } from '../../../src/policies/analysis/names.ts';
 import type { Progress } from '../../../src/policies/analysis/search.ts';
 import { URI_LIKE, URIS } from '../../../src/policies/analysis/uris.ts';
+import { FILE_NAME } from '../../../src/policies/files/file.ts';
 import { parsePolicyFile } from '../../../src/policies/files/yaml.ts';
 import { isCanonicalUri } from '../../../src/protocol/uri.ts';
 import { policyWith } from '../../engine/support.ts';
@@ -412,7 +413,7 @@ test('an unreadable policy is analysed as the engine reads it', (t) => {
 
 test('the starter policies have no findings', (t) => {
   const folder = join(import.meta.dirname, '../../../policies');
-  const files = readdirSync(folder).filter((name) => name.endsWith('.yaml'));
+  const files = readdirSync(folder).filter((name) => FILE_NAME.test(name));
   const policies = files.map((name) => {
     const result = parsePolicyFile(readFileSync(join(folder, name), 'utf8'), name);
     if ('errors' in result) throw new Error(JSON.stringify(result.errors));

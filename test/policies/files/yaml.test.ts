@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import { readPattern } from '../../../src/engine/compile/pattern.ts';
+import { FILE_NAME } from '../../../src/policies/files/file.ts';
 import { describePolicyFileError, formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../../src/policies/files/yaml.ts';
 import { subjectKey } from '../../../src/policies/schema.ts';
 
@@ -255,7 +256,7 @@ const sortedSubjects = (policy: PolicyFile): PolicyFile => ({
 });
 
 test('the starter policies are readable, with admitted patterns and different names', (t) => {
-  const files = readdirSync(starters).filter((name) => name.endsWith('.yaml'));
+  const files = readdirSync(starters).filter((name) => FILE_NAME.test(name));
   t.true(files.length >= 4);
   const policies = files.map((name) => {
     const text = readFileSync(join(starters, name), 'utf8');

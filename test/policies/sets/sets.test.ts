@@ -8,6 +8,7 @@ import { tokenStore } from '../../../src/auth/token-store.ts';
 import { AppError } from '../../../src/base/errors.ts';
 import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
+import { FILE_NAME } from '../../../src/policies/files/file.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { readFiles } from '../../../src/policies/sets/planning.ts';
@@ -25,7 +26,7 @@ const starters = join(import.meta.dirname, '../../../policies');
 const starterFiles = (): Files =>
   Object.fromEntries(
     readdirSync(starters)
-      .filter((name) => name.endsWith('.yaml'))
+      .filter((name) => FILE_NAME.test(name))
       .map((name) => [name, readFileSync(join(starters, name), 'utf8')]),
   );
 const places = ({ errors = [] }: ProblemAnswer) => errors.map((e) => `${e.file}:${e.line}:${e.column}`);

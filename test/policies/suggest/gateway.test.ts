@@ -288,7 +288,7 @@ test.serial('the command writes files that apply as the report says', async (t) 
   const written = await run('suggest', '--denied', '--for', 'role', '--out', dir);
   t.is(written.code, 0, written.err);
   const [name = ''] = readdirSync(dir);
-  t.is((await run('apply', '--dir', dir)).code, 0);
+  t.is((await run('apply', '--dir', dir, '--owner', 'default')).code, 0);
   const made = (await policies()).find(({ managed_as }) => managed_as === `default/${name.replace('.yaml', '')}`);
   t.is(made?.resource_pattern, '^(# x: &a \\x{202e}"\\\\E|echo)$');
   await client.callTool({ name: 'echo', arguments: { message: 'x' } });
@@ -297,7 +297,7 @@ test.serial('the command writes files that apply as the report says', async (t) 
   const redirected = join(folder(t), 'redirected');
   mkdirSync(redirected);
   writeFileSync(join(redirected, name), shown.out);
-  const { out } = await run('plan', '--dir', redirected);
+  const { out } = await run('plan', '--dir', redirected, '--owner', 'default');
   t.regex(out, /^Decisions: equal/);
   t.regex(out, /0 to create, 1 to update, /);
 

@@ -5,10 +5,11 @@ import { type Review, reviewMarkdown } from '../../../policies/review/markdown.t
 import { connect, type Progress, progressOf, type Say } from '../../client.ts';
 import { type Command, counted, EXIT, type Given, type Outcome, UsageError } from '../../command.ts';
 import { type DecisionChangesJson, flipsText } from '../decision-changes.ts';
+import { dirOf, manifestIn, namedOwner, testDirOf } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
-import { type Between, betweenOf, DIR, dirOf, SET_OPTIONS } from '../policy-set.ts';
+import { type Between, betweenOf, DIR, SET_OPTIONS } from '../policy-set.ts';
 import { CONTEXT, folderSet } from './folder-set.ts';
-import { failuresText, testCases, testFolder, testsOf } from './folder-tests.ts';
+import { failuresText, testCases, testFolder } from './folder-tests.ts';
 import { findingText, lintSet } from './lint.ts';
 
 const FOLDER_OPTIONS = {
@@ -57,11 +58,16 @@ async function revisions(given: Given, say: Say): Promise<Outcome> {
 
 async function folders(given: Given, say: Say): Promise<Outcome> {
   const [from = '', to] = [given.text('with'), dirOf(given)];
-  const cases = existsSync(testsOf(given)) ? testCases(given) : [];
+  const cases = existsSync(testDirOf(given)) ? testCases(given) : [];
   const after = await folderSet(given, say, cases);
-  const earlier: Given = { ...given, text: (option) => (option === 'dir' ? from : given.text(option)) };
+  // An earlier folder without a manifest has the same owner.
+  const owner = (manifestIn(from) === null ? namedOwner(given) : null) ?? given.text('owner');
+  const earlier: Given = {
+    ...given,
+    text: (option) => (option === 'dir' ? from : option === 'owner' ? owner : given.text(option)),
+  };
   const before = await folderSet(earlier, () => undefined, cases);
-  const tested = cases.length === 0 ? null : await testFolder(after, cases, testsOf(given));
+  const tested = cases.length === 0 ? null : await testFolder(after, cases, testDirOf(given));
   const review: Review = {
     ...{ from, to, context: after.context, ...(await compareFolders(before, after)) },
     findings: newFindings(await lintSet(before, from), await lintSet(after, to)),
@@ -71,7 +77,7 @@ async function folders(given: Given, say: Say): Promise<Outcome> {
   };
   const markdown = given.text('markdown');
   if (markdown !== undefined) changing(markdown, () => writeFileSync(markdown, reviewMarkdown(review)));
-  return { code: codeOf(given, review.verdict), text: reviewText(review, testsOf(given)), json: review };
+  return { code: codeOf(given, review.verdict), text: reviewText(review, testDirOf(given)), json: review };
 }
 
 function reviewText(review: Review, tests: string): string {

@@ -4,8 +4,8 @@ import { DEFAULT_OWNER } from '../../../policies/files/file.ts';
 import { formatContext, type PolicyContext, readContext } from '../../../policies/review/context.ts';
 import { connect, type Progress, progressOf } from '../../client.ts';
 import { type Command, CommandError, counted } from '../../command.ts';
+import { dirOf, manifestIn } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
-import { SET_OPTIONS } from '../policy-set.ts';
 
 export const contextCommand: Command = {
   name: 'context',
@@ -13,10 +13,14 @@ export const contextCommand: Command = {
   help: `The file leaves out the policies of the owner of your files. It needs the right bundles:read. docs/policies.md says what it discloses.`,
   options: {
     out: { value: 'FILE', help: 'the file to write (default: policy-context.json)' },
-    owner: SET_OPTIONS.owner,
+    owner: {
+      value: 'NAME',
+      help: `the owner of your files (default: the one that policies/portcullis.yaml names, otherwise ${DEFAULT_OWNER})`,
+    },
   },
   async run(given, say) {
-    const [out, owner] = [given.text('out') ?? 'policy-context.json', given.text('owner') ?? DEFAULT_OWNER];
+    const out = given.text('out') ?? 'policy-context.json';
+    const owner = given.text('owner') ?? manifestIn(dirOf(given))?.owner ?? DEFAULT_OWNER;
     const path = `/api/policies/context?${new URLSearchParams({ owner })}`;
     const answer = await connect(given).follow<PolicyContext, Progress>('GET', path, undefined, progressOf(say));
     const context = readContext(JSON.stringify(answer));

@@ -9,7 +9,8 @@ import { CONTEXT_MAX_BYTES, type PolicyContext, readContext, surroundingsOf } fr
 import { offlineSet } from '../../../policies/sets/offline.ts';
 import type { Say } from '../../client.ts';
 import { CommandError, type Given, type Option, UsageError } from '../../command.ts';
-import { dirOf, policyFiles } from '../policy-set.ts';
+import { dirOf, namedOwner } from '../manifest.ts';
+import { policyFiles } from '../policy-set.ts';
 
 export const CONTEXT: Option = {
   value: 'FILE',
@@ -27,9 +28,9 @@ export async function folderSet(given: Given, say: Say, cases: readonly TestCase
   const context = contextIn(given, say);
   const users = [...[...texts.values()].flatMap((text) => text.match(USER_IDS) ?? []), ...cases.map(({ facts }) => facts.sub)];
   const { owner = DEFAULT_OWNER, others, targets } = context === null ? NO_OTHERS : surroundingsOf(context, users);
-  const said = given.text('owner') ?? owner;
+  const said = namedOwner(given) ?? owner;
   if (context !== null && said !== owner)
-    throw new UsageError(`--owner is ${said}, but the context leaves out the policies of ${owner}: both must be the same`);
+    throw new UsageError(`the owner is ${said}, but the context leaves out the policies of ${owner}: both must be the same`);
   const around = { owner: said, others, targets: [...targets, ...cases.map(({ target }) => target)] };
   const set = offlineSet(texts, around, module.checkPattern);
   if ('errors' in set) throw refused(dirOf(given), set.errors);

@@ -6,15 +6,13 @@ import { parseTestFile, type TestCase } from '../../../policies/files/test-file.
 import { failureText, runTests, type TestReport, type TestResult } from '../../../policies/files/test-run.ts';
 import type { PolicyFileError } from '../../../policies/files/yaml.ts';
 import { CommandError, type Given } from '../../command.ts';
+import { testDirOf } from '../manifest.ts';
 import { readPolicyFolder } from '../policy-folder.ts';
-import { dirOf } from '../policy-set.ts';
 import { type FolderSet, refused } from './folder-set.ts';
-
-export const testsOf = (given: Given): string => given.text('tests') ?? join(dirOf(given), 'tests');
 
 /** Throws CommandError if the folder has no tests. */
 export function testFiles(given: Given): Map<string, string> {
-  const dir = testsOf(given);
+  const dir = testDirOf(given);
   const files = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
   if (files.size === 0)
     throw new CommandError(`${dir} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
@@ -30,7 +28,7 @@ export function testCases(given: Given): readonly TestCase[] {
     if ('errors' in parsed) errors.push(...parsed.errors);
     else for (const each of parsed.cases) cases.push(each);
   }
-  if (errors.length > 0) throw refused(testsOf(given), errors);
+  if (errors.length > 0) throw refused(testDirOf(given), errors);
   return cases;
 }
 

@@ -8,8 +8,9 @@ import { sarifOf } from '../../../policies/review/sarif.ts';
 import type { LintReport } from '../../../policies/sets/lint-report.ts';
 import { connect, type Progress, progressOf, type Say } from '../../client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, jsonText, type Option, UsageError } from '../../command.ts';
+import { dirOf } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
-import { DIR, dirOf, SET_OPTIONS } from '../policy-set.ts';
+import { DIR, SET_OPTIONS } from '../policy-set.ts';
 import { CONTEXT, type FolderSet, folderSet, refused } from './folder-set.ts';
 
 const SEVERITIES: readonly string[] = ['error', 'warning', 'info'];

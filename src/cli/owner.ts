@@ -1,0 +1,114 @@
+/** `portcullis owner`: the limits of owners of policies. */
+import { readFileSync } from 'node:fs';
+import Joi from 'joi';
+import { UUID } from '../base/validate.ts';
+import { OWNER } from '../policies/files/file.ts';
+import { describePolicyFileError, readStrictYaml } from '../policies/files/yaml.ts';
+import { limitsForm, type OwnerJson } from '../policies/owner-document.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect } from './client.ts';
+import { type Command, CommandError, type CommandGroup, type Given, UsageError } from './command.ts';
+
+/** Checks the name before it becomes part of a path. */
+function pathOf(given: Given): string {
+  const [name = ''] = given.args;
+  if (!OWNER.test(name))
+    throw new UsageError(`the name of an owner must consist of a-z, 0-9, ".", "_" and "-"; ${name} does not`);
+  return `/api/owners/${name}`;
+}
+
+const textOf = (value: unknown): string => (Array.isArray(value) ? value.map(textOf).join(', ') : JSON.stringify(value));
+
+const rowsOf = ({ limits }: OwnerJson): string[] =>
+  Object.entries(limits).map(([member, value]) => `    ${member}: ${value.length === 0 ? 'none' : textOf(value)}\n`);
+
+const ownerText = (owner: OwnerJson): string => {
+  const rows = rowsOf(owner);
+  return `${owner.name}${rows.length === 0 ? ': no limits' : ''}\n${rows.join('')}`;
+};
+
+const list: Command = {
+  name: 'list',
+  summary: 'lists the owners that have a record',
+  async run(given) {
+    const owners = await connect(given).call<OwnerJson[]>('GET', '/api/owners');
+    const width = Math.max(...owners.map(({ name }) => name.length));
+    const lines = owners.map(
+      ({ name, limits, updated_at }) =>
+        `${name.padEnd(width)}  ${updated_at}  ${Object.keys(limits).join(', ') || 'no limits'}\n`,
+    );
+    return { text: lines.length === 0 ? 'No owner has a record.\n' : lines.join(''), json: owners };
+  },
+};
+
+const show: Command = {
+  name: 'show',
+  takes: '<owner>',
+  summary: 'prints the limits of an owner',
+  async run(given) {
+    const owner = await connect(given).call<OwnerJson>('GET', pathOf(given));
+    return { text: ownerText(owner), json: owner };
+  },
+};
+
+const set: Command = {
+  name: 'set',
+  takes: '<owner> <file>',
+  summary: 'sets the limits of an owner from a YAML or JSON file; {} limits nothing',
+  help: `The file has the members of "limits" (docs/rights.md). Targets may be given by name. Limits that a policy of the owner breaks are
+refused.`,
+  async run(given) {
+    const path = pathOf(given);
+    const client = connect(given);
+    const limits = await withTargetIds(client, readLimits(given.args[1] ?? ''));
+    const owner = await client.call<OwnerJson>('PUT', path, { limits });
+    return { text: ownerText(owner), json: owner };
+  },
+};
+
+const limitsFile = limitsForm.keys({ targets: Joi.array().items(Joi.string().allow(null)) }).required();
+
+interface Written extends Readonly<Record<string, unknown>> {
+  readonly targets?: readonly (string | null)[];
+}
+
+/** Reads strictly. The gateway checks the values. */
+function readLimits(file: string): Written {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new CommandError(`${file} cannot be read (${(error as NodeJS.ErrnoException).code})`, 'invalid_file');
+  }
+  const read = readStrictYaml(text, file, limitsFile, 'only one document is allowed');
+  if ('errors' in read) throw new CommandError(read.errors.map(describePolicyFileError).join('\n'), 'invalid_file');
+  return read.value as Written;
+}
+
+/** Replaces the names of targets by their ids. */
+async function withTargetIds(client: Client, { targets, ...limits }: Written): Promise<Written> {
+  if (targets === undefined) return limits;
+  const isName = (target: string | null): target is string => target !== null && !UUID.test(target);
+  const all = targets.some(isName) ? await client.call<{ id: string; name: string }[]>('GET', '/api/targets') : [];
+  const ids = new Map(all.map(({ id, name }) => [name, id]));
+  const unknown = targets.filter(isName).filter((name) => !ids.has(name));
+  if (unknown.length > 0) throw new CommandError(`no target has the name ${unknown.join(', ')}`, 'not_found');
+  return { ...limits, targets: targets.map((target) => (isName(target) ? (ids.get(target) ?? null) : target)) };
+}
+
+const remove: Command = {
+  name: 'delete',
+  takes: '<owner>',
+  summary: 'deletes the record of an owner that has no policies',
+  async run(given) {
+    await connect(given).call('DELETE', pathOf(given));
+    return { text: `deleted the record of ${given.args[0]}\n`, json: { deleted: given.args[0] } };
+  },
+};
+
+export const ownerGroup: CommandGroup = {
+  path: 'portcullis owner',
+  about: 'Limits of the policies of each owner.',
+  notes: CLIENT_NOTES,
+  commands: [list, show, set, remove],
+  options: CLIENT_OPTIONS,
+};
