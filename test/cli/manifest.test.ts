@@ -163,3 +163,14 @@ test.serial('portcullis owner sets, shows, lists and deletes limits', async (t) 
   await owner(0, 'delete', 'team-a');
   await owner(1, 'show', 'team-a');
 });
+
+test.serial('plan can fail if policies belong to no file', async (t) => {
+  const { run, rest } = await start(t);
+  const dir = policyFolder(t);
+  writeFileSync(join(dir, 'a.yaml'), file());
+  await run(0, 'plan', '--dir', dir, '--fail-on-unmanaged');
+  await run(0, 'apply', '--dir', dir);
+  await rest.call(201, 'POST', '', { name: 'Free', resource_type: 'tool', effect: 'deny', priority: 1, subjects: [] });
+  await run(0, 'plan', '--dir', dir, '--detailed-exitcode');
+  await run(3, 'plan', '--dir', dir, '--fail-on-unmanaged');
+});

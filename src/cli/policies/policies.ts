@@ -121,6 +121,7 @@ Like compare, it analyses all possible requests to find the decisions that would
   options: {
     ...FILE_OPTIONS,
     'detailed-exitcode': { help: `exits with ${EXIT.changes} if apply would change something` },
+    'fail-on-unmanaged': { help: `exits with ${EXIT.changes} if policies would belong to no file` },
   },
   async run(given, say) {
     const answer = await sendFiles<PlanWithFlips>(given, '/api/policies/plan', {}, say);
@@ -128,8 +129,9 @@ Like compare, it analyses all possible requests to find the decisions that would
     const decisions = changes
       ? `${flipsText(answer, { before: 'now', after: 'then' })}${warningsText(answer)}\n${invariantsText(answer.invariants)}`
       : '';
+    const notable = (changes && given.flag('detailed-exitcode')) || (answer.unmanaged > 0 && given.flag('fail-on-unmanaged'));
     return {
-      code: changes && given.flag('detailed-exitcode') ? EXIT.changes : EXIT.ok,
+      code: notable ? EXIT.changes : EXIT.ok,
       text: decisions + planText(answer, changes ? `Revision ${answer.revision} would become:` : ''),
       json: answer,
     };
