@@ -104,8 +104,6 @@ function isAnswer(error: unknown): boolean {
 
 export function createAuditWriter(parts: AuditWriterParts) {
   const { database, key, log, now } = parts;
-  /** Every request waits for its decision, so records do not wait behind what requests read afterwards. */
-  const { urgent } = database;
   const storeOf = parts.store ?? auditStore;
   const rows = createRowMaker(key);
   const segments = createSegments({ database });
@@ -277,7 +275,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
     if (committed.fate !== 'durable' || rows.forgotten() === forgotten) return committed;
     // A connection was opened meanwhile. It may lead to a server that lacks facts to which these rows refer.
     try {
-      await storeOf(urgent).insertFacts([...composed.decisions, ...composed.shown]);
+      await storeOf(database.knex).insertFacts([...composed.decisions, ...composed.shown]);
       return committed;
     } catch (cause) {
       return { fate: 'unknown', cause };
@@ -305,10 +303,10 @@ export function createAuditWriter(parts: AuditWriterParts) {
 
   async function write({ chain, segment, decisions, shown, outcomes: late }: Composed): Promise<void> {
     if (chain === null && segment === null && shown.length === 0 && late.length === 0) {
-      const store = storeOf(urgent);
+      const store = storeOf(database.knex);
       if (store.isAtomic(decisions)) return store.insertDecisions(decisions);
     }
-    await urgent.transaction(async (trx) => {
+    await database.knex.transaction(async (trx) => {
       if (chain !== null) await chainStore(trx).insertChain(chain);
       if (segment !== null) await segmentStore(trx).begin(segment);
       const store = storeOf(trx);
@@ -320,7 +318,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
 
   /** Checks one row for all, because a commit writes all of them or none. */
   function holds({ decisions: [decision], shown: [shown], outcomes: [outcome] }: Composed): Promise<boolean> {
-    const store = storeOf(urgent);
+    const store = storeOf(database.knex);
     if (decision) return store.holdsDecision(decision);
     if (shown) return store.holdsShown(shown);
     return outcome ? store.holdsOutcomes(outcome) : Promise.resolve(true);

@@ -51,11 +51,6 @@ function openSqlite(path: string): Knex {
 
 /** The pool of tarn, for which knex has no types. */
 interface Pool {
-  /** The line of those who wait for a connection. */
-  readonly pendingAcquires: object[];
-  acquire(): object;
-  release(connection: unknown): boolean;
-  destroy(): Promise<unknown>;
   numUsed(): number;
   numFree(): number;
   numPendingAcquires(): number;
@@ -120,26 +115,6 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number, clie
   return opened;
 }
 
-/** The same pool, but a request for a connection goes to the front of the line. */
-function inFront(opened: Knex): Knex {
-  const pool = opened.client.pool as Pool;
-  const connectionPool = {
-    acquire() {
-      const request = pool.acquire();
-      const line = pool.pendingAcquires;
-      if (line.at(-1) === request) line.unshift(...line.splice(-1));
-      return request;
-    },
-    release: (connection: unknown) => pool.release(connection),
-    destroy: () => pool.destroy(),
-    numUsed: () => pool.numUsed(),
-    numFree: () => pool.numFree(),
-    numPendingAcquires: () => pool.numPendingAcquires(),
-  };
-  const { connection: _, ...config } = opened.client.config as Knex.Config;
-  return knex({ ...config, connectionPool } as unknown as Knex.Config);
-}
-
 interface ServerSettings {
   version: string;
   flush: number;
@@ -193,11 +168,6 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     kind: config.kind,
     /** The pool. Reads see every commit that was acknowledged before they began, in a cluster, too. */
     knex: opened,
-    /**
-     * The same pool for work that goes before all other work that waits for a connection. Only code that does one thing at a time may
-     * use it, so that the others get their connections in between.
-     */
-    urgent: inFront(opened),
     /** A pool of separate connections for reading new state, which works even if all other connections are busy. */
     reader,
     /** Runs `work` on a snapshot: everything it reads is the state at its first read. */

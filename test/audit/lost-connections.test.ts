@@ -74,7 +74,7 @@ eachEngine(
 
 eachEngine(test.serial, 'a decision whose commit got no answer is in the search index', async (t, at) => {
   const database = await openTestDatabase(t, at);
-  const { client } = database.urgent;
+  const { client } = database.knex;
   const writer = quietWriter(database);
   await writer.decision(decision());
   await writer.decision(decision());

@@ -135,7 +135,7 @@ eachEngine(test.serial, 'a chain gets its row with its first record, and not bef
 eachEngine(test.serial, 'the first commit of a chain whose answer was lost is read back, not repeated', async (t, at) => {
   const database = await openTestDatabase(t, at);
   let commits = 0;
-  const urgent = new Proxy(database.urgent, {
+  const knex = new Proxy(database.knex, {
     get(target, name) {
       if (name !== 'transaction') return Reflect.get(target, name);
       return async (work: (trx: Transaction) => Promise<unknown>) => {
@@ -145,7 +145,7 @@ eachEngine(test.serial, 'the first commit of a chain whose answer was lost is re
       };
     },
   });
-  const { writer } = writerOn(t, { ...database, urgent });
+  const { writer } = writerOn(t, { ...database, knex });
   await writer.decision(decision());
   t.is(commits, 1);
   t.is(writer.head()?.seq, 1);
@@ -263,35 +263,6 @@ eachEngine(test.serial, 'a record that follows another one does not wait for the
   await Promise.all([chain(), chain(), chain()]);
   t.is((await store.page({}, 100, null)).entries.length, 60);
 });
-
-eachEngine(
-  test.serial,
-  'a record goes before the statements that wait for a connection, and these go on between two records',
-  async (t, at) => {
-    const database = await openTestDatabase(t, at);
-    const { writer } = writerOn(t, database);
-    // The first record has the header of its chain and its facts beside it.
-    await writer.decision(decision());
-    // All but one of the connections are in use.
-    const { client } = database.knex;
-    const used: unknown[] = await Promise.all(Array.from({ length: client.pool.max - 1 }, () => client.acquireConnection()));
-    t.teardown(() => Promise.all(used.map((connection) => client.releaseConnection(connection))));
-    const records = 5;
-    let done = 0;
-    const statements = Array.from({ length: 200 }, async () => {
-      await database.knex.raw('select 1');
-      done++;
-    });
-    const before: number[] = [];
-    for (let i = 0; i < records; i++) {
-      await writer.decision(decision());
-      before.push(done);
-    }
-    await Promise.all(statements);
-    t.true((before.at(-1) ?? 0) < statements.length / 2, `${before}`);
-    t.is(new Set(before).size, records, `${before}`);
-  },
-);
 
 eachEngine(test.serial, 'a full queue refuses at once, and a hanging database within the time limit', async (t, at) => {
   let release = (): void => {};

@@ -29,7 +29,7 @@ function faulty(database: Database, next: () => Fault) {
     if (fault === 'after') throw lost();
     return result;
   };
-  const urgent = new Proxy(database.urgent, {
+  const knex = new Proxy(database.knex, {
     get(target, name) {
       if (name !== 'transaction') return Reflect.get(target, name);
       return (work: Parameters<typeof target.transaction>[0]) => around(() => target.transaction(work) as Promise<unknown>);
@@ -49,7 +49,7 @@ function faulty(database: Database, next: () => Fault) {
       holdsOutcomes: (row) => read(() => real.holdsOutcomes(row)),
     };
   };
-  return { writer: quietWriter({ ...database, urgent }, { store }), settled: () => Promise.all(late) };
+  return { writer: quietWriter({ ...database, knex }, { store }), settled: () => Promise.all(late) };
 }
 
 const FAULTS: readonly (readonly Fault[])[] = [
