@@ -8,7 +8,7 @@ import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../engine/compile/pattern.ts';
 import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
-import { createLimitCheck, type Limits } from './limits/limits.ts';
+import { createLimitCheck, type LimitCheck, type Limits } from './limits/limits.ts';
 import { ownerStore } from './limits/owner-store.ts';
 import { outsideLimits } from './limits/refusal.ts';
 import { ownerOf, requireChanges } from './owners.ts';
@@ -79,10 +79,15 @@ export interface EditPlan<T> {
   readonly candidate: readonly Policy[] | null;
   /** What the result shows or changes of the policies: the caller must have the right for each. */
   readonly touches: readonly StoredChange[];
-  /** Refuses the edit. It tells about the owner of the policy, so only a caller who may make the change gets it. */
-  readonly refusal?: AppError | null;
   /** null: nothing changes. */
   readonly apply: ((store: PolicyStore, trx: Transaction, authority: Authority) => Promise<readonly Change[]>) | null;
+}
+
+/** An edit that cannot be made. */
+export interface RefusedPlan extends Pick<EditPlan<unknown>, 'touches'> {
+  readonly candidate: null;
+  /** It tells about the policy and its owner, so only a caller who may change the policy gets it. */
+  readonly refusal: AppError;
 }
 
 export interface EditWork<T, State> {
@@ -90,7 +95,7 @@ export interface EditWork<T, State> {
   glance(db: Connection): Promise<object>;
   read(db: Connection): Promise<State>;
   /** Computes the plan without the database, so that the connection is free meanwhile. The result depends only on the state. */
-  plan(state: State): Promise<EditPlan<T>>;
+  plan(state: State): Promise<EditPlan<T> | RefusedPlan>;
 }
 
 export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
@@ -125,7 +130,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       return planned;
     };
     const { glanced, state } = await database.snapshot(look);
-    const by = caller.principal?.sub ?? '';
+    const by = caller.principal.sub;
     const early = await work(state, by);
     const checked = await guard.check(early.touches, by);
     return administer(caller, ['policies:manage'], async (trx, authority) => {
@@ -133,9 +138,10 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       const current = await guard.glance(trx);
       // Invariants take too long to check under the lock.
       if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
-      const { result, touches, refusal = null, apply } = holds ? early : await work(await read(trx), null);
-      requireChanges(authority.held, touches, await ownerStore(trx).names());
-      if (refusal !== null) throw refusal;
+      const planned = holds ? early : await work(await read(trx), null);
+      requireChanges(authority.held, planned.touches, await ownerStore(trx).names());
+      if ('refusal' in planned) throw planned.refusal;
+      const { result, touches, apply } = planned;
       // The refusal shows other policies, so only a caller who may make the change gets it.
       if (current.guarded && checked.refusal !== null) throw checked.refusal;
       if (apply === null) return { result, changes: [] };
@@ -185,8 +191,12 @@ export function createPolicyEdits(parts: PolicyEditParts) {
   const { newId, now } = parts;
   const edit = createPolicyEdit(parts);
 
-  /** Returns the set with `policy` in it. Throws AppError `invalid_request`. */
-  async function soundSetWith(policy: StoredPolicy, { policies, targetExists }: OneState): Promise<Policy[]> {
+  /** Returns the set with `policy` in it. Throws AppError `invalid_request`, `outside_limits` and `limits_undecided`. */
+  async function soundSetWith(
+    policy: StoredPolicy,
+    { policies, targetExists, limits }: OneState,
+    outsideOf: LimitCheck,
+  ): Promise<Policy[]> {
     const errors: FieldError[] = [];
     if (!targetExists) errors.push({ path: 'target_id', message: 'no target has this id' });
     const refusal = policy.resource_pattern === null ? null : parts.checkPattern(policy.resource_pattern);
@@ -197,12 +207,9 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
     }
     if (errors.length > 0) throw invalidRequest(errors);
+    const outside = limits === null ? [] : await outsideOf(policy, limits);
+    if (outside.length > 0) throw outsideLimits(outside.map(({ member, ...rest }) => ({ ...rest, path: member })));
     return candidate;
-  }
-
-  async function refusalOf(policy: StoredPolicy, { limits }: OneState): Promise<AppError | null> {
-    const outside = limits === null ? [] : await createLimitCheck()(policy, limits);
-    return outside.length === 0 ? null : outsideLimits(outside.map(({ member, ...rest }) => ({ ...rest, path: member })));
   }
 
   /** `targetId`: the target that the request names. `adds`: the request may do more than remove. */
@@ -216,6 +223,24 @@ export function createPolicyEdits(parts: PolicyEditParts) {
     change: (before: StoredPolicy | null) => OneChange<T>,
   ): Promise<Edited<T>> {
     const targetExists = async (db: Connection): Promise<boolean> => targetId === null || parts.targetExists(db, targetId);
+    const outsideOf = createLimitCheck();
+    const planOne = async (state: OneState): Promise<EditPlan<T>> => {
+      const { before } = state;
+      const changed = change(before);
+      if (changed.verb === null) {
+        return { result: changed.result, candidate: null, touches: [{ before, after: before }], apply: null };
+      }
+      const { verb, after, result } = changed;
+      return {
+        result,
+        candidate: after !== null && adds ? await soundSetWith(after, state, outsideOf) : null,
+        touches: [{ before, after }],
+        apply: async (store) => {
+          await store.change([{ before, after }]);
+          return [changeOf(verb, before, after)];
+        },
+      };
+    };
     return edit<T, OneState>(caller, {
       glance: async (db) => ({
         revision: (await readPosition(db)).revision,
@@ -234,22 +259,12 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       },
       async plan(state) {
         const { before } = state;
-        const changed = change(before);
-        if (changed.verb === null) {
-          return { result: changed.result, candidate: null, touches: [{ before, after: before }], apply: null };
+        try {
+          return await planOne(state);
+        } catch (error) {
+          if (before === null || !(error instanceof AppError)) throw error;
+          return { candidate: null, touches: [{ before, after: before }], refusal: error };
         }
-        const { verb, after, result } = changed;
-        const candidate = after !== null && adds ? await soundSetWith(after, state) : null;
-        const refusal = after !== null && adds ? await refusalOf(after, state) : null;
-        if (refusal !== null) return { result, candidate: null, touches: [{ before, after: before }], refusal, apply: null };
-        return {
-          ...{ result, candidate },
-          touches: [{ before, after }],
-          apply: async (store) => {
-            await store.change([{ before, after }]);
-            return [changeOf(verb, before, after)];
-          },
-        };
       },
     });
   }

@@ -309,20 +309,34 @@ eachEngine(test.serial, 'owners that are in use before the upgrade get a record 
   );
 });
 
-test.serial('a caller without the right to an owner learns nothing about its limits', async (t) => {
-  const { gateway, as, apply } = await start(t);
+test.serial('a caller without the right to an owner learns nothing about its limits and policies', async (t) => {
+  const { gateway, as, ours, apply } = await start(t);
   await apply(as, 200, { 'a.yaml': within() });
-  const [policy] = (await as<{ id: string }[]>(200, 'GET', '/policies')).body;
+  const [policy] = (await as<{ id: string; subjects: { id: string }[] }[]>(200, 'GET', '/policies')).body;
   const other = await person(gateway, 'other@example.com');
   await as(201, 'POST', '/rights', { subject_type: 'user', subject_value: other.id, right: 'policies:manage', owner: 'team-b' });
   const call = calling(gateway, other.token);
   const path = `/policies/${policy?.id}`;
-  for (const [method, at, body] of [
-    ['PUT', path, { priority: 5_000 }],
-    ['POST', `${path}/subjects`, { subject_type: 'everyone' }],
+  const none = '00000000-0000-7000-8000-000000000000';
+  const stale = { 'if-match': '"x"' };
+  const known = `${path}/subjects/${policy?.subjects[0]?.id}`;
+  for (const [method, at, body, headers, status] of [
+    ['PUT', path, { priority: 5_000 }, {}, 409],
+    ['POST', `${path}/subjects`, { subject_type: 'everyone' }, {}, 409],
+    ['PUT', path, { managed_as: 'team-a/b' }, {}, 400],
+    ['PUT', path, { managed_as: 'team-a/a' }, {}, 200],
+    ['PUT', path, { created_at: '2020-01-01T00:00:00.000Z' }, {}, 400],
+    ['PUT', path, { subjects: [{ ...GROUP[0], id: none }] }, {}, 400],
+    ['PUT', path, { target_id: none }, {}, 400],
+    ['PUT', path, { target_id: ours, resource_pattern: '(' }, {}, 400],
+    ['PUT', path, { name: 'x' }, stale, 412],
+    ['DELETE', path, undefined, stale, 412],
+    ['DELETE', `${path}/subjects/${none}`, undefined, {}, 404],
+    ['DELETE', known, undefined, stale, 412],
+    ['DELETE', known, undefined, {}, 204],
   ] as const) {
-    const { detail } = (await call(403, method, at, body)).body;
+    const { detail } = (await call(403, method, at, body, headers)).body;
     t.is(detail, 'This needs the right `policies:manage` for policies of the owner team-a. Ask an administrator.');
+    await as(status, method, at, body, headers);
   }
-  await as(409, 'PUT', path, { priority: 5_000 });
 });
