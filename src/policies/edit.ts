@@ -1,5 +1,6 @@
 /** Changes to the policy set. Each is checked against the whole set, so two changes together cannot make a refused set. */
 import type { Administer, Authority, Caller } from '../auth/caller.ts';
+import { has } from '../auth/rights.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import { inSlices } from '../base/slices.ts';
@@ -29,12 +30,13 @@ export interface Guard {
   readonly glance: (db: Connection) => Promise<{ readonly glance: string; readonly guarded: boolean }>;
   /**
    * Takes long, so it runs outside of transactions. `by`: the user in whose turn the work runs. Returns the state that was checked, and
-   * AppError `invariant_broken` or `invariant_undecided` if the changes are refused in it.
+   * AppError `invariant_broken` or `invariant_undecided` if the changes are refused in it. `widening` refuses them to callers without the
+   * right `boundaries:manage`. Throws `Moved`.
    */
   readonly check: (
     changes: readonly StoredChange[],
     by: string,
-  ) => Promise<{ readonly glance: string; readonly refusal: AppError | null }>;
+  ) => Promise<{ readonly glance: string; readonly refusal: AppError | null; readonly widening: AppError | null }>;
   /** Deletes the exceptions for these deleted policies. */
   readonly forget: (trx: Transaction, deleted: readonly string[]) => Promise<readonly Change[]>;
 }
@@ -142,8 +144,11 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       requireChanges(authority.held, planned.touches, await ownerStore(trx).names());
       if ('refusal' in planned) throw planned.refusal;
       const { result, touches, apply } = planned;
-      // The refusal shows other policies, so only a caller who may make the change gets it.
-      if (current.guarded && checked.refusal !== null) throw checked.refusal;
+      if (current.guarded) {
+        if (checked.widening !== null && !has(authority.held, 'boundaries:manage')) throw checked.widening;
+        // The refusal shows other policies, so only a caller who may make the change gets it.
+        if (checked.refusal !== null) throw checked.refusal;
+      }
       if (apply === null) return { result, changes: [] };
       const deleted = touches.flatMap(({ before, after }) => (before !== null && after === null ? [before.id] : []));
       const forgotten = deleted.length === 0 ? [] : await guard.forget(trx, deleted);

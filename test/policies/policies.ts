@@ -36,6 +36,6 @@ export function policy(id: string, over: Partial<StoredPolicy> = {}): StoredPoli
 /** Stands for a gateway without invariants. */
 export const NO_INVARIANTS: Guard = {
   glance: async () => ({ glance: '', guarded: false }),
-  check: async () => ({ glance: '', refusal: null }),
+  check: async () => ({ glance: '', refusal: null, widening: null }),
   forget: async () => [],
 };

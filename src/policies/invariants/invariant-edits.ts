@@ -12,6 +12,7 @@ import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
 import { describePolicyFileError, type PolicyFileError } from '../files/yaml.ts';
 import { policyStore, type StoredChange } from '../policy-store.ts';
 import {
+  guardedAt,
   INVARIANT_LIMITS,
   type Invariant,
   type InvariantChange,
@@ -19,6 +20,7 @@ import {
   invariantJson,
   loosens,
   type readInvariantUpdate,
+  widens,
 } from './invariant.ts';
 import { type InvariantPlan, type ParsedInvariantFile, parseInvariantFile, planInvariants } from './invariant-files.ts';
 import { invariantStore } from './invariant-store.ts';
@@ -53,10 +55,15 @@ export function createGuard({ database, check, now }: GuardParts): Guard {
   return {
     glance: glanceOf,
     async check(changes, by) {
-      const found = await database.snapshot(glanceOf);
-      if (!found.guarded || !changes.some(changesDecisions)) return { glance: found.glance, refusal: null };
+      const { invariants, ...found } = await database.snapshot(async (db) => ({
+        ...(await glanceOf(db)),
+        invariants: await invariantStore(db).all(),
+      }));
+      const widening = wideningOf(changes, invariants, now());
+      if (!found.guarded || !changes.some(changesDecisions)) return { glance: found.glance, refusal: null, widening };
       const { glance, broken } = await check({ changes }, by);
-      return { glance, refusal: refusalOf(broken, 'policies') };
+      if (glance !== found.glance) throw new Moved();
+      return { glance, refusal: refusalOf(broken, 'policies'), widening };
     },
     async forget(trx, deleted) {
       const store = invariantStore(trx);
@@ -68,6 +75,22 @@ export function createGuard({ database, check, now }: GuardParts): Guard {
       return changes.map(recordOf);
     },
   };
+}
+
+/** Returns AppError `forbidden` if an excepted policy may allow more afterwards: nobody has made the exception for that. */
+function wideningOf(changes: readonly StoredChange[], invariants: readonly Invariant[], time: number): AppError | null {
+  const excepted = new Map(
+    invariants
+      .filter(({ enabled }) => enabled)
+      .flatMap((invariant) => [...guardedAt(invariant, time).excepted].map((policy) => [policy, invariant.name])),
+  );
+  for (const { before, after } of changes) {
+    const invariant = excepted.get(before?.id ?? '');
+    if (invariant === undefined || before === null || after === null || !widens(before, after)) continue;
+    const detail = `The policy ${JSON.stringify(before.name)} has an exception of the invariant ${JSON.stringify(invariant)}, so it needs the right \`boundaries:manage\` to let this policy allow more. Make a second policy, or ask the owner of the invariant.`;
+    return new AppError('forbidden', detail);
+  }
+  return null;
 }
 
 /** Whether the change can matter to a decision. */

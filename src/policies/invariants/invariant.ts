@@ -1,6 +1,7 @@
 /** Invariants: statements over all requests. No change of the policies may add a request that breaks one. Pure. */
 import Joi from 'joi';
 import { asTimestamp, instant, model, readOnly, text, uuid, validate } from '../../base/validate.ts';
+import type { Policy } from '../../engine/compile/policy.ts';
 import type { Guarded, InvariantSubject, Never } from '../analysis/invariants.ts';
 import { newSubject, policyMembers, subjectKey, timestamp } from '../schema.ts';
 
@@ -61,6 +62,24 @@ export function loosens(before: InvariantDocument, after: InvariantDocument, now
   );
 }
 
+/**
+ * Whether `after` may allow what `before` does not, if it is enabled and other policies change. False only if each member of `after`
+ * obviously allows no more.
+ */
+export function widens(before: Policy, after: Policy): boolean {
+  if (after.effect === 'deny') return false;
+  const callers = new Set(before.subjects.map(subjectKey));
+  const hasEveryone = before.subjects.some(({ subject_type }) => subject_type === 'everyone');
+  return !(
+    before.effect === 'allow' &&
+    after.priority <= before.priority &&
+    (before.target_id === null || before.target_id === after.target_id) &&
+    (before.resource_type === 'all' || before.resource_type === after.resource_type) &&
+    (before.resource_pattern === null || before.resource_pattern === after.resource_pattern) &&
+    (hasEveryone || after.subjects.every((subject) => callers.has(subjectKey(subject))))
+  );
+}
+
 const listOf = (subject: Joi.Schema) => Joi.array().items(subject).max(INVARIANT_LIMITS.subjects);
 const NO_EVERYONE = { custom: 'must not be everyone: the invariant would cover nobody' };
 const targets = Joi.array().items(uuid()).max(INVARIANT_LIMITS.targets);
@@ -92,7 +111,11 @@ const never = model<NeverInput>('InvariantNever', {
 const exceptions = Joi.array()
   .items(
     model<Exception>('InvariantException', {
-      policy: uuid().required().description('The id of a policy. The exception covers everything that this policy allows.'),
+      policy: uuid()
+        .required()
+        .description(
+          'The id of a policy. The exception covers everything that this policy allows. Only holders of `boundaries:manage` can let it allow more.',
+        ),
       reason: text(INVARIANT_LIMITS.reason).required(),
       expires_at: invariantMembers.expires_at,
     }),

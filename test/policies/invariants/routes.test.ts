@@ -136,6 +136,54 @@ test('an exception covers one policy, ends with it, and never blocks a deny', as
   t.truthy(again);
 });
 
+test('an exception covers its policy as it is: an owner cannot widen it, at once or while it allows nothing', async (t) => {
+  const { call, gateway, sets, invariant, prod, refused } = await scene(t);
+  const team = await person(gateway, 'team@example.com');
+  const right = { subject_type: 'user', subject_value: team.id, owner: 'team' };
+  await call(201, 'PUT', '/owners/team', { limits: {} });
+  await call(201, 'POST', '/rights', { ...right, right: 'policies:manage' });
+  const as = async (status: number, method: string, path: string, body?: object): Promise<string | undefined> =>
+    (await gateway.rest<Refusal>(status, method, `/api${path}`, { token: team.token, ...(body === undefined ? {} : { body }) }))
+      .body?.code;
+  const narrow = { name: 'Run', target: 'prod', resource_pattern: '^exec$', subjects: [contractors] };
+  const apply = (over: object = {}) => ({ owner: 'team', files: { 'run.yaml': file({ ...narrow, ...over }) } });
+  await as(200, 'POST', '/policies/apply', apply({ enabled: false, resource_pattern: null }));
+  const wide = await sets.revision();
+  await as(200, 'POST', '/policies/apply', apply({ enabled: false }));
+  const [run] = await call<{ id: string }[]>(200, 'GET', '/policies');
+  const path = `/policies/${run?.id}`;
+  const exceptions = [{ policy: run?.id, reason: 'Until they leave', expires_at: '2099-01-01T00:00:00Z' }];
+  await call(200, 'PUT', `/invariants/${invariant.id}`, { exceptions });
+  for (const enabled of [false, true]) {
+    await as(200, 'POST', '/policies/apply', apply({ enabled }));
+    for (const over of [
+      { resource_pattern: null },
+      { resource_pattern: 'exec' },
+      { target_id: null },
+      { resource_type: 'all' },
+      { priority: 1_000 },
+      { subjects: [CONTRACTORS, { subject_type: 'group', subject_value: 'more' }] },
+      { subjects: [{ subject_type: 'everyone' }] },
+    ]) {
+      t.is(await as(403, 'PUT', path, over), 'forbidden', JSON.stringify({ enabled, over }));
+    }
+    await as(403, 'POST', `${path}/subjects`, { subject_type: 'everyone' });
+    await as(403, 'POST', '/policies/apply', apply({ enabled: true, resource_pattern: 'exec' }));
+    await as(403, 'POST', '/policies/rollback', { revision: wide, owner: 'team' });
+    // A deny allows nothing, and so it may become wider. It must not come back as a wide allow.
+    await as(200, 'PUT', path, { effect: 'deny', resource_pattern: null });
+    await as(403, 'PUT', path, { effect: 'allow' });
+    await as(403, 'PUT', path, { effect: 'allow', enabled: false });
+    await call(200, 'PUT', path, { effect: 'allow', resource_pattern: '^exec$' });
+  }
+  await as(200, 'PUT', path, { name: 'Other words', priority: 9 });
+  await as(200, 'PUT', path, { subjects: [] });
+  await as(403, 'PUT', path, { subjects: [CONTRACTORS] });
+  // Whoever may make exceptions may also widen the policy. Another policy has no exception.
+  await call(200, 'PUT', path, { subjects: [CONTRACTORS], resource_pattern: 'exec' });
+  t.is((await refused('POST', '/policies', breaking({ target_id: prod, priority: 50 }))).code, 'invariant_broken');
+});
+
 test('wrong members are named, and an invariant keeps its targets from being deleted', async (t) => {
   const { call, invariant, sandbox, prod } = await scene(t);
   const bad = (body: object) =>
