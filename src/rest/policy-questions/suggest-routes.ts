@@ -2,10 +2,12 @@
 import { Router } from 'express';
 import { type RecordedDecision, recordedStore } from '../../audit/recorded-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
+import { createPause } from '../../base/slices.ts';
 import { UUID, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
+import { groupBy } from '../../policies/analysis/requests.ts';
 import { DEFAULT_OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
@@ -25,7 +27,15 @@ import {
 } from '../../policies/suggest/needs.ts';
 import { withheld } from '../../policies/suggest/proof.ts';
 import { allowsRole, type GrantOptions, withoutRole } from '../../policies/suggest/proposal.ts';
-import { countHolder, type Holders, holdersOf, leftOutJson, roleJson, suggestedJson } from '../../policies/suggest/report.ts';
+import {
+  countHolder,
+  type Holders,
+  holdersOf,
+  leftOutJson,
+  roleJson,
+  type SuggestedJson,
+  suggestedJson,
+} from '../../policies/suggest/report.ts';
 import { findUser, isAdmissible, userStore } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
 import { type Asking, answerWork } from '../policy-sets/heavy-answer.ts';
@@ -110,18 +120,14 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
       }
       // Flips that the current policies make already are no effect of the suggestion.
       const flips = tallied.flips.filter(({ now: was, would_be }) => was !== would_be.effect);
-      const meant = new Set(
-        suggestion.suggested.flatMap(({ needs: met }) =>
-          met.flatMap((at) => {
-            const need = needs[at];
-            return need === undefined ? [] : [...book.usersOf(need)].map((user) => requestKey({ ...need, user_id: user }));
-          }),
-        ),
+      const meant = groupBy(
+        suggestion.suggested.flatMap(({ needs: met }) => met.flatMap((at) => needs[at] ?? [])),
+        objectKey,
       );
       const reported = await reportOf(database.knex, { ...tallied, flips }, after);
       const beyond = reported.flips.flatMap(({ principal, target, resource_type, resource_name }, i) => {
-        const key = requestKey({ user_id: principal.sub, target_id: target.id, resource_type, resource_name });
-        return meant.has(key) ? [] : [i];
+        const asked = meant.get(objectKey({ target_id: target.id, resource_type, resource_name })) ?? [];
+        return asked.some((need) => book.usersOf(need).has(principal.sub)) ? [] : [i];
       });
       return { replay: { ...shown(moment, range), ...reported }, beyond };
     }
@@ -179,13 +185,23 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     more: object,
   ): Promise<HeavyAnswer> {
     const { verdict, files, prune, adopt, changesJson, suggested, leftOut } = suggestion;
-    const askers = new Set(
-      suggested.flatMap(({ needs: met }) => met.flatMap((at) => [...(needs[at] ? book.usersOf(needs[at]) : [])])),
-    );
+    // Each request can have 1,000 users.
+    const pause = createPause();
+    const askers = new Set<string>();
+    for (const need of suggested.flatMap(({ needs: met }) => met.flatMap((at) => needs[at] ?? []))) {
+      await pause();
+      for (const user of book.usersOf(need)) askers.add(user);
+    }
+    const toJson = suggestedJson(moment, needs, book, await holders(suggested, askers));
+    const suggestedJsons: SuggestedJson[] = [];
+    for (const each of suggested) {
+      await pause();
+      suggestedJsons.push(toJson(each));
+    }
     const json = {
       ...shown(moment, range),
       ...{ ...more, unlisted: book.unlisted(), prune, adopt, files, verdict, changes: changesJson },
-      suggested: suggested.map(suggestedJson(moment, needs, book, await holders(suggested, askers))),
+      suggested: suggestedJsons,
       left_out: leftOutJson(moment, needs, leftOut),
       left_out_count: leftOut.length,
     };
@@ -230,8 +246,6 @@ const shown = ({ position }: Moment, { from, to }: ReplayRange) => ({
 
 const objectKey = ({ target_id, resource_type, resource_name }: Pick<Need, 'target_id' | 'resource_type' | 'resource_name'>) =>
   JSON.stringify([target_id, resource_type, resource_name]);
-const requestKey = (request: Parameters<typeof objectKey>[0] & { readonly user_id: string }): string =>
-  request.user_id + objectKey(request);
 
 async function findDecision(db: Connection, id: string): Promise<RecordedDecision> {
   const [found] = await recordedStore(db).find([id]);
