@@ -100,7 +100,7 @@ export function problemOf(error: unknown, { requestId, publicUrl, log }: Problem
       type: `urn:portcullis:problem:${code}`,
       title: ERRORS[code].title,
       status,
-      detail: code === 'internal' ? 'The gateway failed. Its log has the details under this request_id.' : fault.message,
+      detail: fault.message,
       code,
       request_id: requestId,
       ...(fault.errors ? { errors: fault.errors } : {}),

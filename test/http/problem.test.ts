@@ -1,6 +1,7 @@
 /** A failure of the database is never reported as a fault of the gateway. */
 import test, { type ExecutionContext } from 'ava';
 import knex, { type Knex } from 'knex';
+import { AppError } from '../../src/base/errors.ts';
 import type { Log } from '../../src/base/log.ts';
 import { boundedMysql } from '../../src/db/mysql-client.ts';
 import { problemOf } from '../../src/http/problem.ts';
@@ -133,4 +134,10 @@ const MADE: readonly (readonly [over: object, code: string])[] = [
 test.serial('faults of different drivers become different errors', (t) => {
   for (const [over, code] of MADE) t.is(codeOf(Object.assign(new Error('failed'), over)), code, JSON.stringify(over));
   t.is(codeOf(new Error("Can't add new command when connection is in closed state")), 'unavailable');
+});
+
+test('a fault that the gateway foresees has its text, and any other fault has none', (t) => {
+  const detailOf = (error: Error): string => problemOf(error, { requestId: 'r', publicUrl: 'http://g', log }).body.detail;
+  t.is(detailOf(new AppError('internal', 'A check failed. Report this.')), 'A check failed. Report this.');
+  t.regex(detailOf(new Error('select secret')), /^The gateway failed\./);
 });
