@@ -211,9 +211,9 @@ function commandHelp(group: CommandGroup, command: Command): string {
   return `Usage: ${group.path} ${usageOf(command)} [options]\n\n${command.summary}\n${more}\n${helpTable(rows)}\n${command.notes ?? group.notes}\n`;
 }
 
-const MOVING = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Cs}/gu;
+const MOVING = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\p{Cs}/gu;
 
-/** Escapes control characters, so that text from others cannot move the cursor or reverse text. */
+/** Escapes control characters and line separators, so that text from others cannot move the cursor, reverse text or begin a line. */
 export function printable(text: string): string {
   return text.replace(MOVING, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
 }

@@ -2,7 +2,7 @@
  * The policies of other owners without names of people, as a file: lint, tests and comparisons of a folder then see conflicts with them
  * without a gateway. Pure.
  *
- * The file has no names, descriptions, file names or times of policies, because people's names may be in them. The pseudonym of a user is a
+ * The file has no names, descriptions or file names of policies, because people's names may be in them. The pseudonym of a user is a
  * hash: it tells which policies mean the same user, and whether they mean a user whose id the reader knows already.
  */
 import { createHash } from 'node:crypto';
