@@ -64,7 +64,7 @@ test.serial('a draft is saved, replayed, shadowed and activated from the command
   for (const name of ['echo.yaml', 'tests/sums.yaml']) {
     t.is(readFileSync(join(out, name), 'utf8'), readFileSync(join(dir, name), 'utf8'));
   }
-  t.regex(await draft(1, 'show', 'tighter', '--out', out), /already contains files/);
+  t.regex(await draft(1, 'show', 'tighter', '--out', out), /is not an empty folder/);
   t.regex(await policy(0, 'replay', '--draft', 'tighter'), /Would be denied: 1\./);
   t.regex(
     await policy(0, 'simulate', 'everything', 'tool', 'echo', '--role', 'user', '--draft', 'tighter'),

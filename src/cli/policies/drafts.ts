@@ -1,22 +1,12 @@
 /** `portcullis drafts`: proposed policy changes that the gateway stores, so that you can try them before you apply them. */
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from '../client.ts';
-import {
-  type Command,
-  CommandError,
-  type CommandGroup,
-  counted,
-  EXIT,
-  type Given,
-  runGroup,
-  type Terminal,
-  UsageError,
-} from '../command.ts';
+import { type Command, type CommandGroup, counted, EXIT, type Given, runGroup, type Terminal, UsageError } from '../command.ts';
 import { dirOf, testDirOf } from './manifest.ts';
-import { readPolicyFolder, writePolicyFile } from './policy-folder.ts';
+import { readPolicyFolder, requireEmpty, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
 import { fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
 
@@ -74,9 +64,7 @@ const show: Command = {
       const texts = Object.entries(draft.files).map(([file, text]) => `# ${file}\n${text}`);
       return { text: texts.join('---\n'), json: draft };
     }
-    if (existsSync(out) && readdirSync(out).length > 0) {
-      throw new CommandError(`${out} already contains files: pass an empty folder, or one that does not exist`, 'no_folder');
-    }
+    requireEmpty(out);
     for (const [file, text] of Object.entries(draft.files)) writePolicyFile(out, file, text);
     for (const [file, text] of Object.entries(draft.tests)) writePolicyFile(join(out, 'tests'), file, text);
     return { text: `wrote ${counted(Object.keys(draft.files).length, 'policy', 'policies')} into ${out}\n`, json: draft };

@@ -1,6 +1,7 @@
 /** Reads and writes the policy files of a folder, and nothing outside it. */
 import {
   chmodSync,
+  existsSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -143,6 +144,12 @@ function write(dir: string, path: string, text: string): void {
   } finally {
     rmSync(whole, { force: true });
   }
+}
+
+/** Throws CommandError unless this is an empty folder, or does not exist. */
+export function requireEmpty(dir: string): void {
+  if (!existsSync(dir) || (statSync(dir).isDirectory() && namesIn(dir).length === 0)) return;
+  throw new CommandError(`${dir} is not an empty folder: pass an empty folder, or one that does not exist`, 'no_folder');
 }
 
 export function removePolicyFile(dir: string, name: string): void {

@@ -1,13 +1,12 @@
 /** `portcullis policies suggest`, and the text of its answer. */
-import { existsSync, readdirSync } from 'node:fs';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import type { Suggestion } from '../../policies/suggest/job.ts';
 import type { Skipped } from '../../policies/suggest/needs.ts';
 import type { LeftOutJson, RoleJson, SuggestedJson } from '../../policies/suggest/report.ts';
 import { connect } from '../client.ts';
-import { type Command, CommandError, counted, EXIT, type Given, printable, UsageError } from '../command.ts';
+import { type Command, counted, EXIT, type Given, printable, UsageError } from '../command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
-import { writePolicyFile } from './policy-folder.ts';
+import { requireEmpty, writePolicyFile } from './policy-folder.ts';
 import { flipText, type HowFar, type ReportJson, rangeOf, sayingHowFar } from './policy-replay.ts';
 import { quote, refText } from './policy-set.ts';
 
@@ -61,6 +60,7 @@ docs/policies.md explains the report. Exit code: 0 there is a suggestion, or the
     }
     const out = given.text('out');
     const body = bodyOf(given);
+    if (out !== undefined && given.text('least-privilege') !== undefined) requireEmpty(out);
     const client = connect(given);
     const answer = await client.follow<SuggestionJson, HowFar>('POST', '/api/policies/suggest', body, sayingHowFar(say));
     const { files, owner, prune, adopt, role, suggested, changes } = answer;
@@ -73,9 +73,6 @@ docs/policies.md explains the report. Exit code: 0 there is a suggestion, or the
       return { code, text: `${report}\nSaved the draft ${draft}.\n`, json: answer };
     }
     if (out === undefined) return { code, text: documentsOf(answer, report), json: answer };
-    if (role !== null && existsSync(out) && readdirSync(out).length > 0) {
-      throw new CommandError(`${out} already contains files: pass an empty folder, or one that does not exist`, 'no_folder');
-    }
     for (const [file, text] of Object.entries(files)) writePolicyFile(out, file, text);
     const how = prune ? `\nTo try them: portcullis policies plan --dir ${out} --owner ${owner} --prune --adopt\n` : '';
     return { code, text: `${report}\nWrote ${counted(Object.keys(files).length, 'file')} into ${out}.\n${how}`, json: answer };
@@ -160,7 +157,9 @@ function reportOf(answer: SuggestionJson): string {
     .map((reason) => `Not considered: ${counted(skipped[reason], 'decision')} ${SKIPPED[reason]}.\n`);
   const head = `Decisions from ${from} to ${to}${role === null ? '' : ` of role ${quote(role.role)}`}: ${decisions}.\n`;
   const crowd =
-    unlisted === 0 ? '' : `Not considered: ${counted(unlisted, 'request')}, because there were too many different ones.\n`;
+    unlisted === 0
+      ? ''
+      : `Not considered: ${counted(unlisted, 'request')}, because there were too many different ones: choose a shorter time, or pass --target, --user or --role.\n`;
   const none = suggested.length === 0 ? '\nNo policy is suggested.\n' : '';
   const reasons = (Object.keys(LEFT_OUT) as LeftOutJson['reason'][]).flatMap((reason) => {
     const some = left_out.filter((each) => each.reason === reason);
@@ -198,10 +197,14 @@ function leftOutText({ subject_value, target, resource_type, resource_name, poli
 function replayText({ replay, beyond }: SuggestionJson): string {
   if (replay === null) return '';
   const others = beyond.flatMap((at) => replay.flips[at] ?? []);
-  const flipped = replay.flips.reduce((sum, { count }) => sum + count, replay.unlisted);
-  const head = `\nRecorded requests that would be allowed: ${flipped}.`;
-  if (others.length === 0) return `${head} You asked about all of them.\n`;
-  return `${head} Further ones than you asked about:\n${few(others, others.length, flipText)}`;
+  const { flips, unlisted } = replay;
+  const head = `\nRecorded requests that would be allowed: ${flips.reduce((sum, { count }) => sum + count, 0)}.`;
+  const rest =
+    unlisted === 0
+      ? ''
+      : `A replay lists at most 1000 different requests, and 100 of one user. It left out ${counted(unlisted, 'decision')}: you may not have asked about some of them.\n`;
+  if (others.length > 0) return `${head} Further ones than you asked about:\n${few(others, others.length, flipText)}${rest}`;
+  return `${head} You asked about all of them.\n${rest}`;
 }
 
 const KEPT: Readonly<Record<RoleJson['kept'][number]['reason'], string>> = {

@@ -1,5 +1,5 @@
 /** Suggestions of a gateway from decisions that it has recorded. */
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { policies as command } from '../../../src/cli/policies/policies.ts';
@@ -273,7 +273,7 @@ test.serial('the command writes files that apply as the report says', async (t) 
     inProcess({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, (terminal) => command(args, terminal));
   await apply({ 'sum.yaml': file({ name: 'Sums', resource_pattern: '^get-sum$' }) });
   const client = await modernClient(t, w.mcp, w.token);
-  const odd = '# x: &a \u202e"\\E';
+  const odd = '# x: &a \u202e\u2028"\\E';
   for (const name of ['echo', odd]) await t.throwsAsync(client.callTool({ name, arguments: {} }));
 
   const shown = await run('suggest', '--denied', '--for', 'role');
@@ -283,14 +283,14 @@ test.serial('the command writes files that apply as the report says', async (t) 
   t.regex(shown.out, /# {3}1 user with role "user" get this/);
   t.regex(shown.out, /# Decisions: looser/);
   t.regex(shown.out, /# Recorded requests that would be allowed: 2\. You asked about all of them\.\n/);
-  t.false(shown.out.includes('\u202e'));
+  t.notRegex(shown.out, /[\u202e\u2028]/);
   const dir = join(folder(t), 'made');
   const written = await run('suggest', '--denied', '--for', 'role', '--out', dir);
   t.is(written.code, 0, written.err);
   const [name = ''] = readdirSync(dir);
   t.is((await run('apply', '--dir', dir, '--owner', 'default')).code, 0);
   const made = (await policies()).find(({ managed_as }) => managed_as === `default/${name.replace('.yaml', '')}`);
-  t.is(made?.resource_pattern, '^(# x: &a \\x{202e}"\\\\E|echo)$');
+  t.is(made?.resource_pattern, '^(# x: &a \\x{202e}\\x{2028}"\\\\E|echo)$');
   await client.callTool({ name: 'echo', arguments: { message: 'x' } });
 
   // The text of the terminal is itself a policy file.
@@ -308,7 +308,13 @@ test.serial('the command writes files that apply as the report says', async (t) 
   const narrowed = await run('suggest', '--least-privilege', 'user', '--out', least);
   t.is(narrowed.code, 0, narrowed.err);
   t.regex(narrowed.out, /None gets a different effect\./);
-  t.regex((await run('suggest', '--least-privilege', 'user', '--out', least)).err, /already contains files/);
+  for (const out of [least, join(least, 'missing'), join(dir, name)]) {
+    const early = await inProcess({ PORTCULLIS_URL: 'http://127.0.0.1:1', PORTCULLIS_TOKEN: token }, (terminal) =>
+      command(['suggest', '--least-privilege', 'user', '--out', out], terminal),
+    );
+    t.is(early.code, 1);
+    t.is(/is not an empty folder/.test(early.err), existsSync(out), early.err);
+  }
   const drafted = await run('suggest', '--least-privilege', 'user', '--draft', 'narrow');
   t.regex(drafted.out, /Saved the draft narrow\.\n$/);
   t.is((await run('replay', '--draft', 'narrow')).code, 0);
@@ -324,4 +330,17 @@ test.serial('the command writes files that apply as the report says', async (t) 
     ['suggest', '--denied', '--since', '7'],
   ])
     t.is((await run(...args)).code, 2, args.join(' '));
+});
+
+test.serial('the command does not say what a replay that lists only a part cannot know', async (t) => {
+  const w = await world(t);
+  const { token } = await apiToken(w.gateway, w.admin);
+  await w.allow({ name: 'Sums', resource_pattern: '^get-sum$' });
+  const client = await modernClient(t, w.mcp, w.token);
+  for (let n = 0; n < 101; n++) await t.throwsAsync(client.callTool({ name: `t${n}`, arguments: {} }));
+  const { out } = await inProcess({ PORTCULLIS_URL: w.gateway.url, PORTCULLIS_TOKEN: token }, (terminal) =>
+    command(['suggest', '--denied'], terminal),
+  );
+  t.regex(out, /\n# Recorded requests that would be allowed: 100\. You asked about all of them\.\n/);
+  t.regex(out, /\n# .*It left out 1 decision: you may not have asked about some of them\.\n/);
 });
