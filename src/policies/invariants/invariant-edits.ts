@@ -155,11 +155,12 @@ export type InvariantEdits = ReturnType<typeof createInvariantEdits>;
 export function createInvariantEdits(parts: InvariantEditParts) {
   const { database, administer, check, checkPattern, newId, now } = parts;
 
+  const targetNames = async (db: Connection) => (await parts.targets(db)).map(({ id, name }) => ({ id, name }));
   const read = async (db: Connection): Promise<InvariantState & { readonly glance: string }> => ({
     glance: (await glanceOf(db)).glance,
     invariants: await invariantStore(db).all(),
     policies: await policyStore(db).all(),
-    targets: await parts.targets(db),
+    targets: await targetNames(db),
   });
 
   /** Returns the plan, and the changed invariants that the policies break. Throws `Moved` if the state changed in the meantime. */
@@ -182,7 +183,8 @@ export function createInvariantEdits(parts: InvariantEditParts) {
       const { result, changes } = planned;
       const refusal = refusalOf(broken, 'invariant');
       const done = await administer(caller, ['boundaries:manage'], async (trx) => {
-        if ((await glanceOf(trx)).glance !== state.glance) throw new Moved();
+        const isSame = (await glanceOf(trx)).glance === state.glance;
+        if (!isSame || JSON.stringify(await targetNames(trx)) !== JSON.stringify(state.targets)) throw new Moved();
         if (refusal !== null) throw refusal;
         await invariantStore(trx).change(changes);
         return { result, changes: changes.map(recordOf) };

@@ -45,10 +45,11 @@ async function start(t: ExecutionContext, at: TestDatabase) {
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
   const guarded = { ...parts, guard: createGuard({ database, check, now: Date.now }) };
   const edits = createPolicyEdits({ ...guarded, targetExists: async () => true, tryPolicies: async () => undefined });
-  const invariants = createInvariantEdits({ ...parts, check, targets: async () => [] });
+  const targets = [{ id: uuidv7(), name: 'prod' }];
+  const invariants = createInvariantEdits({ ...parts, check, targets: async () => targets });
   const { id } = await invariants.create(ADMIN, readInvariant(invariantBody()));
   seen.checks = 0;
-  return { edits, invariants, invariantId: id, on, seen, store: policyStore(database.knex) };
+  return { edits, invariants, invariantId: id, on, seen, targets, store: policyStore(database.knex) };
 }
 
 const create = (name: string) => readPolicy(policyBody({ name }));
@@ -95,6 +96,22 @@ eachEngine(test.serial, 'a change is checked again if an invariant comes meanwhi
   t.is(seen.checks, 3);
   await invariants.update(ADMIN, invariantId, readInvariantUpdate({ enabled: false }), undefined);
   t.is(seen.checks, 3);
+});
+
+eachEngine(test.serial, 'an invariant names no target that is deleted or renamed meanwhile', async (t, at) => {
+  const { invariants, on, targets } = await start(t, at);
+  const id = targets[0]?.id ?? '';
+  const file = 'name: File\nreason: r\nnever: {subjects: [everyone], targets: [prod], resource_type: tool}\n';
+  on.check = async () => void targets.splice(0, 1, { id, name: 'renamed' });
+  const applied = invariants.apply(ADMIN, { files: new Map([['a.yaml', file]]), prune: false });
+  t.is((await t.throwsAsync<AppError>(applied))?.code, 'invalid_request');
+  on.check = async () => void targets.splice(0);
+  const created = invariants.create(ADMIN, readInvariant(invariantBody({ name: 'New' }, { targets: [id] })));
+  const error = await t.throwsAsync<AppError>(created);
+  t.deepEqual(
+    error?.errors?.map(({ path }) => path),
+    ['never.targets.0'],
+  );
 });
 
 eachEngine(
