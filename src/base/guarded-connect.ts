@@ -16,12 +16,20 @@ export class DeniedAddress extends Error {}
 type Resolve = (name: string) => Promise<LookupAddress[]>;
 type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
 
+/** A DNS server has not answered in time. */
+const LATE = ['ETIMEOUT', 'ECANCELLED'];
+const LOOKUP_MS = 3_000;
+
 /**
- * The lookup for names that a stranger chose: in the hosts file and in DNS, exactly as written, without search domains. It ends in time, and
- * takes no thread of the pool that the rest of the process needs. `servers`: DNS servers instead of those of the system, for tests.
+ * Looks a name up in the hosts file, then in DNS under the names that `candidatesOf` returns, in this order. It takes no thread of the pool
+ * that the rest of the process needs. `servers`: DNS servers instead of those of the system, for tests.
  */
-export const strangerNames =
-  (withinMs: number, servers?: readonly string[]): Resolve =>
+const inDns =
+  (
+    withinMs: number,
+    servers: readonly string[] | undefined,
+    candidatesOf: (name: string) => Promise<readonly string[]>,
+  ): Resolve =>
   async (name) => {
     const bare = name.toLowerCase().replace(/\.$/, '');
     const listed = listedIn(await readFile('/etc/hosts', 'utf8').catch(() => ''), bare);
@@ -30,32 +38,63 @@ export const strangerNames =
     const resolver = new Resolver({ timeout: withinMs / 3, tries: 2 });
     if (servers !== undefined) resolver.setServers(servers);
     const timer = setTimeout(() => resolver.cancel(), withinMs);
-    const answers = await Promise.allSettled([resolver.resolve4(bare), resolver.resolve6(bare)]);
-    clearTimeout(timer);
-    const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value : []));
-    if (found.length > 0) return found.map(entryOf);
-    const errors = answers.flatMap((answer) => (answer.status === 'rejected' ? [answer.reason as NodeJS.ErrnoException] : []));
-    throw errors.find(({ code }) => LATE.includes(code ?? '')) ?? errors[0];
+    let error: NodeJS.ErrnoException | undefined;
+    try {
+      for (const candidate of await candidatesOf(name)) {
+        const answers = await Promise.allSettled([resolver.resolve4(candidate), resolver.resolve6(candidate)]);
+        const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value : []));
+        if (found.length > 0) return found.map(entryOf);
+        const errors = answers.flatMap((answer) =>
+          answer.status === 'rejected' ? [answer.reason as NodeJS.ErrnoException] : [],
+        );
+        error = errors.find(({ code }) => LATE.includes(code ?? '')) ?? errors[0];
+        // The next candidate may belong to somebody else, so it counts only if this one does not exist.
+        if (LATE.includes(error?.code ?? '')) break;
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+    throw error;
   };
 
-/** A DNS server has not answered in time. */
-const LATE = ['ETIMEOUT', 'ECANCELLED'];
-const LOOKUP_MS = 3_000;
+/** The lookup for names that a stranger chose: exactly as written, without search domains. */
+export const strangerNames = (withinMs: number, servers?: readonly string[]): Resolve =>
+  inDns(withinMs, servers, async (name) => [name.replace(/\.$/, '')]);
 
 /**
- * The lookup for names that an administrator chose: in the hosts file and in DNS, then by the operating system with everything that is set up
- * there, such as search domains. The system's lookup takes one of two threads and cannot be cancelled. So the gateway does not begin one for a
- * name whose DNS servers do not answer: a few of them would keep all other names waiting.
+ * The lookup for names that an administrator chose: in the hosts file and in DNS with search domains, then by the operating system with
+ * everything else that is set up there. The system's lookup takes one of two threads and cannot be cancelled. So the gateway does not begin
+ * one for a name whose DNS servers do not answer: a few of them would keep all other names waiting. `settings`: a file like
+ * `/etc/resolv.conf`, for tests.
  */
-export const namesWith = (servers?: readonly string[]): Resolve => {
-  const inDns = strangerNames(LOOKUP_MS, servers);
+export const namesWith = (servers?: readonly string[], settings = '/etc/resolv.conf'): Resolve => {
+  const find = inDns(LOOKUP_MS, servers, async (name) => searched(name, await readFile(settings, 'utf8').catch(() => '')));
   return (name) =>
-    inDns(name).catch((error: NodeJS.ErrnoException) => {
+    find(name).catch((error: NodeJS.ErrnoException) => {
       if (LATE.includes(error.code ?? '')) throw error;
       return lookup(name, { all: true });
     });
 };
 const systemNames = namesWith();
+
+/**
+ * Returns the names that the operating system would ask for, in its order. In Kubernetes, `search.dev` is first a service of the cluster: the
+ * name of a stranger on the internet must not get the requests for it.
+ */
+function searched(name: string, settings: string): string[] {
+  if (name.endsWith('.')) return [name.slice(0, -1)];
+  const lines = settings.split('\n').map((line) =>
+    line
+      .replace(/[#;].*/, '')
+      .trim()
+      .split(/\s+/),
+  );
+  const domains = lines.findLast(([keyword]) => keyword === 'search' || keyword === 'domain')?.slice(1) ?? [];
+  const options = lines.flatMap(([keyword, ...some]) => (keyword === 'options' ? some : []));
+  const dots = Number(options.findLast((option) => option.startsWith('ndots:'))?.slice('ndots:'.length) ?? 1);
+  const longer = domains.flatMap((domain) => (domain === '.' ? [] : [`${name}.${domain.replace(/\.$/, '')}`]));
+  return name.split('.').length > dots ? [name, ...longer] : [...longer, name];
+}
 
 const entryOf = (address: string): LookupAddress => ({ address, family: isIP(address) });
 

@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import type { RequestListener } from 'node:http';
 import { createServer as createPlain } from 'node:http';
 import { createServer } from 'node:https';
@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import test, { type ExecutionContext } from 'ava';
+import { namesWith } from '../../src/base/guarded-connect.ts';
 import { createOutbound, OutboundFault, type OutboundParts, type OutboundRules } from '../../src/base/outbound.ts';
 import { deferred } from '../../src/base/promises.ts';
 
@@ -52,7 +53,7 @@ async function serveNames(t: ExecutionContext, answers: readonly (string | null)
   socket.on('message', (question, from) => {
     const end = question.indexOf(0, 12) + 5;
     const isIPv4 = question.readUInt16BE(end - 4) === 1;
-    const address = isIPv4 ? (answers[asked.length] ?? answers.at(-1)) : undefined;
+    const address = isIPv4 ? answers[Math.min(asked.length, answers.length - 1)] : undefined;
     if (isIPv4) asked.push(question.subarray(12, end - 5).toString());
     if (address === null) return;
     const head = Buffer.from(question.subarray(0, end));
@@ -228,4 +229,34 @@ test('names whose DNS servers do not answer take no thread from the lookups of o
   t.false(process.getActiveResourcesInfo().includes('GetAddrInfoReqWrap'));
   await Promise.all(waiting);
   t.false(process.getActiveResourcesInfo().includes('GetAddrInfoReqWrap'), 'not afterwards, either');
+});
+
+test('a name of the own network is asked for before the same name on the internet, as the settings of the system say', async (t) => {
+  const settings = join(secrets, 'resolv.conf');
+  const askedFor = async (name: string, text: string): Promise<string> => {
+    writeFileSync(settings, text);
+    const { asked, dns } = await serveNames(t, ['192.0.2.7']);
+    t.deepEqual(await namesWith(dns, settings)(name), [{ address: '192.0.2.7', family: 4 }]);
+    // A length precedes each label.
+    return (asked[0] ?? '').replaceAll(/[^a-z]/g, '.').slice(1);
+  };
+  const cluster = 'nameserver 192.0.2.1\nsearch a.svc.cluster.local svc.cluster.local.\noptions timeout:1 ndots:5 # usual\n';
+  t.is(await askedFor('mcp.dev', cluster), 'mcp.dev.a.svc.cluster.local');
+  t.is(await askedFor('mcp.dev.', cluster), 'mcp.dev');
+  t.is(await askedFor('a.b.c.d.e.example', cluster), 'a.b.c.d.e.example');
+  t.is(await askedFor('mcp', 'domain corp.example\nsearch lab.example'), 'mcp.lab.example');
+  t.is(await askedFor('mcp.example', 'search lab.example'), 'mcp.example');
+  t.is(await askedFor('mcp', 'search .'), 'mcp');
+});
+
+test('if the servers of the own network do not answer, the same name on the internet does not count', async (t) => {
+  const settings = join(secrets, 'silent.conf');
+  writeFileSync(settings, 'search a.example\noptions ndots:5\n');
+  // The first question is sent twice.
+  const { asked, dns } = await serveNames(t, [null, null, '192.0.2.7']);
+  await t.throwsAsync(namesWith(dns, settings)('mcp.dev'));
+  t.deepEqual(
+    asked.filter((name) => !name.includes('example')),
+    [],
+  );
 });
