@@ -125,6 +125,11 @@ export function directoryStore(db: Connection) {
       return row ?? null;
     },
 
+    /** Returns the hashes of the tokens of all directories. */
+    async hashes(): Promise<string[]> {
+      return await db('directory_tokens').pluck('hash');
+    },
+
     /** Replaces the token, if there is one. */
     async setToken(token: DirectoryToken): Promise<void> {
       await db('directory_tokens').where({ provider_id: token.provider_id }).delete();

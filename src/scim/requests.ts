@@ -7,14 +7,13 @@ import { inTurnOf } from '../base/caller-turns.ts';
 import { AppError } from '../base/errors.ts';
 import type { JsonValue } from '../base/json/json.ts';
 import { decodeLarge, readLargeJson } from '../base/json/large.ts';
-import { keep } from '../base/kept.ts';
 import type { Database } from '../db/database.ts';
 import { bodyLength, readBytes } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
 import type { RateLimits } from '../http/rate-limit.ts';
 import { turnOfStranger } from '../http/strangers.ts';
 import { invalid } from './errors.ts';
-import { authenticated, hashOfToken, type Session } from './session.ts';
+import { authenticated, createStoredTokens, hashOfToken, type Session } from './session.ts';
 
 export interface RequestParts {
   readonly database: Database;
@@ -33,8 +32,6 @@ const MAX_DEPTH = 16;
  * request would come before the records of other callers.
  */
 const AT_ONCE = 2;
-/** How many valid tokens are remembered. */
-const KNOWN = 1_000;
 /** The requests of one directory that wait for their turn. */
 const MOST_WAITING = 100;
 const TYPES = /^application\/(scim\+)?json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
@@ -47,27 +44,24 @@ const WHOLE = {
 export type Handle = (req: Request, res: Response, session: Session, body: JsonValue) => Promise<void>;
 
 export function createRequests({ database, limits, bodies, addressOf }: RequestParts) {
-  /** The digests of tokens that were valid the last time. They are checked again, whatever the limit says. */
-  const known = new Map<string, true>();
+  const isStored = createStoredTokens(database.knex);
 
   async function authenticate(req: Request, res: Response): Promise<Session> {
     const authorization = authorizationOf(req);
     if (authorization === undefined || !/^bearer(\s|$)/i.test(authorization))
       throw new AppError('unauthenticated', 'Send the SCIM token of the provider as a bearer token in the Authorization header.');
     const token = BEARER.exec(authorization)?.[1] ?? '';
-    const hash = hashOfToken(token);
     const address = addressOf(req);
-    // The database must not be kept from others to look up one wrong token after the other.
-    const refusal = known.has(hash) ? null : limits.scim(address, 0);
-    if (refusal !== null) throw refusal;
-    if (!known.has(hash)) await turnOfStranger(res, address);
+    if (!(await isStored(hashOfToken(token)))) {
+      // The database must not be kept from others to look up one wrong token after the other.
+      const refusal = limits.scim(address, 0);
+      if (refusal !== null) throw refusal;
+      await turnOfStranger(res, address);
+    }
     try {
-      const session = await authenticated(database.knex, String(req.params['provider']), token, contextOf(res).requestId);
-      if (!known.has(hash)) keep(known, hash, true, KNOWN);
-      return session;
+      return await authenticated(database.knex, String(req.params['provider']), token, contextOf(res).requestId);
     } catch (error) {
       if (!(error instanceof AppError) || error.code !== 'invalid_token') throw error;
-      known.delete(hash);
       throw limits.scim(address) ?? error;
     }
   }

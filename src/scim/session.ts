@@ -41,6 +41,24 @@ async function requireToken(db: Connection, provider: Provider, hash: string): P
   return provider;
 }
 
+const HASHES_MS = 1_000;
+
+/**
+ * Returns whether a directory has the token with this hash, by what the database had at most a second ago. That costs one query a second,
+ * whatever strangers send. So it tells which requests need no limit, but admits none.
+ */
+export function createStoredTokens(db: Connection): (hash: string) => Promise<boolean> {
+  let readAt = Number.NEGATIVE_INFINITY;
+  let hashes: Promise<readonly string[]>;
+  return async (hash) => {
+    if (performance.now() >= readAt + HASHES_MS) {
+      readAt = performance.now();
+      hashes = directoryStore(db).hashes();
+    }
+    return (await hashes).includes(hash);
+  };
+}
+
 /**
  * Runs `work` in the transaction of a change and records the changes that it returns. The token is checked again there, so that one that was
  * revoked meanwhile changes nothing. Resolves when every later request is decided with the changes (law 4). `work` may run several times.

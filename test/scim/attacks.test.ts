@@ -104,8 +104,8 @@ test.serial('beyond their limit, wrong tokens cost no query, and the valid token
     token: admin.token,
     body: registration(await startProvider(t)),
   });
+  // The gateway sees the valid token only after all the wrong ones of the same address, as after a restart.
   const directory = await connectDirectory(t, gateway, admin, body.id);
-  await directory.send(200, 'GET', '/Users');
   const wrong = directoryAt(t, directory.base, `portcullis_scim_${'A'.repeat(43)}`);
   for (let tried = 0; tried < 12; tried++) await wrong.send<Refusal>(401, 'GET', '/Users');
   await wrong.send<Refusal>(429, 'GET', '/Users');
