@@ -27,8 +27,11 @@ const CLOCK: SpareClock = {
   later: (ms, then) => void setTimeout(then, ms),
 };
 
-/** Gets the function that it calls when it is over. */
-type Work = (end: () => void) => void;
+interface Work {
+  /** Gets the function to call when the work is over; null: it does not begin. */
+  readonly begin: (end: (() => void) | null) => void;
+  readonly isGivenUp: () => boolean;
+}
 
 export type SpareTurns = ReturnType<typeof createSpareTurns>;
 
@@ -43,10 +46,22 @@ export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
     last = { at: now(), busy: busy() };
     underWay++;
     let hasEnded = false;
-    work(() => {
+    work.begin(() => {
       if (!hasEnded) underWay--;
       hasEnded = true;
     });
+  }
+
+  /** Takes the work that has the next turn. Work that was given up needs none. */
+  function take(): Work | undefined {
+    for (const [key, line] of waiting) {
+      const work = line.shift();
+      waiting.delete(key);
+      if (line.length > 0) waiting.set(key, line);
+      if (!work?.isGivenUp()) return work;
+      work.begin(null);
+    }
+    return undefined;
   }
 
   function mayBegin(): boolean {
@@ -63,25 +78,19 @@ export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
 
   function turn(): void {
     isArmed = false;
-    const [next] = waiting;
-    if (next !== undefined && mayBegin()) {
-      const [key, line] = next;
-      const work = line.shift();
-      waiting.delete(key);
-      if (line.length > 0) waiting.set(key, line);
-      if (work !== undefined) begin(work);
-    }
+    const work = mayBegin() ? take() : undefined;
+    if (work !== undefined) begin(work);
     arm();
   }
 
   return {
     /**
      * Resolves when it is the turn of the caller (`key`), with the function to call when the work is over. null: too much work of the caller
-     * waits already.
+     * waits already, or the caller has given up.
      */
-    come(key: string): Promise<(() => void) | null> {
+    come(key: string, isGivenUp: () => boolean): Promise<(() => void) | null> {
       return new Promise((resolve) => {
-        const work: Work = (end) => resolve(end);
+        const work: Work = { begin: resolve, isGivenUp };
         const line = waiting.get(key);
         if (waiting.size === 0 && mayBegin()) begin(work);
         else if (line === undefined) waiting.set(key, [work]);

@@ -6,9 +6,9 @@ import { addressGroup } from './client-address.ts';
 
 const turns = createSpareTurns();
 
-/** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already. */
+/** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */
 export async function turnOfStranger(res: ServerResponse, address: string): Promise<void> {
-  const end = await turns.come(addressGroup(address));
+  const end = await turns.come(addressGroup(address), () => res.closed);
   if (end === null)
     throw new AppError('too_many_requests', 'Too many requests of your address wait. Try again in 1 s.', { retryAfter: 1 });
   if (res.closed) end();

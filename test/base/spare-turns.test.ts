@@ -24,8 +24,8 @@ function thread() {
   };
 }
 
-const begun = (turns: ReturnType<typeof createSpareTurns>, order: string[], key: string) =>
-  turns.come(key).then((end) => {
+const begun = (turns: ReturnType<typeof createSpareTurns>, order: string[], key: string, isGivenUp = () => false) =>
+  turns.come(key, isGivenUp).then((end) => {
     order.push(end === null ? `${key} refused` : key);
     return end;
   });
@@ -58,4 +58,20 @@ test('work that does not end lets other work begin, more slowly', async (t) => {
   t.is(order.length, 2);
   await pass(100, 0);
   t.is(order.length, 6);
+});
+
+test('work that its callers have given up takes no turn', async (t) => {
+  const { turns, pass } = thread();
+  const order: string[] = [];
+  let isGone = false;
+  void begun(turns, order, 'first').then((end) => end?.());
+  for (let i = 0; i < 500; i++) void begun(turns, order, `gone ${i % 50}`, () => isGone);
+  void begun(turns, order, 'other');
+  isGone = true;
+  await pass(2, 0);
+  t.deepEqual(
+    order.filter((key) => !key.endsWith('refused')),
+    ['first', 'other'],
+  );
+  t.is(order.length, 502);
 });

@@ -1,0 +1,50 @@
+/** What strangers can send at once, beside the requests of a user. The order of the answers counts, and not their time. */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import test from 'ava';
+import { person, startGateway } from '../support/gateway.ts';
+import { registration, startProvider } from '../support/provider.ts';
+
+const STRANGERS = 300;
+const CALLS = 10;
+
+const FLOODS: Readonly<Record<string, string>> = {
+  'the authorization server': 'GET /oauth/authorize?client_id=unknown&response_type=code HTTP/1.1',
+  'sign-ins with a provider': 'GET /signin/with/company HTTP/1.1\r\nsec-fetch-site: same-origin',
+  directories: `GET /scim/v2/company/Users HTTP/1.1\r\nauthorization: Bearer portcullis_scim_${'A'.repeat(43)}`,
+};
+
+for (const [what, head] of Object.entries(FLOODS))
+  test.serial(`requests of many strangers to ${what} do not all begin before those of a user`, async (t) => {
+    const many = '1000000';
+    const gateway = await startGateway(t, null, {
+      TRUST_PROXY: 'true',
+      FIRST_ADMIN: 'open',
+      LOGIN_RATE_LIMIT: many,
+      OAUTH_RATE_LIMIT: many,
+    });
+    const admin = await person(gateway, 'admin@example.com');
+    await gateway.rest(201, 'POST', '/api/providers', { token: admin.token, body: registration(await startProvider(t)) });
+    await gateway.gateway.loadLibraries();
+    const { host, port } = new URL(gateway.url);
+
+    const open = async (): Promise<Socket> => {
+      const socket = connect(Number(port), '127.0.0.1');
+      t.teardown(() => void socket.destroy());
+      await once(socket, 'connect');
+      return socket;
+    };
+    const [user, ...strangers] = await Promise.all(Array.from({ length: STRANGERS + 1 }, open));
+    if (user === undefined) throw new Error('there is no connection');
+    let answered = 0;
+    strangers.forEach((socket, i) => {
+      socket.once('data', () => answered++);
+      socket.write(`${head}\r\nhost: ${host}\r\nx-forwarded-for: 192.0.${2 + (i >> 8)}.${i & 255}\r\n\r\n`);
+    });
+    for (let i = 0; i < CALLS; i++) {
+      user.write(`GET /api/auth/me HTTP/1.1\r\nhost: ${host}\r\nauthorization: Bearer ${admin.token}\r\n\r\n`);
+      const [data] = (await once(user, 'data')) as [Buffer];
+      t.is(data.toString('latin1', 9, 12), '200');
+    }
+    t.true(answered < STRANGERS / 2, `${answered} of ${STRANGERS} strangers were answered first`);
+  });
