@@ -17,6 +17,7 @@ import { legacyWriter } from '../../audit/legacy-writer.ts';
 import { decision, quietWriter } from '../../audit/records.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/engines.ts';
+import { createSqlite } from '../../support/databases/sqlite.ts';
 import { policy } from '../policies.ts';
 
 const module = await loadPolicyModule();
@@ -40,17 +41,31 @@ interface Answer {
   readonly left_out: readonly { readonly reason: string; readonly resource_name: string }[];
 }
 
-async function routes(t: ExecutionContext, at: Parameters<typeof openTestDatabase>[1], maxDecisions?: number) {
+interface Options {
+  readonly maxDecisions?: number;
+  /** Runs when a suggestion is made, before it is checked with the log. */
+  readonly onMade?: () => Promise<void>;
+}
+
+async function routes(t: ExecutionContext, at: Parameters<typeof openTestDatabase>[1], { onMade, ...limits }: Options = {}) {
   const database = await openTestDatabase(t, at);
-  const heavy = createHeavyWork({ database, targets: async () => moment.targets, findDraft: async () => null });
-  t.teardown(() => heavy.close());
+  const work = createHeavyWork({ database, targets: async () => moment.targets, findDraft: async () => null });
+  t.teardown(() => work.close());
+  const heavy: typeof work = {
+    ...work,
+    async suggest(...given) {
+      const made = await work.suggest(...given);
+      await onMade?.();
+      return made;
+    },
+  };
   const refuse: ErrorRequestHandler = (error, _req, res, _next) => {
     res.status(error instanceof AppError ? ERRORS[error.code].status : 500).json({ detail: String(error.message) });
   };
   const parts = {
     ...{ database, module, heavy, engineOf: createEngineCache(module), logReads: createLogReads(), now: Date.now },
     moments: { now: async () => moment } as unknown as Moments,
-    ...(maxDecisions === undefined ? {} : { maxDecisions }),
+    ...limits,
   };
   const app = express()
     .use(express.json())
@@ -114,10 +129,9 @@ eachEngine(test.serial, 'a caller who invents names neither fills the suggestion
 });
 
 test.serial('a range with too many decisions is refused', async (t) => {
-  const { createSqlite } = await import('../../support/databases/sqlite.ts');
   const at = await createSqlite();
   t.teardown(() => at.drop());
-  const { database, ask } = await routes(t, at, 5);
+  const { database, ask } = await routes(t, at, { maxDecisions: 5 });
   const writer = quietWriter(database);
   for (let n = 0; n < 6; n++) await writer.decision(denied({ resource_name: `t${n}` }));
   await writer.close();
@@ -125,4 +139,29 @@ test.serial('a range with too many decisions is refused', async (t) => {
   t.is(status, 400);
   t.regex(body.detail ?? '', /from: leads to more than 5 decisions/);
   t.is((await ask({ least_privilege: 'developer' })).status, 400);
+});
+
+test.serial('a suggestion for a role is refused if it would take away what the log has by then', async (t) => {
+  const at = await createSqlite();
+  t.teardown(() => at.drop());
+  const used = (resource_name: string): DecisionRecord =>
+    denied({ resource_type: 'prompt', resource_name, effect: 'allow', user_role: 'developer' });
+  let late: DecisionRecord | null = used('late');
+  const { database, ask } = await routes(t, at, {
+    async onMade() {
+      if (late !== null) await writer.decision(late);
+      late = null;
+    },
+  });
+  const writer = quietWriter(database);
+  await writer.decision(used('early'));
+  const first = await ask({ least_privilege: 'developer' });
+  t.deepEqual(
+    [first.status, first.body.detail],
+    [503, 'Requests were recorded while the suggestion was made. Repeat the request.'],
+  );
+  const { status, body } = await ask({ least_privilege: 'developer' });
+  t.is(status, 200, body.detail);
+  t.deepEqual(body.suggested.flatMap(({ names }) => names.map(({ resource_name }) => resource_name)).sort(), ['early', 'late']);
+  await writer.close();
 });
