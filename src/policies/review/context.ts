@@ -8,13 +8,14 @@
 import { createHash } from 'node:crypto';
 import Joi from 'joi';
 import { readJsonText } from '../../base/json/json.ts';
-import { uuid } from '../../base/validate.ts';
+import { checked, uuid } from '../../base/validate.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import { OWNER, ownerIn } from '../files/file.ts';
 import { POLICY_LIMITS, policyMembers, type SubjectDocument, subjectValues } from '../schema.ts';
 import { type OtherPolicy, type Surroundings, targetId } from '../sets/offline.ts';
 import type { TargetName } from '../sets/planning.ts';
+import { isDay } from './ignores.ts';
 
 type ContextSubject = 'everyone' | { role: string } | { group: string } | { user_pseudonym: string };
 
@@ -108,9 +109,7 @@ const form = Joi.object<PolicyContext>({
   portcullis_context: Joi.valid(VERSION).required(),
   owner: Joi.string().pattern(OWNER).required(),
   revision: Joi.number().integer().min(0).required(),
-  as_of: Joi.string()
-    .pattern(/^\d{4}-\d\d-\d\d$/)
-    .required(),
+  as_of: checked(Joi.string(), (value) => (isDay(value) ? null : 'as_of is not a day')).required(),
   policies: Joi.array()
     .items(
       Joi.object({

@@ -48,7 +48,8 @@ function problemOf(code: string, until: string, before: readonly Ignore[]): stri
   return null;
 }
 
-const isDay = (text: string): boolean => {
+/** Whether the text is a day such as 2027-01-31. */
+export const isDay = (text: string): boolean => {
   const time = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
   return !Number.isNaN(time) && new Date(time).toISOString().startsWith(text);
 };

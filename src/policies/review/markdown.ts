@@ -120,7 +120,7 @@ function text(raw: string, max = TEXT_MAX): string {
 
 const PLAIN = /^[A-Za-z0-9 /-]$/;
 /** Characters that do not show themselves, or that reverse text. */
-const UNSEEN = /[\p{C}\p{Z}]/u;
+const UNSEEN = /[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}]/u;
 
 function reference(character: string): string {
   const code = character.codePointAt(0) ?? 0;

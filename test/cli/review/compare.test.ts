@@ -90,6 +90,7 @@ test.serial('names of strangers are text in the Markdown report, and the report 
     '@everyone #1 https://evil.example www.evil.example',
     '&lt;b&gt; \\| \\',
     '\u202e\u2066gnp.exe',
+    '\u3164\ufe0f\u00ad',
     '# Head',
   ];
   const names = Array.from({ length: 120 }, (_, i) => `${hostile[i % hostile.length]}${i}${'𝓊'.repeat(150)}`);
@@ -121,6 +122,7 @@ test.serial('names of strangers are text in the Markdown report, and the report 
   t.true(shown.length > 100);
   for (const text of shown) t.regex(text, /^(?:[A-Za-z0-9 /-]|&#\d+;)*$/);
   const rest = markdown.replaceAll(/<code>.*?<\/code>/g, 'x');
+  t.notRegex(markdown, /&#(?:12644|65039|173);/, 'characters that nobody sees are written as escapes');
   t.notRegex(rest, /evil|script|img|&|@|\\|\u202e/);
   for (const row of rest.split('\n').filter((line) => line.startsWith('|'))) t.is(row.split('|').length, 6, row);
 });

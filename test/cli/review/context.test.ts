@@ -262,4 +262,7 @@ test.serial('a file that poses as a context gets no subject, target or policy pa
     t.notRegex(String(refusal), /hash/, JSON.stringify(bad));
   }
   t.notRegex(String(readContext(of(policy, policy))), /hash/);
+  // A day that is none would never be too old.
+  for (const as_of of ['2026-02-30', '2026-99-99', 'today'])
+    t.regex(String(readContext(JSON.stringify({ ...SAMPLE, as_of }))), /is not a day/, as_of);
 });
