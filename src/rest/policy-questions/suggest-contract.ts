@@ -18,7 +18,7 @@ const PolicySuggestion = s.model('PolicySuggestion', {
   to: s.time,
   decisions: count('The decisions that were read; for a role, those of its callers.'),
   skipped: s.described(
-    'Decisions that no policy can or need change: the target does not exist or a policy was not asked, the data are erased, the target is deleted since, the request was allowed, it is allowed by now, or the caller is not in the group.',
+    'Decisions that are not part of the suggestion. `no_target`: the target does not exist or is disabled. `not_canonical`: the URI is ambiguous. `error`: the evaluation failed. `erased`: the data of the user is erased. `target_gone`: the target was deleted. `allowed`: the request was allowed. `allowed_now`: the current policies allow it. `not_in_group`: the caller is not in the group.',
     s.model<Record<Skipped, number>>('SkippedDecisions', {
       ...{ no_target: s.integer, not_canonical: s.integer, error: s.integer, erased: s.integer },
       ...{ target_gone: s.integer, allowed: s.integer, allowed_now: s.integer, not_in_group: s.integer },
@@ -97,7 +97,7 @@ const PolicySuggestion = s.model('PolicySuggestion', {
           ),
         ),
         unused: s.described(
-          'What lists showed to callers with the role, and nobody with the role asked for: they would lose it. At most 1,000 entries.',
+          'Objects that lists showed to callers with the role, but that none of these callers asked for. The role would lose them. At most 1,000 entries.',
           s.listOf(s.model('UnusedObject', { target: targetShown, ...objectShown })),
         ),
         unused_count: count('How many entries `unused` would have without its limit.'),
