@@ -72,14 +72,14 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
       return refusal ?? (email === null ? null : byAddressAndEmail.use(pair(group, email.toLowerCase())));
     },
     /**
-     * Checks the limit before a user creates an API token, or sets or deletes an own credential. Revoking tokens is not limited: a
-     * user cannot revoke more tokens than they created, and a thief with a stolen token must not use up the owner's right to revoke
-     * it.
+     * Checks the limit before a user creates an API token, sets or deletes an own credential, or checks a target or a provider.
+     * Revoking tokens is not limited: a user cannot revoke more tokens than they created, and a thief with a stolen token must not
+     * use up the owner's right to revoke it.
      */
     own: (userId: string): AppError | null =>
       byUser.use(
         userId,
-        `You may create API tokens and change your credentials ${limits.changes} times a minute (CHANGE_RATE_LIMIT)`,
+        `You may create API tokens, change your credentials, and check targets and providers ${limits.changes} times a minute (CHANGE_RATE_LIMIT)`,
       ),
     /** Checks the limit before a request to the authorization server. */
     oauth: (address: string): AppError | null => byOAuthAddress.use(addressGroup(address)),

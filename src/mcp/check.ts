@@ -91,7 +91,8 @@ export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access:
       if (status !== 200) listed.discard();
       if (list === null || !Array.isArray(list.tools))
         return malformed(`tools/list was answered with HTTP ${status} and no list`, 'tools/list');
-      tools.push(...list.tools.flatMap(toolOf));
+      // One more than is shown tells that there are more. As arguments, a whole list could overflow the stack.
+      tools.push(...list.tools.flatMap(toolOf).slice(0, MAX_TOOLS + 1));
       cursor = typeof list.nextCursor === 'string' ? list.nextCursor : undefined;
       if (cursor === undefined) break;
     }

@@ -62,6 +62,15 @@ test.serial('a server without an end to its tools, or with long texts, gets a sh
   t.true(tools.every(({ description }) => description?.length === 1_000));
 });
 
+test.serial('a long list of tools is cut, and the answer says so', async (t) => {
+  const upstream = await server(t, () => ({ tools: Array.from({ length: 60_000 }, () => ({ name: 'n' })) }));
+  const { check } = await setUp(t, { url: upstream.url });
+  const { fault, tools, more } = await check();
+  t.is(fault, null);
+  t.true(more);
+  t.is(tools.length, 1_000);
+});
+
 test.serial('what a process prints is shown without its credentials', async (t) => {
   const { check, gateway, token, path } = await setUp(t, {
     ...{ transport: 'stdio', command: process.execPath },
