@@ -64,9 +64,12 @@ function withToml(text: string | null, table: string, added: string): string | n
   if (text === null) return added;
   const [section = '', name = ''] = table.split('.');
   if (text.includes(added) && text.split(added).length === 2) return null;
-  if (new RegExp(`^\\s*\\[\\s*${section}\\s*\\.\\s*["']?${name}["']?\\s*[\\].]`, 'm').test(text)) throw taken(name);
-  // Such a table cannot be continued at the end of the file.
-  if (new RegExp(`^\\s*["']?${section}["']?\\s*[.=]`, 'm').test(text) || /"""|'''/.test(text))
+  if (new RegExp(`^\\s*\\[\\s*["']?${section}["']?\\s*\\.\\s*["']?${name}["']?\\s*[\\].]`, 'm').test(text)) throw taken(name);
+  // Such a table cannot be continued at the end of the file, or may have the server already.
+  if (
+    new RegExp(`^\\s*(\\[\\s*["']?${section}["']?\\s*\\]|["']?${section}["']?\\s*[.=])`, 'm').test(text) ||
+    /"""|'''/.test(text)
+  )
     throw byHand(`it defines ${section} in a form, or has long texts, that this command does not edit`);
   return `${text.replace(/\n*$/, '\n\n')}${added}`;
 }

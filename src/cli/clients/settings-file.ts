@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import {
   closeSync,
   constants,
+  existsSync,
   fchmodSync,
   fstatSync,
   fsyncSync,
@@ -13,7 +14,7 @@ import {
   realpathSync,
   renameSync,
   rmSync,
-  writeSync,
+  writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { CommandError } from '../command.ts';
@@ -35,13 +36,13 @@ const NEW_MODE = 0o600;
  */
 export function readSettings(path: string, within: string | null): SettingsFile {
   const whole = resolve(path);
-  if (within !== null) refuseLeaving(whole, within);
-  const there = lstatSync(whole, { throwIfNoEntry: false });
-  if (there === undefined) return { path: whole, text: null, mode: NEW_MODE };
-  if (there.isSymbolicLink())
-    throw new CommandError(`${whole} is a link, so nothing was written: edit the file to which it leads`, 'invalid_file');
   let opened: number | null = null;
   try {
+    if (within !== null) refuseLeaving(whole, within);
+    const there = lstatSync(whole, { throwIfNoEntry: false });
+    if (there === undefined) return { path: whole, text: null, mode: NEW_MODE };
+    if (there.isSymbolicLink())
+      throw new CommandError(`${whole} is a link, so nothing was written: edit the file to which it leads`, 'invalid_file');
     // The file may have been replaced by a link or a pipe since.
     opened = openSync(whole, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0) | (constants.O_NONBLOCK ?? 0));
     const { mode, uid, size } = fstatSync(opened);
@@ -69,7 +70,8 @@ export function readSettings(path: string, within: string | null): SettingsFile 
 function refuseLeaving(path: string, within: string): void {
   let folder = dirname(path);
   while (lstatSync(folder, { throwIfNoEntry: false }) === undefined) folder = dirname(folder);
-  if (relative(realpathSync(within), realpathSync(folder)).startsWith('..'))
+  // A link whose place does not exist leads nowhere that can be compared.
+  if (!existsSync(folder) || relative(realpathSync(within), realpathSync(folder)).startsWith('..'))
     throw new CommandError(`${folder} leads out of this folder, so nothing was written`, 'invalid_file');
 }
 
@@ -98,7 +100,7 @@ export function replaceSettings({ path, text, mode }: SettingsFile, next: string
 function writeNew(path: string, text: string, mode: number): void {
   const opened = openSync(path, 'wx', 0o600);
   try {
-    writeSync(opened, text);
+    writeFileSync(opened, text);
     fchmodSync(opened, mode);
     fsyncSync(opened);
   } finally {

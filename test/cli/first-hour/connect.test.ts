@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -146,6 +147,14 @@ test.serial('nothing is written through a link, out of the project, or over what
   t.regex((await run('cursor', '--write')).err, /leads out of this folder/);
   t.deepEqual(readdirSync(join(root, 'elsewhere')), []);
 
+  const vscode = join(project, '.vscode');
+  symlinkSync(join(root, 'nowhere'), vscode);
+  t.regex((await run('vscode', '--write')).err, /leads out of this folder/);
+  t.false(existsSync(join(root, 'nowhere')));
+  rmSync(vscode);
+  writeFileSync(vscode, 'no folder');
+  t.regex((await run('vscode', '--write')).err, /was not changed: .*ENOTDIR/);
+
   mkdirSync(join(project, '.gemini', 'settings.json'), { recursive: true });
   t.regex((await run('gemini', '--write')).err, /is not a settings file/);
 });
@@ -172,6 +181,8 @@ test('a TOML file keeps every byte, and is refused where a table cannot be added
   for (const text of [
     '[mcp_servers."gateway"]\nurl = "v"\n',
     '[ mcp_servers . gateway ]\n',
+    '["mcp_servers".gateway]\nurl = "v"\n',
+    '[mcp_servers]\ngateway.url = "v"\n',
     '[mcp_servers.gateway.env]\nA = "b"\n',
     'mcp_servers = { gateway = { url = "v" } }\n',
     'mcp_servers.gateway.url = "v"\n',
