@@ -4,6 +4,7 @@ import { Readable } from 'node:stream';
 import type { FieldError } from '../base/errors.ts';
 import { clientConfigFromProcess } from '../config/config.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
+import { reach } from './reach.ts';
 import { loginFile, readLogin, type StoredLogin, writeLogin } from './sign-in/logins.ts';
 import { discover, OAuthError, refreshed } from './sign-in/oauth.ts';
 
@@ -134,7 +135,7 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
 
   async function answerOf<T>(method: Method, path: string, body?: unknown, more = {}): Promise<{ answer: T; headers: Headers }> {
     const response = await askInTime(method, path, body, more);
-    const text = await read(url, () => response.text());
+    const text = await reach(url, () => response.text());
     const answer = response.status === 204 ? null : parsed(text);
     if (response.ok && answer !== undefined) return { answer: answer as T, headers: response.headers };
     throw refusal(response.status, answer);
@@ -164,7 +165,7 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     /** For an answer in lines, which the gateway writes while it works. Calls `said` with each progress. Throws like `call`. */
     async follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T> {
       const response = await ask(method, path, body, { headers: { accept: 'application/x-ndjson' } });
-      if (!response.ok || response.body === null) throw refusal(response.status, parsed(await read(url, () => response.text())));
+      if (!response.ok || response.body === null) throw refusal(response.status, parsed(await reach(url, () => response.text())));
       const lines = createInterface({ input: Readable.fromWeb(response.body) })[Symbol.asyncIterator]();
       for (;;) {
         const { value, done } = await lines.next().catch(() => ({ value: '', done: true }));
@@ -183,12 +184,12 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     async stream(path: string): Promise<Readable> {
       const response = await ask('GET', path);
       if (response.ok && response.body !== null) return Readable.fromWeb(response.body);
-      throw refusal(response.status, parsed(await read(url, () => response.text())));
+      throw refusal(response.status, parsed(await reach(url, () => response.text())));
     },
     /** For an answer that is not JSON. Throws like `call`. */
     async download(path: string): Promise<{ readonly bytes: Buffer; readonly headers: Headers }> {
       const response = await askInTime('GET', path);
-      const bytes = Buffer.from(await read(url, () => response.arrayBuffer()));
+      const bytes = Buffer.from(await reach(url, () => response.arrayBuffer()));
       if (response.ok) return { bytes, headers: response.headers };
       throw refusal(response.status, parsed(bytes.toString()));
     },
@@ -198,21 +199,7 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
 /** The link to the next page, at the same gateway. */
 const NEXT = /^<(\/api\/[^>]+)>; rel="next"$/;
 
-const send = (url: string, path: string, init: RequestInit): Promise<Response> => read(url, () => fetch(url + path, init));
-
-/** Throws CommandError if the gateway cannot be reached or closes the connection. */
-async function read<T>(url: string, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    const { cause, message } = error as Error;
-    const reason = cause instanceof Error ? ((cause as NodeJS.ErrnoException).code ?? cause.message) : message;
-    throw new CommandError(
-      `no answer from ${url} (${reason}): PORTCULLIS_URL or --server must name a running gateway`,
-      'no_answer',
-    );
-  }
-}
+const send = (url: string, path: string, init: RequestInit): Promise<Response> => reach(url, () => fetch(url + path, init));
 
 function parsed(text: string): unknown {
   try {

@@ -1,5 +1,5 @@
 /** `portcullis init`: makes the first administrator of a gateway, and signs in. */
-import { type Client, clientOfLogin, openClient, serverOf } from '../client.ts';
+import { openClient, serverOf } from '../client.ts';
 import { type Command, CommandError } from '../command.ts';
 import { readText } from '../read-text.ts';
 import { writeLogin } from '../sign-in/logins.ts';
@@ -27,11 +27,17 @@ export const register = (url: string, { email, password, setupCode }: NewAdminis
     setupCode === null ? {} : { 'portcullis-setup-code': setupCode },
   );
 
-/** Signs in as `portcullis login` does, and stores the login. */
-export async function signIn(url: string, file: string, user: Made, password: string): Promise<Client> {
-  const login = await signInWithPassword(url, { id: user.id, email: user.email, password });
-  writeLogin(file, login);
-  return clientOfLogin(url, file, login);
+/** Signs in as `portcullis login` does, and stores the login. Throws CommandError if only that failed. */
+export async function signIn(url: string, file: string, { id, email }: Made, password: string): Promise<void> {
+  try {
+    writeLogin(file, await signInWithPassword(url, { id, email, password }));
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    throw new CommandError(
+      `the administrator ${email} is made, but not signed in: run portcullis login --server ${url} (${error.message})`,
+      error.code,
+    );
+  }
 }
 
 /** Asks twice, because the terminal does not show it. */
@@ -79,15 +85,7 @@ setup code, which it prints when it starts (portcullis setup-code prints it agai
           throw error;
       }
     });
-    try {
-      await signIn(url, file, user, password);
-    } catch (error) {
-      if (!(error instanceof CommandError)) throw error;
-      throw new CommandError(
-        `the administrator ${email} is made, but not signed in: run portcullis login --server ${url} (${error.message})`,
-        error.code,
-      );
-    }
+    await signIn(url, file, user, password);
     return {
       text: `${user.email} is the administrator of ${url}, and signed in\nNext: portcullis add <name> <url>, or portcullis add <name> -- <command>\n`,
       json: { server: url, user },

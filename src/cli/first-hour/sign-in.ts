@@ -1,5 +1,6 @@
 /** Signs in with a password, through the same pages and with the same grant as a person with a browser. */
 import { CommandError } from '../command.ts';
+import { reach } from '../reach.ts';
 import type { StoredLogin } from '../sign-in/logins.ts';
 import { discover, signInWithBrowser } from '../sign-in/oauth.ts';
 
@@ -24,17 +25,19 @@ async function browse(url: string, address: string, { id, email, password }: Acc
 
   async function ask(to: string, fields?: Readonly<Record<string, string>>): Promise<Response> {
     const isAtGateway = to.startsWith(`${url}/`);
-    const answer = await fetch(to, {
-      method: fields === undefined ? 'GET' : 'POST',
-      redirect: 'manual',
-      signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
-      headers: {
-        // The cookies are for the gateway alone, not for the port to which the sign-in comes back.
-        ...(isAtGateway ? { cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') } : {}),
-        ...(fields === undefined ? {} : { origin: url, 'sec-fetch-site': 'same-origin' }),
-      },
-      ...(fields === undefined ? {} : { body: new URLSearchParams(fields) }),
-    });
+    const answer = await reach(url, () =>
+      fetch(to, {
+        method: fields === undefined ? 'GET' : 'POST',
+        redirect: 'manual',
+        signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
+        headers: {
+          // The cookies are for the gateway alone, not for the port to which the sign-in comes back.
+          ...(isAtGateway ? { cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') } : {}),
+          ...(fields === undefined ? {} : { origin: url, 'sec-fetch-site': 'same-origin' }),
+        },
+        ...(fields === undefined ? {} : { body: new URLSearchParams(fields) }),
+      }),
+    );
     await answer.body?.cancel();
     for (const line of isAtGateway ? answer.headers.getSetCookie() : []) {
       const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(line) ?? [];

@@ -14,11 +14,12 @@ const welcome: WhenEmpty = async (url, setupCode) => {
   const person = personAtTerminal();
   if (person === null) return tellHowToBegin(url, setupCode);
   say('there is no administrator yet. Make the first one now, or press Ctrl-C to stop the gateway');
-  for (;;) {
+  for (let isMade = false; ; ) {
     try {
       const email = await person.ask('E-mail of the administrator');
       const password = await askNewPassword(person, say);
       const user = await register(url, { email, password, setupCode });
+      isMade = true;
       const { file } = serverOf({ args: [], text: (option) => (option === 'server' ? url : undefined), flag: () => false });
       await signIn(url, file, user, password);
       say(`${user.email} is the administrator of ${url}, and signed in. In a second terminal, go on with`);
@@ -27,7 +28,7 @@ const welcome: WhenEmpty = async (url, setupCode) => {
       if (!(error instanceof Error)) throw error;
       if (error instanceof CommandError && error.code === 'interrupted') return void process.kill(process.pid, 'SIGINT');
       say(error.message);
-      if (error instanceof CommandError && error.code === 'registration_closed') return;
+      if (isMade || (error instanceof CommandError && error.code === 'registration_closed')) return;
       // A mistake can be corrected. For anything else, a second try would end in the same way.
       if (!(error instanceof CommandError) || error.code !== 'invalid_request') return tellHowToBegin(url, setupCode);
     }

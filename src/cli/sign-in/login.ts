@@ -1,7 +1,7 @@
 /** `portcullis login`, `logout` and `status`: who the command line is at a gateway. */
 import { spawn } from 'node:child_process';
 import { CLIENT_OPTIONS, type Client, clientOfLogin, connect, serverOf } from '../client.ts';
-import { type Command, CommandError, type CommandGroup, runGroup, type Terminal } from '../command.ts';
+import { type Command, CommandError, type CommandGroup } from '../command.ts';
 import { readLogin, removeLogin, type StoredLogin, writeLogin } from './logins.ts';
 import { discover, revoke, signInWithBrowser, signInWithDevice } from './oauth.ts';
 
@@ -113,7 +113,3 @@ Exit code: 0 success, 1 failure, 2 wrong usage or not signed in.`,
   options: CLIENT_OPTIONS,
   commands: [login, logout, status],
 };
-
-/** Runs `login`, `logout` or `status`. Returns the exit code. */
-export const loginCommand = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
-  runGroup(signInGroup, argv, terminal);

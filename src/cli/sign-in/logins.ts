@@ -1,6 +1,6 @@
 /** The logins of `portcullis login`: a file for each gateway, which only its owner may read. */
 import { randomBytes } from 'node:crypto';
-import { closeSync, fstatSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { CommandError } from '../command.ts';
 
@@ -63,16 +63,18 @@ export function writeLogin(file: string, { access_token, expires_at, refresh_tok
   const made = `${file}.${randomBytes(6).toString('hex')}`;
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
-    const opened = openSync(made, 'wx', 0o600);
     try {
-      writeSync(opened, `${JSON.stringify({ access_token, expires_at, refresh_token })}\n`);
-      fsyncSync(opened);
-    } finally {
-      closeSync(opened);
+      writeFileSync(made, `${JSON.stringify({ access_token, expires_at, refresh_token })}\n`, {
+        flag: 'wx',
+        mode: 0o600,
+        flush: true,
+      });
+      renameSync(made, file);
+    } catch (error) {
+      rmSync(made, { force: true });
+      throw error;
     }
-    renameSync(made, file);
   } catch (error) {
-    rmSync(made, { force: true });
     throw new CommandError(`the login cannot be stored in ${file} (${(error as NodeJS.ErrnoException).code})`);
   }
 }

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CommandError } from '../command.ts';
+import { reach } from '../reach.ts';
 import type { StoredLogin } from './logins.ts';
 
 const CLIENT_ID = 'portcullis-cli';
@@ -28,20 +29,11 @@ async function ask(
   url: string,
   init: RequestInit,
 ): Promise<{ readonly ok: boolean; readonly status: number; readonly body: Record<string, unknown> }> {
-  let response: Response;
-  let text: string;
-  try {
+  const { response, text } = await reach(url, async () => {
     // Refuse redirects: codes and tokens must not go to a different server.
-    response = await fetch(url, { ...init, redirect: 'error', signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });
-    text = await response.text();
-  } catch (error) {
-    const { cause, message } = error as Error;
-    const reason = cause instanceof Error ? ((cause as NodeJS.ErrnoException).code ?? cause.message) : message;
-    throw new CommandError(
-      `no answer from ${url} (${reason}): PORTCULLIS_URL or --server must name a running gateway`,
-      'no_answer',
-    );
-  }
+    const answer = await fetch(url, { ...init, redirect: 'error', signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });
+    return { response: answer, text: await answer.text() };
+  });
   let body: unknown;
   try {
     body = text === '' ? {} : JSON.parse(text);

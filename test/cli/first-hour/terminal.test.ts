@@ -146,6 +146,18 @@ terminalTest('a person who makes mistakes is asked again, and Ctrl-C stops the g
   await t.throwsAsync(fetch(`${url}/health/live`));
 });
 
+terminalTest('if only the sign-in fails, start says so, and does not ask for a second administrator', async (t, open) => {
+  const { home, work, environment } = await emptyFolder(t);
+  // The login cannot be stored.
+  writeFileSync(join(home, '.config'), 'no folder');
+  const terminal = open(work, environment);
+  terminal.type('portcullis start');
+  await begin(terminal);
+  await terminal.shows(/is made, but not signed in: run portcullis login --server http/);
+  terminal.press('C-c');
+  t.notRegex(await terminal.shows(/signed in:[\s\S]*ready> $/m), /register the first one/);
+});
+
 terminalTest(
   'init on a terminal asks for what is missing, and points to login when there is an administrator',
   async (t, open) => {
