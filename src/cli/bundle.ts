@@ -5,7 +5,7 @@ import type { Decision } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
-import { type Command, CommandError, type CommandGroup, jsonText, UsageError } from './command.ts';
+import { type Command, CommandError, type CommandGroup, jsonText, shellWord, UsageError } from './command.ts';
 import { changing } from './policies/policy-folder.ts';
 
 const REVISION = /^[0-9]{1,15}$/;
@@ -74,7 +74,7 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
       throw new CommandError(`the decision differs from the recorded one: ${differences.join('; ')}`, 'not_reproduced');
     const commands = [
       // Some shells interpret backslashes in `echo`, so this uses printf.
-      `printf '%s\\n' ${shellQuoted(jsonText(asked.input))} > input.json`,
+      `printf '%s\\n' ${shellWord(jsonText(asked.input))} > input.json`,
       `portcullis bundle --revision ${row.revision}`,
       `opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${asked.rule}`,
     ];
@@ -122,8 +122,6 @@ function differencesOf(row: LogJson, now: Decision, dataHash: string): string[] 
   ] as const;
   return pairs.flatMap(([what, then, here]) => (then === here ? [] : [`${what} ${then} then, ${here} now`]));
 }
-
-const shellQuoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
 export const bundleGroup: CommandGroup = {
   path: 'portcullis',

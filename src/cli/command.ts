@@ -218,6 +218,9 @@ export function printable(text: string): string {
   return text.replace(MOVING, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
 }
 
+/** The text as one word for a shell. A person may paste a command whose words come from others. */
+export const shellWord = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
 /** The same JSON value, with those characters escaped. */
 export const jsonText = (value: unknown): string =>
   JSON.stringify(value).replace(MOVING, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);

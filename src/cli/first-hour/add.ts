@@ -125,7 +125,8 @@ allow, and whom. The policy names exactly these tools, so tools that the server 
       address === null
         ? { target: await existing(client, name), made: 'there' }
         : await makeTarget(client, name, address, given.flag('replace'));
-    if (!target.enabled) throw new CommandError(`the target ${name} is disabled: enable it first`, 'target_disabled');
+    if (!target.enabled)
+      throw new CommandError(`the target ${name} is disabled: run portcullis target enable ${name} first`, 'target_disabled');
     const check = await tryTarget(client, target, say);
     const shown = describeTools(check);
 

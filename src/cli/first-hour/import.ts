@@ -5,7 +5,7 @@ import { type Command, CommandError, counted, EXIT, printable, UsageError } from
 import { type Person, personAtTerminal } from './ask.ts';
 import { executableOf, pathFor } from './executable.ts';
 import { type FoundServer, filled, type Read, readServers } from './servers-file.ts';
-import { type Address, makeTarget, tryTarget, written } from './target.ts';
+import { type Address, inOneLine, makeTarget, tryTarget, written } from './target.ts';
 
 const MAX_BYTES = 4 * 1024 * 1024;
 
@@ -81,8 +81,8 @@ async function answersFor(ready: readonly Ready[], person: Person | null): Promi
       `the file names values that it does not contain, and there is no terminal on which to ask: replace ${missing.join(', ')} in the file`,
     );
   for (const name of missing) {
-    const users = ready.filter(({ found }) => found.missing.includes(name)).map(({ found }) => found.title);
-    answers.set(name, (await person?.askHidden(`Value of ${name}, which goes to ${users.join(', ')}`)) ?? '');
+    const users = ready.filter(({ found }) => found.missing.includes(name)).map(({ found }) => JSON.stringify(found.title));
+    answers.set(name, (await person?.askHidden(`Value of ${inOneLine(name)}, which goes to ${users.join(', ')}`)) ?? '');
   }
   return answers;
 }
@@ -93,7 +93,11 @@ async function make(client: Client, one: Ready, answers: ReadonlyMap<string, str
   try {
     const { target, made } = await makeTarget(client, one.found.name, one.address, false);
     state = made === 'there' ? 'there' : 'made';
-    for (const { type, name, value } of one.server.secrets) {
+    const { secrets } = one.server;
+    // The file may be a stranger's, whose account all users of the target would then use.
+    if (made === 'there' && secrets.length > 0)
+      say(`the target ${target.name} was there already: its credentials stay as they are`);
+    for (const { type, name, value } of made === 'there' ? [] : secrets) {
       const credential = { type, ...(type === 'bearer' ? {} : { name }), value: filled(value, answers) };
       await client.call('PUT', `/api/targets/${target.id}/credentials/default`, credential);
     }
@@ -107,7 +111,7 @@ async function make(client: Client, one: Ready, answers: ReadonlyMap<string, str
 
 function line({ title, name, address, credentials, state, tools, problem }: Result): string {
   const where = address === null ? '' : ` at ${address}`;
-  const sealed = credentials.length === 0 ? '' : `, with the credentials ${credentials.join(', ')}`;
+  const sealed = credentials.length === 0 ? '' : `, with the credentials ${credentials.map(inOneLine).join(', ')}`;
   const has = tools === null ? '' : `, ${counted(tools, 'tool')}`;
   const why = problem === null ? '' : `\n    ${problem.replaceAll('\n', '\n    ')}`;
   return `  ${state.padEnd(10)} ${JSON.stringify(title)} as ${name}${where}${sealed}${has}${why}\n`;

@@ -67,11 +67,19 @@ export function readServers(text: string): FoundServer[] {
   });
 }
 
-/** Returns the JSON without comments and without commas in front of closing brackets, as VS Code allows them. */
+/** Whether a comment has no end. It stays, so that the file is refused. */
+const isOpen = (part: string): boolean => part.startsWith('/*') && !part.endsWith('*/');
+
+/**
+ * Returns the JSON without comments and without commas in front of closing brackets, as VS Code allows them. Strings and comments without
+ * an end match, too: otherwise the search would begin again at each of their characters.
+ */
 function withoutComments(text: string): string {
   return text
-    .replace(/"(?:[^"\\\n]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\//g, (part) => (part.startsWith('"') ? part : ' '))
-    .replace(/"(?:[^"\\\n]|\\.)*"|,(?=\s*[\]}])/g, (part) => (part.startsWith('"') ? part : ''));
+    .replace(/"(?:[^"\\\n]|\\.)*"?|\/\/[^\n]*|\/\*[\s\S]*?(?:\*\/|$)/g, (part) =>
+      part.startsWith('"') || isOpen(part) ? part : ' ',
+    )
+    .replace(/"(?:[^"\\\n]|\\.)*"?|,(?=\s*[\]}])/g, (part) => (part.startsWith('"') ? part : ''));
 }
 
 const MAX_NAME = 63;

@@ -3,7 +3,7 @@ import type { CheckedTool, TargetCheck } from '../../mcp/check.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import type { Client, Say } from '../client.ts';
-import { CommandError, counted, UsageError } from '../command.ts';
+import { CommandError, counted, shellWord, UsageError } from '../command.ts';
 
 /** Where a target is. */
 export type Address =
@@ -25,9 +25,11 @@ export function checkName(name: string): void {
   );
 }
 
-/** The address as a person would write it. */
+/** The address as a person would write it, in one line: arguments with line breaks could look like lines of a command. */
 export const written = (address: Address | FoundTarget): string =>
-  address.transport === 'stdio' ? [address.command, ...address.args].join(' ') : address.url;
+  (address.transport === 'stdio' ? [address.command, ...address.args] : [address.url]).map(inOneLine).join(' ');
+/** The text, or its JSON if it has characters that could mislead. */
+export const inOneLine = (text: string): string => (/^[^\s"']+$/.test(text) ? text : JSON.stringify(text));
 
 const isSame = (one: Address | FoundTarget, other: Address | FoundTarget): boolean => identity(one) === identity(other);
 const identity = (address: Address | FoundTarget): string =>
@@ -72,8 +74,8 @@ const notAllowed = (command: string): CommandError =>
   new CommandError(
     `the gateway may not start ${command}: only its operator says which executables it may start.
 On its host, stop the gateway, and start it again in one of these ways. Then run this command again.
-  portcullis start --allow-command ${command}
-  STDIO_ALLOWED=${command} npm start
+  portcullis start --allow-command ${shellWord(command)}
+  STDIO_ALLOWED=${shellWord(command)} npm start
 If you allow an interpreter, a shell or npx, everybody who can change targets can run any program as the user of the gateway.`,
     'command_not_allowed',
   );
@@ -82,7 +84,10 @@ const SLOW_MS = 1_000;
 
 /** Tries the target. Throws CommandError with the reason and what to do if it does not work. */
 export async function tryTarget(client: Client, target: FoundTarget, say: Say): Promise<TargetCheck> {
-  const timer = setTimeout(() => say(`trying ${target.name}: a process may first have to install its program`), SLOW_MS);
+  const timer = setTimeout(
+    () => say(`trying the target ${target.name}: a process may first have to install its program`),
+    SLOW_MS,
+  );
   const check = await client.call<TargetCheck>('POST', `/api/targets/${target.id}/check`, {}).finally(() => clearTimeout(timer));
   if (check.fault === null) return check;
   const { kind, message, stderr } = check.fault;
@@ -108,9 +113,9 @@ type FaultKind = NonNullable<TargetCheck['fault']>['kind'];
 function advice(kind: FaultKind, message: string, { name, ...target }: FoundTarget): string {
   const again = `run portcullis add ${name} again`;
   const moved = /it redirects to (\S+)/.exec(message)?.[1];
-  if (moved !== undefined) return `If you trust that address, run portcullis add ${name} ${moved} --replace.`;
+  if (moved !== undefined) return `If you trust that address, run portcullis add ${name} ${shellWord(moved)} --replace.`;
   if (target.transport === 'streamable-http' && message.includes('HTTP with SSE'))
-    return `Run portcullis add ${name} ${target.url} --transport sse --replace.`;
+    return `Run portcullis add ${name} ${shellWord(target.url)} --transport sse --replace.`;
   switch (kind) {
     case 'denied_address':
       return `The gateway connects to such an address only if UPSTREAM_ALLOWED_ADDRESSES names it when the gateway starts. Then ${again}.`;
@@ -122,7 +127,7 @@ function advice(kind: FaultKind, message: string, { name, ...target }: FoundTarg
       return `Check the arguments, and the variables that the process needs. Then ${again}.`;
     case 'http':
       return message.includes('credential')
-        ? `Set a credential: PUT /api/targets/<id>/credentials/default (docs/api.md). Then ${again}.`
+        ? `Set a credential: portcullis credential set ${name} reads it from standard input. Then ${again}.`
         : `Check the path of the address: many servers are at /mcp. Then ${again}.`;
     case 'account':
       return `Each user connects an account of their own at this target. When you have connected yours, ${again}.`;

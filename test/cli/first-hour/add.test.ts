@@ -97,7 +97,7 @@ test.serial('a command that the operator has not allowed is refused, with the se
 
 test.serial('each failure of a server says what is wrong, what stands, and how to go on', async (t) => {
   const { run, read } = await firstHourAt(t, { STDIO_ALLOWED: process.execPath });
-  const redirecting = await startRecording((_, res) => void res.writeHead(307, { location: 'http://127.0.0.1:9/other' }).end());
+  const redirecting = await startRecording((_, res) => void res.writeHead(307, { location: 'http://127.0.0.1:9/$(id)' }).end());
   const sse = await startRecording(({ httpMethod }, res) => {
     if (httpMethod !== 'GET') return void res.writeHead(405).end();
     res.writeHead(200, { 'content-type': 'text/event-stream' }).write('event: endpoint\ndata: /messages\n\n');
@@ -108,7 +108,7 @@ test.serial('each failure of a server says what is wrong, what stands, and how t
 
   for (const [name, address, said] of [
     ['gone', ['http://127.0.0.1:1/mcp'], /cannot be reached.*Start the server/s],
-    ['moved', [redirecting.url], /redirects to .*run portcullis add moved http:\/\/127\.0\.0\.1:9\/other --replace/s],
+    ['moved', [redirecting.url], /redirects to .*run portcullis add moved 'http:\/\/127\.0\.0\.1:9\/\$\(id\)' --replace/s],
     ['sse', [sse.url], /speaks HTTP with SSE.*portcullis add sse http\S+ --transport sse --replace/s],
     ['page', [page.url], /no valid answer/],
     ['closed', [closed.url], /refuses the gateway's credential.*Set a credential/s],

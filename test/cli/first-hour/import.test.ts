@@ -121,6 +121,41 @@ test.serial('a hostile file starts nothing that the operator has not allowed, an
   t.regex(out, /"argument" .*\n +its argument 2 contains a secret/);
 });
 
+test.serial('import does not give an existing target the credentials of a file', async (t) => {
+  const { run, read, gateway, admin } = await firstHourAt(t);
+  const { token } = admin;
+  const url = 'http://127.0.0.1:1/';
+  const made = await gateway.rest<Made>(201, 'POST', '/api/targets', { token, body: { name: 'x', url } });
+  const path = file(t, { servers: { x: { url, headers: { Authorization: 'Bearer of-a-stranger' } } } });
+  const { err } = await run('import', path, '--yes');
+  t.regex(err, /the target x was there already: its credentials stay as they are/);
+  t.deepEqual(await read(`/api/targets/${made.body.id}/credentials`), []);
+});
+
+test.serial('the plan and the advice of a hostile file stay lines of the command, and words for a shell', async (t) => {
+  const { run } = await firstHourAt(t);
+  const line = '\n  made       "good" as good';
+  const path = file(t, {
+    servers: {
+      args: { command: process.execPath, args: [`a${line}`] },
+      url: { url: `http://127.0.0.1:1/${line}` },
+      header: { url: 'http://127.0.0.1:1/', headers: { [`X-A${line}`]: 'v' } },
+      command: { command: '/bin/$(id)' },
+    },
+  });
+  const dry = await run('import', path, '--dry-run');
+  t.is(dry.out.split('\n').filter((one) => one !== '').length, 4, dry.out);
+  const { out } = await run('import', path, '--yes');
+  t.notRegex(out, /^ *made +"good"/m);
+  t.regex(out, /start --allow-command '\/bin\/\$\(id\)'\n +STDIO_ALLOWED='\/bin\/\$\(id\)' npm start/);
+});
+
+test('a file of open strings and comments is refused at once', (t) => {
+  for (const part of ['"\\', '/*', '"\\"'])
+    t.throws(() => readServers(`{"servers":{} ${part.repeat(1_000_000)}`), { message: /not JSON/ }, part);
+  t.throws(() => readServers('{"servers":{}} /* open'), { message: /not JSON/ });
+});
+
 test.serial('what is no file with servers is refused', async (t) => {
   const { run } = await firstHourAt(t);
   for (const [path, said] of [
