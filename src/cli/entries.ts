@@ -1,5 +1,5 @@
 /** The words that follow `portcullis`, in the order of the help. */
-import type { CommandGroup } from './command.ts';
+import { type CommandGroup, runGroup, type Terminal } from './command.ts';
 
 export interface Entry {
   /** What follows the word: `<command>`. */
@@ -96,3 +96,11 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./completion/completion.ts')).completionGroup,
   },
 };
+
+/** Runs the words that follow `portcullis`. Returns the exit code; null: there is no such command. */
+export async function runWords([name = '', ...rest]: readonly string[], terminal: Terminal): Promise<number | null> {
+  const entry = Object.hasOwn(ENTRIES, name) ? ENTRIES[name] : undefined;
+  if (entry === undefined) return null;
+  const group = await entry.load();
+  return runGroup(group, group.path === 'portcullis' ? [name, ...rest] : rest, terminal);
+}

@@ -4,8 +4,8 @@ import { writeFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import { VERSION } from '../base/version.ts';
-import { EXIT, helpTable, ownWords, printable, runGroup } from './command.ts';
-import { ENTRIES } from './entries.ts';
+import { EXIT, helpTable, ownWords, printable } from './command.ts';
+import { ENTRIES, runWords } from './entries.ts';
 
 const usage = (): string => `Usage: portcullis <command>
 
@@ -21,18 +21,16 @@ async function run(argv: readonly string[]): Promise<number> {
     process.stdout.write(`portcullis ${VERSION}\n`);
     return EXIT.ok;
   }
-  const [name, ...rest] = argv[0] === 'help' ? [...argv.slice(1), '--help'] : argv;
+  const words = argv[0] === 'help' ? [...argv.slice(1), '--help'] : argv;
+  const [name] = words;
   if (name === undefined || name === '--help') {
     process.stdout.write(usage());
     return EXIT.ok;
   }
-  const entry = Object.hasOwn(ENTRIES, name) ? ENTRIES[name] : undefined;
-  if (entry === undefined) {
-    process.stderr.write(`portcullis: unknown command: ${printable(name)}\n\n${usage()}`);
-    return EXIT.usage;
-  }
-  const group = await entry.load();
-  return runGroup(group, group.path === 'portcullis' ? [name, ...rest] : rest, process);
+  const code = await runWords(words, process);
+  if (code !== null) return code;
+  process.stderr.write(`portcullis: unknown command: ${printable(name)}\n\n${usage()}`);
+  return EXIT.usage;
 }
 
 /** EX_IOERR of sysexits.h. No command uses this code for a result. */

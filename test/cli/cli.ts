@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import type { Terminal } from '../../src/cli/command.ts';
+import { runWords } from '../../src/cli/entries.ts';
 import { program } from '../support/process.ts';
 
 export interface Ran {
@@ -48,6 +49,14 @@ export async function inProcess(
     }
   }
 }
+
+/** Returns what `portcullis <name>` runs with the words that follow it. */
+export const command =
+  (name: string) =>
+  async (words: readonly string[], terminal: Terminal): Promise<number> =>
+    (await runWords([name, ...words], terminal)) ?? -1;
+
+export const policies = command('policies');
 
 export function folder(t: ExecutionContext): string {
   const made = mkdtempSync(join(tmpdir(), 'portcullis-policies-'));

@@ -153,9 +153,9 @@ for (const [shell] of Object.entries(PROGRAMS)) {
   });
 }
 
-const hasZsh = spawnSync('zsh', ['--version']).error === undefined;
-if (hasZsh) {
-  terminalTest('zsh completes at its prompt, with the script sourced and in a folder of fpath', async (t, open) => {
+terminalTest(
+  'zsh completes at its prompt, with the script sourced and in a folder of fpath',
+  async (t, open) => {
     const cwd = folder(t);
     writeFileSync(join(cwd, '_portcullis'), await scriptOf(t, 'zsh'));
     const start = 'autoload -U compinit; compinit -u -D';
@@ -167,8 +167,9 @@ if (hasZsh) {
       for (const keys of ['portcullis targ', 'Tab', 'cr', 'Tab', 'github --iso', 'Tab', 'per_r', 'Tab']) terminal.press(keys);
       t.regex(await terminal.shows(/^zsh> portcullis target create github --isolation per_role/m), /per_role/);
     }
-  });
-}
+  },
+  'zsh',
+);
 
 test('a shell without a script is refused with the names of the others', async (t) => {
   const { code, err } = await inProcess({}, (terminal) => runGroup(completionGroup, ['completion', 'constructor'], terminal));

@@ -1,13 +1,11 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { drafts } from '../../src/cli/policies/drafts.ts';
-import { policies } from '../../src/cli/policies/policies.ts';
 import { file, policySets } from '../policies/sets.ts';
 import { apiToken } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
 import { world } from '../support/world.ts';
-import { folder, inProcess, policyFolder, portcullis } from './cli.ts';
+import { command, folder, inProcess, policies, policyFolder, portcullis } from './cli.ts';
 
 const TESTS = `target: everything
 principals:
@@ -27,13 +25,13 @@ test.serial('a draft is saved, replayed, shadowed and activated from the command
   const { token } = await apiToken(gateway, admin);
   const environment = { PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token };
   const run =
-    (group: typeof drafts) =>
+    (group: typeof policies) =>
     async (code: number, ...args: string[]) => {
       const ran = await inProcess(environment, (terminal) => group(args, terminal));
       t.is(ran.code, code, `${args.join(' ')}: ${ran.out}${ran.err}`);
       return code === 0 || code === 3 ? ran.out : ran.err;
     };
-  const [draft, policy] = [run(drafts), run(policies)];
+  const [draft, policy] = [run(command('drafts')), run(policies)];
   await apply({ 'echo.yaml': file({ name: 'Echo' }) });
   const client = await modernClient(t, w.mcp, w.token);
   await client.listTools();

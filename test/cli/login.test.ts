@@ -4,13 +4,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { policies } from '../../src/cli/policies/policies.ts';
-import { loginCommand } from '../../src/cli/sign-in/login.ts';
+import { runGroup } from '../../src/cli/command.ts';
+import { signInGroup } from '../../src/cli/sign-in/login.ts';
 import { loginFile } from '../../src/cli/sign-in/logins.ts';
 import { openTab } from '../oauth/support.ts';
 import { browserTest } from '../support/chromium.ts';
 import { apiToken, type Person, person, startGateway } from '../support/gateway.ts';
-import { folder, inProcess, portcullis, type Ran } from './cli.ts';
+import { folder, inProcess, policies, portcullis, type Ran } from './cli.ts';
 
 interface Stored {
   access_token: string;
@@ -26,14 +26,14 @@ async function start(t: ExecutionContext) {
   const environment = { PORTCULLIS_URL: url, XDG_CONFIG_HOME: home, PORTCULLIS_TOKEN: '' };
   const file = loginFile(join(home, 'portcullis', 'logins'), url);
   const run = (args: readonly string[], more: Record<string, string> = {}): Promise<Ran> =>
-    inProcess({ ...environment, ...more }, (terminal) => loginCommand(args, terminal));
+    inProcess({ ...environment, ...more }, (terminal) => runGroup(signInGroup, args, terminal));
 
   /** Begins a command. `shows` resolves with what it tells the person in this form. */
   function begin(...args: string[]) {
     let said = '';
     let look: () => void = () => undefined;
     const done = inProcess(environment, (terminal) =>
-      loginCommand(args, {
+      runGroup(signInGroup, args, {
         stdout: terminal.stdout,
         stderr: {
           write(text) {
@@ -277,7 +277,7 @@ test.serial('tokens go to the gateway alone, whatever its metadata names', async
   const attempt = async (args: readonly string[], form: RegExp) => {
     seen.length = 0;
     const environment = { PORTCULLIS_URL: url, XDG_CONFIG_HOME: home, PORTCULLIS_TOKEN: '' };
-    const ran = await inProcess(environment, (terminal) => loginCommand(args, terminal));
+    const ran = await inProcess(environment, (terminal) => runGroup(signInGroup, args, terminal));
     t.is(ran.code, 1);
     t.regex(ran.err, form);
     t.false(`${ran.err}${ran.out}${seen.join()}`.includes('secret-refresh'));

@@ -4,10 +4,9 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { runGroup } from '../../src/cli/command.ts';
 import { ownerGroup } from '../../src/cli/owner.ts';
-import { policies } from '../../src/cli/policies/policies.ts';
 import { addTarget, file, policySets } from '../policies/sets.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
-import { folder, inProcess, policyFolder, type Ran } from './cli.ts';
+import { folder, inProcess, policies, policyFolder, type Ran } from './cli.ts';
 
 async function start(t: ExecutionContext) {
   const gateway = await startGateway(t);

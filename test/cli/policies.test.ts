@@ -5,12 +5,11 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { policies } from '../../src/cli/policies/policies.ts';
 import { policyBody } from '../policies/policies.ts';
 import { addTarget, file, policySets } from '../policies/sets.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
 import { program } from '../support/process.ts';
-import { folder, inProcess, policyFolder, portcullis, type Ran } from './cli.ts';
+import { folder, inProcess, policies, policyFolder, portcullis, type Ran } from './cli.ts';
 
 const starters = join(import.meta.dirname, '../../policies');
 

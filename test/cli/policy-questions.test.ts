@@ -4,10 +4,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
-import { policies } from '../../src/cli/policies/policies.ts';
 import { addTarget, file, policySets } from '../policies/sets.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
-import { folder, inProcess, policyFolder, portcullis, type Ran } from './cli.ts';
+import { folder, inProcess, policies, policyFolder, portcullis, type Ran } from './cli.ts';
 
 const starters = join(import.meta.dirname, '../../policies');
 

@@ -18,15 +18,23 @@ const LOOK_EVERY_MS = 100;
 /** Opens a shell that gets only these variables. */
 export type OpenTerminal = (cwd: string, environment: Readonly<Record<string, string>>) => Terminal;
 
-/** Declares a test that needs tmux. Without it the test is skipped, which the report of `npm test` lists; with `CI=true` it fails. */
-export function terminalTest(title: string, run: (t: ExecutionContext, open: OpenTerminal) => Promise<void>): void {
-  const isHere = spawnSync('tmux', ['-V']).error === undefined;
-  if (!isHere && process.env['CI'] !== 'true') {
-    test.skip(`${title} (needs tmux: apt-get install tmux)`, () => undefined);
+/**
+ * Declares a test that needs tmux, and `more` programs. Without them the test is skipped, which the report of `npm test` lists; with `CI=true`
+ * it fails.
+ */
+export function terminalTest(
+  title: string,
+  run: (t: ExecutionContext, open: OpenTerminal) => Promise<void>,
+  ...more: readonly string[]
+): void {
+  const missing = ['tmux', ...more].filter((name) => spawnSync(name, ['-V']).error !== undefined).join(' ');
+  const needs = `needs ${missing}: apt-get install ${missing}`;
+  if (missing !== '' && process.env['CI'] !== 'true') {
+    test.skip(`${title} (${needs})`, () => undefined);
     return;
   }
   test.serial(title, async (t) => {
-    if (!isHere) return t.fail('CI needs tmux: apt-get install tmux');
+    if (missing !== '') return t.fail(`CI ${needs}`);
     t.timeout(300_000);
     // A server of its own, so that nothing else on this machine is touched.
     const socket = `portcullis-${process.pid}`;

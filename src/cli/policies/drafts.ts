@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from '../client.ts';
-import { type Command, type CommandGroup, counted, EXIT, type Given, runGroup, type Terminal, UsageError } from '../command.ts';
+import { type Command, type CommandGroup, counted, EXIT, type Given, UsageError } from '../command.ts';
 import { dirOf, testDirOf } from './manifest.ts';
 import { readPolicyFolder, requireEmpty, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
@@ -154,7 +154,3 @@ replay of portcullis policies take --draft NAME.`,
   commands: [list, save, show, shadow, activate, remove],
   options: CLIENT_OPTIONS,
 };
-
-/** Returns the exit code. */
-export const drafts = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
-  runGroup(draftsGroup, argv, terminal);

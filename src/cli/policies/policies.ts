@@ -8,18 +8,7 @@ import { type PolicyJson, policyFromJson, subjectKey } from '../../policies/sche
 import type { changesJson, planCounts } from '../../policies/sets/plan-json.ts';
 import type { RevisionJson } from '../../rest/policy-sets/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from '../client.ts';
-import {
-  type Command,
-  CommandError,
-  type CommandGroup,
-  counted,
-  EXIT,
-  type Given,
-  type Option,
-  runGroup,
-  type Terminal,
-  UsageError,
-} from '../command.ts';
+import { type Command, CommandError, type CommandGroup, counted, EXIT, type Given, type Option, UsageError } from '../command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { MANIFEST_SCHEMA, POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { invariantsText } from './invariants.ts';
@@ -289,10 +278,6 @@ export const policiesGroup: CommandGroup = {
   ],
   options: CLIENT_OPTIONS,
 };
-
-/** Returns the exit code. */
-export const policies = (argv: readonly string[], terminal: Terminal = process): Promise<number> =>
-  runGroup(policiesGroup, argv, terminal);
 
 async function targetNames(client: Client): Promise<Map<string, string>> {
   const targets = await client.call<{ id: string; name: string }[]>('GET', '/api/targets');

@@ -161,7 +161,11 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
       update: { does: 'PUT /api/providers/{id}', takes: PROVIDER },
       delete: { does: 'DELETE /api/providers/{id}', takes: PROVIDER },
       health: { does: 'GET /api/providers/{id}/health', takes: PROVIDER },
-      check: { does: 'POST /api/providers/{id}/probe', takes: PROVIDER },
+      check: {
+        does: 'POST /api/providers/{id}/probe',
+        takes: PROVIDER,
+        summary: 'reads metadata and keys of a provider now, and shows its health',
+      },
       scim: { does: 'GET /api/providers/{id}/scim', takes: PROVIDER },
       'create-scim-token': { does: 'POST /api/providers/{id}/scim/token', takes: PROVIDER },
       'revoke-scim-token': { does: 'DELETE /api/providers/{id}/scim/token', takes: PROVIDER },
@@ -204,9 +208,10 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
     verbs: {
       list: {
         does: 'GET /api/connections',
+        summary: 'lists your own accounts at targets, and the targets that need one',
         columns: ['target', 'issuer', 'scopes', 'problem', 'connected_at', 'connect_url', 'id'],
       },
-      delete: { does: 'DELETE /api/connections/{id}', takes: ID },
+      delete: { does: 'DELETE /api/connections/{id}', takes: ID, summary: 'disconnects your own account' },
     },
   },
   log: {
