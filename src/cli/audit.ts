@@ -1,7 +1,6 @@
 /** `portcullis audit`: works with the audit log on the host. */
 import { createReadStream, existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { createChainKey } from '../audit/chain/chain.ts';
 import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/chain/checkpoint.ts';
 import { type AuditLine, auditLines, readLine } from '../audit/chain/lines.ts';
@@ -14,6 +13,7 @@ import { type Database, openDatabase } from '../db/database.ts';
 import { reproduce } from './bundle.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Say } from './client.ts';
 import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
+import { linesOf } from './lines.ts';
 
 const PROGRESS_MS = 5_000;
 const PROBLEMS_SHOWN = 20;
@@ -112,21 +112,9 @@ function chainKeys({ masterKey, previousMasterKeys, dataDir }: Config) {
   return keys.map((key) => createChainKey(createVault(key).derive('audit chain')));
 }
 
-async function* linesOf(file: string): AsyncGenerator<string> {
-  const input = createReadStream(file);
-  const failed = new Promise<never>((_, reject) => input.once('error', reject));
-  failed.catch(() => undefined);
-  const lines = createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })[Symbol.asyncIterator]();
-  for (;;) {
-    const { done, value } = await Promise.race([lines.next(), failed]);
-    if (done) return;
-    yield value;
-  }
-}
-
 async function* checkpointsOf(file: string, say: Say): AsyncGenerator<Checkpoint> {
   let at = 0;
-  for await (const line of linesOf(file)) {
+  for await (const line of linesOf(createReadStream(file))) {
     at++;
     if (line.trim() === '') continue;
     const checkpoint = readCheckpoint(line);
@@ -177,7 +165,7 @@ async function takeDatabase(verification: Verification, { database: where }: Con
 
 async function takeExport(verification: Verification, file: string): Promise<void> {
   let at = 0;
-  for await (const text of linesOf(file)) {
+  for await (const text of linesOf(createReadStream(file))) {
     at++;
     const line = readLine(text);
     if (line === null || (at === 1) !== (line.kind === 'audit')) {

@@ -1,9 +1,9 @@
 /** The client of a gateway's REST API, for commands. */
-import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import type { FieldError } from '../base/errors.ts';
 import { clientConfigFromProcess } from '../config/config.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
+import { linesOf } from './lines.ts';
 import { reach } from './reach.ts';
 import { loginFile, readLogin, type StoredLogin, writeLogin } from './sign-in/logins.ts';
 import { discover, OAuthError, refreshed } from './sign-in/oauth.ts';
@@ -166,10 +166,10 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     async follow<T, P>(method: Method, path: string, body: unknown, said: (progress: P) => void): Promise<T> {
       const response = await ask(method, path, body, { headers: { accept: 'application/x-ndjson' } });
       if (!response.ok || response.body === null) throw refusal(response.status, parsed(await reach(url, () => response.text())));
-      const lines = createInterface({ input: Readable.fromWeb(response.body) })[Symbol.asyncIterator]();
+      const lines = linesOf(response.body);
       for (;;) {
-        const { value, done } = await lines.next().catch(() => ({ value: '', done: true }));
-        const line = done ? undefined : parsed(value);
+        const { value, done } = await lines.next().catch(() => ({ value: undefined, done: true }));
+        const line = done ? undefined : parsed(value ?? '');
         if (typeof line !== 'object' || line === null) break;
         if ('result' in line) return line.result as T;
         if ('progress' in line) said(line.progress as P);

@@ -24,7 +24,7 @@ test('an authorization server that does not answer a revocation does not keep th
 
 test('a gateway that ends stores the tokens of a renewal that is under way', async (t) => {
   const { url: databaseUrl, drop } = await createSqlite();
-  const w = await world(t, { databaseUrl, accessTokenTtl: 1 });
+  const w = await world(t, { databaseUrl, accessTokenTtl: 2 });
   t.teardown(drop);
   await connect(w, w.ann, 'annsaccount');
   const reached = deferred();
@@ -37,17 +37,17 @@ test('a gateway that ends stores the tokens of a renewal that is under way', asy
   };
   const mcp = `${w.gateway.url}/mcp/git`;
   const { session } = await open(mcp, w.ann.api);
-  // The token is valid for a second. The first call afterwards renews it, and breaks off when the gateway closes its connection.
+  // The token is valid for two seconds, whole ones at the provider. The first call afterwards renews it, and breaks off when the gateway closes its connection.
   const calls = (async () => {
     for (;;) await call(mcp, w.ann.api, session);
   })();
   await reached.promise;
   const closing = w.gateway.gateway.close();
   await t.throwsAsync(calls);
+  w.provider.accessTokenTtl = 3600;
   released.resolve();
   await closing;
   w.provider.intercept = null;
-  w.provider.accessTokenTtl = 3600;
   const { port } = new URL(w.gateway.url);
   const next = await startGateway(t, databaseUrl, { PORT: port });
   const again = (await open(`${next.url}/mcp/git`, w.ann.api)).session;
