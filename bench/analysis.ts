@@ -4,7 +4,7 @@
  */
 import { cpus, loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
-import { atOnce } from '../src/base/slices.ts';
+import { atOnce } from '../src/base/turns/slices.ts';
 import type { Policy } from '../src/engine/compile/policy.ts';
 import { analyseInSteps } from '../src/policies/analysis/analyse.ts';
 import { compareInSteps } from '../src/policies/analysis/compare.ts';

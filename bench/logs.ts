@@ -4,8 +4,8 @@
  */
 
 import { type AuditStore, auditStore } from '../src/audit/audit-store.ts';
-import type { AuditPage } from '../src/audit/entries.ts';
-import type { LogFilter } from '../src/audit/filter.ts';
+import type { AuditPage } from '../src/audit/search/entries.ts';
+import type { LogFilter } from '../src/audit/search/filter.ts';
 import type { Database } from '../src/db/database.ts';
 import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';

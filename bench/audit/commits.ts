@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
 import { createChainKey } from '../../src/audit/chain/chain.ts';
-import type { DecisionRecord } from '../../src/audit/records.ts';
+import type { DecisionRecord } from '../../src/audit/records/records.ts';
 import { createAuditWriter, type GroupCommitWriter } from '../../src/audit/writer.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';

@@ -3,8 +3,8 @@
  * are long gone. The audit writer of the gateway writes it, under a clock that runs fast, so it is a log like any other.
  */
 import { createChainKey, firstIdOf } from '../../src/audit/chain/chain.ts';
-import type { LogFilter } from '../../src/audit/filter.ts';
-import type { DecisionRecord } from '../../src/audit/records.ts';
+import type { DecisionRecord } from '../../src/audit/records/records.ts';
+import type { LogFilter } from '../../src/audit/search/filter.ts';
 import { SPAN_MS } from '../../src/audit/segments.ts';
 import { createAuditWriter } from '../../src/audit/writer.ts';
 import type { Database } from '../../src/db/database.ts';

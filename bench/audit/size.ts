@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { v7 as uuidv7 } from 'uuid';
 import { createChainKey } from '../../src/audit/chain/chain.ts';
-import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records/records.ts';
 import { createAuditWriter } from '../../src/audit/writer.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';

@@ -3,11 +3,11 @@
  * changes it, and only retention removes it.
  */
 import type { Connection } from '../db/database.ts';
-import type { AuditEntry, AuditPage } from './entries.ts';
-import type { LogFilter } from './filter.ts';
-import { legacyStore } from './legacy-store.ts';
-import { logSearch } from './log-search.ts';
-import { logStore } from './log-store.ts';
+import { logStore } from './records/log-store.ts';
+import type { AuditEntry, AuditPage } from './search/entries.ts';
+import type { LogFilter } from './search/filter.ts';
+import { legacyStore } from './search/legacy-store.ts';
+import { logSearch } from './search/log-search.ts';
 
 export type AuditStore = ReturnType<typeof auditStore>;
 

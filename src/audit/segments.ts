@@ -6,11 +6,11 @@
 import { entered } from '../base/kept.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { firstIdOf, timeOf } from './chain/chain.ts';
-import type { ChainedRecord } from './chain/chain-store.ts';
 import { factTerms, SEARCHED, type SearchedMember, termOf } from './chain/facts.ts';
-import { logReader } from './chain/log-reader.ts';
-import { type SegmentRow, segmentKey, segmentStore } from './chain/segment-store.ts';
-import type { Chained, LogDecision } from './log-rows.ts';
+import type { ChainedRecord } from './chain/known-facts.ts';
+import { logReader } from './chain/tables/log-reader.ts';
+import { type SegmentRow, segmentKey, segmentStore } from './chain/tables/segment-store.ts';
+import type { Chained, LogDecision } from './records/log-rows.ts';
 
 const MAX_RECORDS = 4_096;
 /** Decisions whose ids lie within this time share a segment. */

@@ -9,9 +9,9 @@ import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/database.ts';
 import { type AuditStore, auditStore } from './audit-store.ts';
 import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head } from './chain/chain.ts';
-import { chainStore } from './chain/chain-store.ts';
-import { tailOf } from './chain/log-tables.ts';
-import { type SegmentRow, segmentStore } from './chain/segment-store.ts';
+import { chainStore } from './chain/tables/chain-store.ts';
+import { tailOf } from './chain/tables/log-tables.ts';
+import { type SegmentRow, segmentStore } from './chain/tables/segment-store.ts';
 import {
   type Chained,
   createRowMaker,
@@ -21,8 +21,8 @@ import {
   nextStamp,
   outcomesByRecord,
   type Stored,
-} from './log-rows.ts';
-import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records.ts';
+} from './records/log-rows.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records/records.ts';
 import { createSegments } from './segments.ts';
 
 export interface AuditWriterParts {

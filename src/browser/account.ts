@@ -1,10 +1,10 @@
 /** `/account`: what belongs to the signed-in user. Here, browser sessions, API tokens, applications and the sign-out. */
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import Joi from 'joi';
-import type { BrowserSessionList } from '../auth/browser-sessions.ts';
 import type { BrowserSession } from '../auth/browser-store.ts';
 import type { Caller } from '../auth/caller.ts';
-import type { Login } from '../auth/login.ts';
+import type { BrowserSessionList } from '../auth/sign-in/browser-sessions.ts';
+import type { Login } from '../auth/sign-in/login.ts';
 import { TOKEN_NAME_MAX, type TokenRecord, tokenStore } from '../auth/token-store.ts';
 import { AppError } from '../base/errors.ts';
 import { pathId, text, validate } from '../base/validate.ts';

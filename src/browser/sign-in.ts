@@ -1,7 +1,7 @@
 /** `/signin`: with a local account, or in other ways that the gateway offers. */
 import { type Response, Router } from 'express';
 import Joi from 'joi';
-import type { Login } from '../auth/login.ts';
+import type { Login } from '../auth/sign-in/login.ts';
 import { AppError, type FieldError } from '../base/errors.ts';
 import { validate } from '../base/validate.ts';
 import { addressOf } from '../http/client-address.ts';

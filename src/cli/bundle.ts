@@ -1,6 +1,6 @@
 /** `portcullis bundle` and `portcullis audit reproduce`: export the policies for OPA, and evaluate recorded decisions again. */
 import { writeFileSync } from 'node:fs';
-import type { LogJson } from '../audit/log-json.ts';
+import type { LogJson } from '../audit/search/log-json.ts';
 import type { Decision } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';

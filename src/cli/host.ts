@@ -2,9 +2,9 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { createPasswords } from '../auth/passwords.ts';
-import { setupCode } from '../auth/registration.ts';
-import { endSignInsOf } from '../auth/sign-ins.ts';
+import { createPasswords } from '../auth/sign-in/passwords.ts';
+import { setupCode } from '../auth/sign-in/registration.ts';
+import { endSignInsOf } from '../auth/sign-in/sign-ins.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { configFromProcess } from '../config/config.ts';

@@ -5,7 +5,7 @@ import { homedir, hostname } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import Joi from 'joi';
 import type { LogLevel } from '../base/log.ts';
-import { isNetwork } from '../base/network-address.ts';
+import { isNetwork } from '../base/network/network-address.ts';
 
 /** Retention never removes a younger record. The configuration cannot change that. */
 export const MIN_RETENTION_DAYS = 30;

@@ -1,5 +1,5 @@
 /** Requests to authorization servers. A URL may come from a target, or from a server that it names. */
-import type { Outbound, OutboundFetch } from '../base/outbound.ts';
+import type { Outbound, OutboundFetch } from '../base/network/outbound.ts';
 import type { Place } from '../targets/connections.ts';
 import { isLoopback } from '../targets/document.ts';
 

@@ -1,7 +1,7 @@
 /** The gateway as an OAuth client of the authorization servers of targets. */
 import { randomBytes } from 'node:crypto';
 import type * as client from 'openid-client';
-import { OutboundFault, type OutboundFetch } from '../base/outbound.ts';
+import { OutboundFault, type OutboundFetch } from '../base/network/outbound.ts';
 import type { OAuthClient, Tokens } from '../targets/connections.ts';
 import { isLoopback } from '../targets/document.ts';
 import { scopesOf } from './challenge.ts';

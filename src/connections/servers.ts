@@ -1,6 +1,6 @@
 /** Finds the authorization server of a target: its issuer, its metadata, and what the gateway names in requests to it. */
 import type { ServerMetadata } from 'openid-client';
-import type { OutboundFetch } from '../base/outbound.ts';
+import type { OutboundFetch } from '../base/network/outbound.ts';
 import { type AccountTarget, type Place, placeOf } from '../targets/connections.ts';
 import { issuerProblem } from '../targets/document.ts';
 import { readChallenge, scopesOf } from './challenge.ts';

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import type * as OpaWasm from '@open-policy-agent/opa-wasm';
-import { atOnce, inSlices } from '../base/slices.ts';
+import { atOnce, inSlices } from '../base/turns/slices.ts';
 import { type Compiled, compile, compileInSteps, type Finding } from './compile/compile.ts';
 import { createPatternCheck, type PatternCheck, readPattern } from './compile/pattern.ts';
 import type { Policy } from './compile/policy.ts';

@@ -1,6 +1,6 @@
 /** Engines for questions about policy sets, separate from the engine that decides requests. */
 import { createHash } from 'node:crypto';
-import { inSlices } from '../base/slices.ts';
+import { inSlices } from '../base/turns/slices.ts';
 import type { Policy } from './compile/policy.ts';
 import { createEngine, type LoadedEngine, type PolicyModule } from './engine.ts';
 

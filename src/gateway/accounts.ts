@@ -1,14 +1,15 @@
 /** Who may call the gateway: tokens, passwords, registration, and the rights of administrators. */
-import { createBrowserSessionList } from '../auth/browser-sessions.ts';
+
 import { createAdminister, createStillAdmits, type ProviderAdmits } from '../auth/caller.ts';
-import { createDraftToken } from '../auth/issue.ts';
-import { createLogin } from '../auth/login.ts';
-import { createPasswords } from '../auth/passwords.ts';
 import { isRefusal } from '../auth/principal.ts';
-import { createRegistration } from '../auth/registration.ts';
+import { createBrowserSessionList } from '../auth/sign-in/browser-sessions.ts';
+import { createDraftToken } from '../auth/sign-in/issue.ts';
+import { createLogin } from '../auth/sign-in/login.ts';
+import { createPasswords } from '../auth/sign-in/passwords.ts';
+import { createRegistration } from '../auth/sign-in/registration.ts';
 import { AUDIENCE, createVerifier, ISSUER } from '../auth/verify.ts';
-import { createAddressRule } from '../base/network-address.ts';
-import { createOutbound } from '../base/outbound.ts';
+import { createAddressRule } from '../base/network/network-address.ts';
+import { createOutbound } from '../base/network/outbound.ts';
 import { whenThere } from '../base/promises.ts';
 import { createCallers } from '../http/callers.ts';
 import { createRateLimits } from '../http/rate-limit.ts';

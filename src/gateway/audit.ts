@@ -2,12 +2,12 @@
 
 import { hostname } from 'node:os';
 import { createChainKey } from '../audit/chain/chain.ts';
-import { createHeads } from '../audit/chain/heads.ts';
-import { createRetention } from '../audit/chain/retention.ts';
 import { createDenials } from '../audit/denials.ts';
-import { createErasure } from '../audit/erasure.ts';
-import type { AuditWriter } from '../audit/records.ts';
+import type { AuditWriter } from '../audit/records/records.ts';
 import { closeAbandoned } from '../audit/segments.ts';
+import { createErasure } from '../audit/upkeep/erasure.ts';
+import { createHeads } from '../audit/upkeep/heads.ts';
+import { createRetention } from '../audit/upkeep/retention.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { principalKey } from '../auth/principal.ts';
 import { createVault, type Vault } from '../auth/vault.ts';

@@ -1,7 +1,7 @@
 /** The authorization server for OAuth clients: its endpoints, its pages, and the grants behind access tokens. */
 import type { IncomingMessage } from 'node:http';
 import { BY_ASSERTION } from '../auth/grant-store.ts';
-import { createOutbound } from '../base/outbound.ts';
+import { createOutbound } from '../base/network/outbound.ts';
 import type { Applications } from '../browser/account.ts';
 import type { PageMount } from '../browser/pages.ts';
 import type { BrowserSessions } from '../browser/sessions.ts';

@@ -1,5 +1,5 @@
 /** What administrators change: policies (edits, whole sets, drafts, and questions about them) and targets. */
-import { createAddressRule } from '../base/network-address.ts';
+import { createAddressRule } from '../base/network/network-address.ts';
 import type { Connection } from '../db/database.ts';
 import type { Policy } from '../engine/compile/policy.ts';
 import { createEngine } from '../engine/engine.ts';

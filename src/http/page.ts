@@ -1,7 +1,7 @@
 /** Pagination of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../base/errors.ts';
-import { joinInSlices } from '../base/slices.ts';
+import { joinInSlices } from '../base/turns/slices.ts';
 import { UUID } from '../base/validate.ts';
 
 export interface Page {

@@ -1,6 +1,6 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
-import { laneOnce } from '../base/lane.ts';
+import { laneOnce } from '../base/turns/lane.ts';
 import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';

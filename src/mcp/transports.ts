@@ -1,5 +1,5 @@
 /** Sends each request over the transport of its target, and records each target's mode (stateful or stateless). */
-import type { AddressRule } from '../base/network-address.ts';
+import type { AddressRule } from '../base/network/network-address.ts';
 import { createBridge } from './upstream/bridge/bridge.ts';
 import type { Health } from './upstream/health.ts';
 import { createHttpUpstream } from './upstream/http.ts';

@@ -9,7 +9,7 @@ import { v7 as uuidv7 } from 'uuid';
 import type { KeyRing } from '../auth/keys.ts';
 import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
-import type { OutboundFetch } from '../base/outbound.ts';
+import type { OutboundFetch } from '../base/network/outbound.ts';
 import type { Database } from '../db/database.ts';
 import { addressSite } from '../http/client-address.ts';
 import { type User, userStore } from '../users/user-store.ts';

@@ -1,6 +1,6 @@
 /** Who can use what. It asks the engine about every subject with every object, one by one. */
-import { csvOf } from '../audit/log-json.ts';
-import { createPause } from '../base/slices.ts';
+import { csvOf } from '../audit/search/log-json.ts';
+import { createPause } from '../base/turns/slices.ts';
 import type { Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../engine/decision.ts';
 import { decideOne } from './questions.ts';

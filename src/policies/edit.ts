@@ -3,7 +3,7 @@ import type { Administer, Authority, Caller } from '../auth/caller.ts';
 import { has } from '../auth/rights.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
-import { inSlices } from '../base/slices.ts';
+import { inSlices } from '../base/turns/slices.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';

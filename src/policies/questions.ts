@@ -1,5 +1,5 @@
 /** Answers questions about policies with the engine that decides requests. */
-import { createPause } from '../base/slices.ts';
+import { createPause } from '../base/turns/slices.ts';
 import type { Effect } from '../engine/compile/policy.ts';
 import type { DecidingPolicy, DecisionReason, Engine } from '../engine/decision.ts';
 import type { Question } from '../engine/explain.ts';

@@ -10,7 +10,7 @@ import {
   type TokenType,
 } from '../auth/provider.ts';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
-import { isLoopbackName } from '../base/network-address.ts';
+import { isLoopbackName } from '../base/network/network-address.ts';
 import { asTimestamp, checked, model, readOnly, readOnlyErrors, text, uuid, validate } from '../base/validate.ts';
 import { USER_LIMITS } from '../users/document.ts';
 import { ADMIN, AUDITOR, LOCAL_ISSUER } from '../users/user-store.ts';

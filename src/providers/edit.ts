@@ -3,11 +3,11 @@
 import type { Administer, Caller } from '../auth/caller.ts';
 import { endGrants, grantStore } from '../auth/grant-store.ts';
 import type { Provider } from '../auth/provider.ts';
-import { endSignInsOf } from '../auth/sign-ins.ts';
+import { endSignInsOf } from '../auth/sign-in/sign-ins.ts';
 import type { Vault } from '../auth/vault.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
-import type { AddressRule } from '../base/network-address.ts';
+import type { AddressRule } from '../base/network/network-address.ts';
 import type { Change } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';

@@ -2,8 +2,8 @@
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import type { JWK } from 'jose';
 import type { Provider } from '../auth/provider.ts';
-import { isLoopbackName } from '../base/network-address.ts';
-import { type Outbound, OutboundFault, type OutboundFetch, type OutboundRules } from '../base/outbound.ts';
+import { isLoopbackName } from '../base/network/network-address.ts';
+import { type Outbound, OutboundFault, type OutboundFetch, type OutboundRules } from '../base/network/outbound.ts';
 import { addressProblem } from './document.ts';
 import { faulty, isFault, type ProviderFault } from './faults.ts';
 

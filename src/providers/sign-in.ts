@@ -7,7 +7,7 @@ import { hash, randomBytes } from 'node:crypto';
 import type * as client from 'openid-client';
 import type { Provider } from '../auth/provider.ts';
 import type { Vault } from '../auth/vault.ts';
-import { type Outbound, OutboundFault } from '../base/outbound.ts';
+import { type Outbound, OutboundFault } from '../base/network/outbound.ts';
 import type { User } from '../users/user-store.ts';
 import { readPresented } from './claims.ts';
 import { faulty, isFault, type ProviderFault } from './faults.ts';

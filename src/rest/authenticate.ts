@@ -17,8 +17,8 @@ import {
   type TokenRules,
   type TokenType,
 } from '../auth/verify.ts';
-import { starts } from '../base/caller-turns.ts';
 import { AppError } from '../base/errors.ts';
+import { starts } from '../base/turns/caller-turns.ts';
 import { contextOf } from '../http/context.ts';
 import type { Admit } from '../state/admission.ts';
 

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { Router } from 'express';
 import { type AdministrativeNeed, type Need, needText } from '../auth/rights.ts';
 import { ERRORS } from '../base/errors.ts';
-import { atOnce, inSlices } from '../base/slices.ts';
+import { atOnce, inSlices } from '../base/turns/slices.ts';
 import { ACCOUNT_OPERATIONS } from './accounts/contract.ts';
 import { LOG_OPERATIONS } from './audit/contract.ts';
 import { CONNECTION_OPERATIONS } from './connections/contract.ts';

@@ -9,7 +9,7 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Provider } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
 import type { JsonValue } from '../base/json/json.ts';
-import { inSlices } from '../base/slices.ts';
+import { inSlices } from '../base/turns/slices.ts';
 import type { Change } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { type DirectoryGroup, directoryStore } from '../providers/directory-store.ts';

@@ -1,7 +1,7 @@
 /** The routes under `/scim/v2/<provider>`. */
 import { type Request, type Response, Router } from 'express';
 import { AppError } from '../base/errors.ts';
-import { joinInSlices } from '../base/slices.ts';
+import { joinInSlices } from '../base/turns/slices.ts';
 import { UUID } from '../base/validate.ts';
 import type { Problem } from '../http/problem.ts';
 import { endAnswer } from '../http/refused-body.ts';

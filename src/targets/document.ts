@@ -2,7 +2,7 @@
 import { isAbsolute } from 'node:path';
 import Joi from 'joi';
 import { type FieldError, invalidRequest } from '../base/errors.ts';
-import { isLoopbackName } from '../base/network-address.ts';
+import { isLoopbackName } from '../base/network/network-address.ts';
 import { asTimestamp, checked, lines, model, readOnly, text, uuid, validate } from '../base/validate.ts';
 import { RESOURCE_TYPES } from '../engine/compile/policy.ts';
 import { ASKABLE, type Askable } from '../protocol/capabilities.ts';

@@ -4,7 +4,7 @@ import { operates } from '../auth/rights.ts';
 import type { Vault } from '../auth/vault.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
-import type { AddressRule } from '../base/network-address.ts';
+import type { AddressRule } from '../base/network/network-address.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import type { Change } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';

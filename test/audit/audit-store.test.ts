@@ -1,7 +1,7 @@
 import test from 'ava';
 import { auditStore } from '../../src/audit/audit-store.ts';
-import { MAX_SET_BYTES } from '../../src/audit/log-rows.ts';
-import type { OutcomeRecord } from '../../src/audit/records.ts';
+import { MAX_SET_BYTES } from '../../src/audit/records/log-rows.ts';
+import type { OutcomeRecord } from '../../src/audit/records/records.ts';
 import type { Connection } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';

@@ -2,9 +2,9 @@
 import test from 'ava';
 import { auditStore } from '../../src/audit/audit-store.ts';
 import { idAfter } from '../../src/audit/chain/chain.ts';
-import { auditLines, lineText, readLine } from '../../src/audit/chain/lines.ts';
-import { createVerification } from '../../src/audit/chain/verify.ts';
-import { type ChainPositions, recordedStore, seenObjects } from '../../src/audit/recorded-store.ts';
+import { type ChainPositions, recordedStore, seenObjects } from '../../src/audit/search/recorded-store.ts';
+import { auditLines, lineText, readLine } from '../../src/audit/verify/lines.ts';
+import { createVerification } from '../../src/audit/verify/verify.ts';
 import type { Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';

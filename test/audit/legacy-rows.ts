@@ -1,9 +1,9 @@
 /** Rows of version 1 of the log and their inserts, as older gateways had them. */
 import { createHash } from 'node:crypto';
 import { newSalt, personHash, resourceKey, type Stamp } from '../../src/audit/chain/chain.ts';
-import { legacyStore as firstPages } from '../../src/audit/legacy-store.ts';
-import { type Chained, namesJson, type Stored, storable } from '../../src/audit/log-rows.ts';
-import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records.ts';
+import { type Chained, namesJson, type Stored, storable } from '../../src/audit/records/log-rows.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records/records.ts';
+import { legacyStore as firstPages } from '../../src/audit/search/legacy-store.ts';
 import { batches, bytesOfRow } from '../../src/db/batches.ts';
 import type { Connection } from '../../src/db/database.ts';
 import { literalOf, statement, type Value } from '../../src/db/statement.ts';

@@ -1,9 +1,9 @@
 /** Writes rows of version 1, as older gateways did. */
 import { v7 as uuidv7 } from 'uuid';
 import { type ChainKey, chainMac, firstIdOf, type Head, legacyMac, type RecordKind } from '../../src/audit/chain/chain.ts';
-import { chainStore } from '../../src/audit/chain/chain-store.ts';
-import type { Chained, Stored } from '../../src/audit/log-rows.ts';
-import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records.ts';
+import { chainStore } from '../../src/audit/chain/tables/chain-store.ts';
+import type { Chained, Stored } from '../../src/audit/records/log-rows.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records/records.ts';
 import type { Database } from '../../src/db/database.ts';
 import { legacyStore, storedDecision, storedOutcome, storedShown } from './legacy-rows.ts';
 import { decision, KEY } from './records.ts';

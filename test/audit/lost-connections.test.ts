@@ -1,9 +1,9 @@
 import test from 'ava';
 import { createConnection, type RowDataPacket } from 'mysql2/promise';
 import { idOf } from '../../src/audit/chain/binary-form.ts';
-import { auditLines } from '../../src/audit/chain/lines.ts';
-import { hexOfBytes } from '../../src/audit/chain/log-tables.ts';
-import { createIndexCheck } from '../../src/audit/index-check.ts';
+import { hexOfBytes } from '../../src/audit/chain/tables/log-tables.ts';
+import { createIndexCheck } from '../../src/audit/verify/index-check.ts';
+import { auditLines } from '../../src/audit/verify/lines.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { decision, quietWriter, verified } from './records.ts';

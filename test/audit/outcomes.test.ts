@@ -4,12 +4,12 @@ import fc from 'fast-check';
 import { auditStore } from '../../src/audit/audit-store.ts';
 import { OUTCOMES_AT_ONCE, OUTCOMES_SPAN_MS, outcomeBytes, outcomesIn } from '../../src/audit/chain/binary-form.ts';
 import { firstIdOf, timeOf } from '../../src/audit/chain/chain.ts';
-import { outcomesByRecord } from '../../src/audit/log-rows.ts';
-import type { OutcomeRecord } from '../../src/audit/records.ts';
+import { outcomesByRecord } from '../../src/audit/records/log-rows.ts';
+import type { OutcomeRecord } from '../../src/audit/records/records.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
-import { idAt, NOW } from './keeper.ts';
 import { decision, quietWriter, verified } from './records.ts';
+import { idAt, NOW } from './upkeep/keeper.ts';
 
 const outcome = fc.record({
   decision_id: fc.nat({ max: 5_000 }).map((ms) => idAt(NOW + ms)),

@@ -1,10 +1,10 @@
 import { v7 as uuidv7 } from 'uuid';
 import { createChainKey, type Head, legacyMac, type RecordKind } from '../../src/audit/chain/chain.ts';
 import type { Checkpoint } from '../../src/audit/chain/checkpoint.ts';
-import { auditLines } from '../../src/audit/chain/lines.ts';
-import { createVerification, type Report } from '../../src/audit/chain/verify.ts';
-import { type Chained, createRowMaker, type LogRow, nextStamp, type Stored } from '../../src/audit/log-rows.ts';
-import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records.ts';
+import { type Chained, createRowMaker, type LogRow, nextStamp, type Stored } from '../../src/audit/records/log-rows.ts';
+import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records/records.ts';
+import { auditLines } from '../../src/audit/verify/lines.ts';
+import { createVerification, type Report } from '../../src/audit/verify/verify.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
 import type { Database } from '../../src/db/database.ts';
 import { storedDecision, storedOutcome, storedShown } from './legacy-rows.ts';

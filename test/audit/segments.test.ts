@@ -2,12 +2,12 @@
 import test from 'ava';
 import { type AuditStore, auditStore } from '../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../src/audit/chain/chain.ts';
-import { auditLines } from '../../src/audit/chain/lines.ts';
-import type { AuditPage } from '../../src/audit/entries.ts';
-import type { LogFilter } from '../../src/audit/filter.ts';
-import { createIndexCheck } from '../../src/audit/index-check.ts';
-import type { DecisionRecord } from '../../src/audit/records.ts';
+import type { DecisionRecord } from '../../src/audit/records/records.ts';
+import type { AuditPage } from '../../src/audit/search/entries.ts';
+import type { LogFilter } from '../../src/audit/search/filter.ts';
 import { closeAbandoned } from '../../src/audit/segments.ts';
+import { createIndexCheck } from '../../src/audit/verify/index-check.ts';
+import { auditLines } from '../../src/audit/verify/lines.ts';
 import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';

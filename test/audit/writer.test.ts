@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { type AuditStore, auditStore } from '../../src/audit/audit-store.ts';
 import { chainMac } from '../../src/audit/chain/chain.ts';
-import { chainStore } from '../../src/audit/chain/chain-store.ts';
+import { chainStore } from '../../src/audit/chain/tables/chain-store.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
 import type { Connection, Database, Transaction } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';

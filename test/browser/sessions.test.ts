@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import test from 'ava';
 import { browserSessionLimits, browserStore } from '../../src/auth/browser-store.ts';
 import { createAdminister, createStillAdmits } from '../../src/auth/caller.ts';
-import { createLogin } from '../../src/auth/login.ts';
+import { createLogin } from '../../src/auth/sign-in/login.ts';
 import { createBrowserSessions } from '../../src/browser/sessions.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';

@@ -1,7 +1,7 @@
 /** What a target may say about its authorization server, and where the gateway goes for it. */
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
-import { createOutbound, type OutboundFetch } from '../../src/base/outbound.ts';
+import { createOutbound, type OutboundFetch } from '../../src/base/network/outbound.ts';
 import { createClients } from '../../src/connections/clients.ts';
 import { createFetchFor } from '../../src/connections/fetch.ts';
 import { createServers, type FoundServer } from '../../src/connections/servers.ts';

@@ -1,7 +1,7 @@
 /** Administrative changes of every kind in random order. The state of a replica must follow them. */
 import { randomUUID } from 'node:crypto';
-import { createPasswords } from '../../src/auth/passwords.ts';
 import type { TokenClaims } from '../../src/auth/principal.ts';
+import { createPasswords } from '../../src/auth/sign-in/passwords.ts';
 import { tokenStore } from '../../src/auth/token-store.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';

@@ -4,7 +4,7 @@ import { type ClientRequest, createServer, type IncomingMessage, request } from 
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
-import type { AuditWriter } from '../../src/audit/records.ts';
+import type { AuditWriter } from '../../src/audit/records/records.ts';
 import type { Taken } from '../../src/base/budgets.ts';
 import { createCancellation } from '../../src/base/cancellation.ts';
 import { deferred } from '../../src/base/promises.ts';

@@ -2,7 +2,7 @@ import { lookup } from 'node:dns/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
-import { createAddressRule } from '../../src/base/network-address.ts';
+import { createAddressRule } from '../../src/base/network/network-address.ts';
 import { createAgent } from '../../src/mcp/upstream/connect.ts';
 
 test('a connection to a denied address is refused before it is tried', async (t) => {

@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { isObject, type JsonObject, readJsonText } from '../../src/base/json/json.ts';
-import { atOnce } from '../../src/base/slices.ts';
+import { atOnce } from '../../src/base/turns/slices.ts';
 import { filterInSteps, filterResult, RESULT_SPAN_DEPTH } from '../../src/mcp/filter/filter.ts';
 import type { FilteredResult, ResultContext } from '../../src/mcp/filter/filter-parts.ts';
 import { readOperation } from '../../src/protocol/operation.ts';

@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import { createLog } from '../../src/base/log.ts';
-import { createAddressRule } from '../../src/base/network-address.ts';
+import { createAddressRule } from '../../src/base/network/network-address.ts';
 import { read } from '../../src/mcp/upstream/bridge/messages.ts';
 import { createAgents, sourceOf } from '../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../src/mcp/upstream/events.ts';

@@ -6,7 +6,7 @@ import { type BrowserSession, browserStore } from '../../src/auth/browser-store.
 import { createAdminister, createStillAdmits } from '../../src/auth/caller.ts';
 import { BY_ASSERTION, grantStore } from '../../src/auth/grant-store.ts';
 import type { Principal } from '../../src/auth/principal.ts';
-import { endSessionsAndGrantsOf } from '../../src/auth/sign-ins.ts';
+import { endSessionsAndGrantsOf } from '../../src/auth/sign-in/sign-ins.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';

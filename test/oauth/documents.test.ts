@@ -1,4 +1,4 @@
-/** Metadata documents of clients: what a sign-in with one shows. `test/base/outbound.test.ts` has the addresses that are read. */
+/** Metadata documents of clients: what a sign-in with one shows. `test/base/network/outbound.test.ts` has the addresses that are read. */
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';

@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { request } from 'undici';
-import type { LogJson } from '../../src/audit/log-json.ts';
+import type { LogJson } from '../../src/audit/search/log-json.ts';
 import { auditGroup } from '../../src/cli/audit.ts';
 import { bundleGroup } from '../../src/cli/bundle.ts';
 import { runGroup } from '../../src/cli/command.ts';

@@ -2,8 +2,8 @@
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
-import type { RecordedDecision } from '../../src/audit/recorded-store.ts';
-import type { DecisionRecord } from '../../src/audit/records.ts';
+import type { DecisionRecord } from '../../src/audit/records/records.ts';
+import type { RecordedDecision } from '../../src/audit/search/recorded-store.ts';
 import type { Administer } from '../../src/auth/caller.ts';
 import type { Principal } from '../../src/auth/principal.ts';
 import { createChanges } from '../../src/db/changes.ts';

@@ -5,7 +5,7 @@ import { CompactSign, exportJWK } from 'jose';
 import type { TokenClaims } from '../../src/auth/principal.ts';
 import type { Provider } from '../../src/auth/provider.ts';
 import { hashOf } from '../../src/auth/verify.ts';
-import { OutboundFault } from '../../src/base/outbound.ts';
+import { OutboundFault } from '../../src/base/network/outbound.ts';
 import { readProvider } from '../../src/providers/document.ts';
 import { createFaultLog, isFault } from '../../src/providers/faults.ts';
 import { createProviderKeys } from '../../src/providers/keys.ts';

@@ -5,7 +5,7 @@ import type { createAdminister } from '../../src/auth/caller.ts';
 import type { Principal } from '../../src/auth/principal.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { createLog } from '../../src/base/log.ts';
-import { createOutbound } from '../../src/base/outbound.ts';
+import { createOutbound } from '../../src/base/network/outbound.ts';
 import { createClients } from '../../src/connections/clients.ts';
 import { createFetchFor } from '../../src/connections/fetch.ts';
 import { createConnecting, type Visitor } from '../../src/connections/flows.ts';

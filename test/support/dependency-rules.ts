@@ -26,6 +26,8 @@ const ROOMS: readonly { readonly name: RegExp; readonly room: RegExp; readonly r
  */
 const ORDER: readonly string[] = [
   'src/base', // errors, log, time slices, budgets, checks of values
+  'src/base/turns', // who gets the thread next, and for how long
+  'src/base/network', // addresses and servers that somebody else names
   'src/base/json', // strict reading of JSON, whole or in steps
   'src/base/work', // worker threads for long computations
   'src/config', // environment and files
@@ -34,7 +36,8 @@ const ORDER: readonly string[] = [
   'src/engine', // the WASM module and its one decision function
   'src/protocol', // MCP as the specification says it, without I/O
   'src/users',
-  'src/auth', // tokens, keys, the vault
+  'src/auth', // tokens, keys, the vault, rights
+  'src/auth/sign-in', // local sign-in: registration, passwords, logins
   'src/providers', // companies' OpenID providers, their tokens and users
   'src/targets',
   'src/sessions',
@@ -44,8 +47,13 @@ const ORDER: readonly string[] = [
   'src/oauth', // the authorization server for OAuth clients
   'src/scim', // users and groups from companies' directories
   'src/replicas',
-  'src/audit/chain', // hash chains, checkpoints, verification
-  'src/audit', // the log itself
+  'src/audit/chain', // what a MAC covers, without I/O
+  'src/audit/chain/tables', // the chains in the database
+  'src/audit/records', // what is recorded, and its rows
+  'src/audit/search', // pages, filters, recorded decisions
+  'src/audit', // the writer, the index
+  'src/audit/verify', // exports and their verification
+  'src/audit/upkeep', // removal by age, erasure, copies of the heads
   'src/policies/analysis',
   'src/policies/limits', // what the policies of an owner may say
   'src/policies',
@@ -118,7 +126,7 @@ const PURE = [
   'src/engine/decision.ts',
   'src/engine/explain.ts',
   'src/engine/input.ts',
-  'src/audit/records.ts',
+  'src/audit/records/records.ts',
   'src/auth/principal.ts',
 ];
 const IMPURE =

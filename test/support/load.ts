@@ -1,8 +1,8 @@
 /** A gateway process under constant traffic, and the checks that must pass afterwards, whatever happened (law 5). */
 import type { ExecutionContext } from 'ava';
 import { createChainKey } from '../../src/audit/chain/chain.ts';
-import { readLine } from '../../src/audit/chain/lines.ts';
-import { createVerification } from '../../src/audit/chain/verify.ts';
+import { readLine } from '../../src/audit/verify/lines.ts';
+import { createVerification } from '../../src/audit/verify/verify.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { rest } from './gateway.ts';
 import { call, openSession, post, type RpcAnswer } from './mcp.ts';

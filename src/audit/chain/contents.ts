@@ -2,8 +2,8 @@
 import { hash } from 'node:crypto';
 import { argumentsHash } from './binary-form.ts';
 import { personHash, resourceKey } from './chain.ts';
-import type { ChainedRecord } from './chain-store.ts';
 import type { FactKind } from './facts.ts';
+import type { ChainedRecord } from './known-facts.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 

@@ -1,12 +1,21 @@
 /** Facts as readers of the log keep them, with the values that follow from their members. Thousands of records can share a fact. Pure. */
 import { entered } from '../../base/kept.ts';
 import { outcomeBytes, outcomesIn } from './binary-form.ts';
-import type { RecordKind } from './chain.ts';
-import type { ChainedRecord } from './chain-store.ts';
+import type { RecordKind, Stamp } from './chain.ts';
 import { type ContentFault, factFault } from './contents.ts';
 import { COVERED, digestOf, FACT_MEMBERS, type FactKind, factTerms } from './facts.ts';
 
 type Row = Readonly<Record<string, unknown>>;
+
+/** A record of a chain with every column of its table. The record of a list also has the listed names. */
+export interface ChainedRecord {
+  readonly kind: RecordKind;
+  readonly row: Readonly<Record<string, string | number | null>> & Stamp;
+  /** The facts that a record of version 2 refers to; null: it is missing. In a line of an export their members are in the row. */
+  readonly facts?: readonly (KnownFact | null)[];
+  /** The outcomes in a record of version 2, as they are stored; null: they are not what the gateway writes. */
+  readonly outcomes?: Buffer | null;
+}
 
 /** The facts that a record refers to. */
 export const FACTS_OF = {

@@ -2,8 +2,7 @@
 
 import { binaryMac, type Covered, digestOfText } from './binary-form.ts';
 import { type ChainKey, legacyMac } from './chain.ts';
-import type { ChainedRecord } from './chain-store.ts';
-import { withFacts } from './known-facts.ts';
+import { type ChainedRecord, withFacts } from './known-facts.ts';
 
 /** Returns the MAC of a record; null: it has a value that the gateway never writes. */
 export function recordMac(

@@ -1,6 +1,6 @@
 /** Reads JSON of any size without blocking the thread: long work runs in the lane. */
 import { isAscii } from 'node:buffer';
-import { lane } from '../lane.ts';
+import { lane } from '../turns/lane.ts';
 import { decodeUtf8, type JsonReading, type JsonRules, readJsonText } from './json.ts';
 import { readInSteps, type Selection } from './steps.ts';
 

@@ -1,6 +1,6 @@
 /** `portcullis log follow`: prints decisions as the gateway records them. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LogJson } from '../../audit/log-json.ts';
+import type { LogJson } from '../../audit/search/log-json.ts';
 import type { Client, Page, Say } from '../client.ts';
 import { CommandError, type Outcome } from '../command.ts';
 import { tableText } from './table.ts';

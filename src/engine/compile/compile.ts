@@ -3,7 +3,7 @@
  * any order. The head of `rego/gateway.rego` describes the form of the document.
  */
 import { createHash } from 'node:crypto';
-import { atOnce } from '../../base/slices.ts';
+import { atOnce } from '../../base/turns/slices.ts';
 import type { Guard, Screen, Shape } from './lower.ts';
 import { type PatternCheck, readPattern } from './pattern.ts';
 import {

@@ -1,5 +1,5 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
-import { atOnce } from '../../base/slices.ts';
+import { atOnce } from '../../base/turns/slices.ts';
 import { lower, type Screen, type Shape, screen } from './lower.ts';
 import type { Policy } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';

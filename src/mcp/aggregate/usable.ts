@@ -1,7 +1,7 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 
 import { principalKey } from '../../auth/principal.ts';
-import { inTurnOf } from '../../base/caller-turns.ts';
+import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import type { RpcRequest } from '../../protocol/message.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';

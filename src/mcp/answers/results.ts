@@ -1,9 +1,9 @@
 /** The answer of a target to the awaited request: filtered, and recorded as far as it lists names or makes a task. */
-import type { Outcome } from '../../audit/records.ts';
+import type { Outcome } from '../../audit/records/records.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
-import { laneSteps } from '../../base/lane.ts';
+import { laneSteps } from '../../base/turns/lane.ts';
 import type { ListedItems } from '../../protocol/answer.ts';
 import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
 import { type MessageText, type RpcId, resultText } from '../../protocol/message.ts';

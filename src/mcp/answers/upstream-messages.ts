@@ -2,7 +2,7 @@
  * Relays upstream messages (what a target sends back) to the client. Each is read strictly, checked, and bound to its principal.
  */
 
-import type { Outcome } from '../../audit/records.ts';
+import type { Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';

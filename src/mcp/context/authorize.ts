@@ -1,7 +1,7 @@
 /** The only step on the path of a request that asks the policies. It records the decision before anything follows from it. */
 
-import { captureArguments } from '../../audit/arguments.ts';
-import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records.ts';
+import { captureArguments } from '../../audit/records/arguments.ts';
+import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records/records.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { Operation } from '../../protocol/operation.ts';

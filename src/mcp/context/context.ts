@@ -1,5 +1,5 @@
 /** What the steps of one request share: its message, its caller, and the services of the gateway. */
-import type { AuditWriter, Outcome } from '../../audit/records.ts';
+import type { AuditWriter, Outcome } from '../../audit/records/records.ts';
 import type { TokenClaims } from '../../auth/principal.ts';
 import type { Cancellable } from '../../base/cancellation.ts';
 import type { JsonObject } from '../../base/json/json.ts';

@@ -1,5 +1,5 @@
 /** Measurements of calls, and of the targets that answer them. */
-import type { Outcome } from '../../audit/records.ts';
+import type { Outcome } from '../../audit/records/records.ts';
 import { isFault, type Upstream } from '../upstream/upstream.ts';
 
 export interface Observe {

@@ -1,6 +1,6 @@
 /** Handles the request of an admitted caller: decide, record, forward, filter, answer. */
 
-import type { Outcome } from '../../audit/records.ts';
+import type { Outcome } from '../../audit/records/records.ts';
 import { type Answer, refuse, tooManyCalls, unavailable } from '../../protocol/answer.ts';
 import { LISTEN } from '../../protocol/listen.ts';
 import type { Rejection } from '../../protocol/message.ts';

@@ -4,8 +4,8 @@
 import { subscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import { Agent, type DiagnosticsChannel, type Dispatcher } from 'undici';
-import { guardedConnector } from '../../base/guarded-connect.ts';
-import type { AddressRule } from '../../base/network-address.ts';
+import { guardedConnector } from '../../base/network/guarded-connect.ts';
+import type { AddressRule } from '../../base/network/network-address.ts';
 import { readInTurns } from './reading-turns.ts';
 
 /** The sources that pay for reading answers, see `reading-turns.ts`: by request, and by the connection that carries it. */

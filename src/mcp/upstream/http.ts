@@ -5,11 +5,11 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Dispatcher, errors } from 'undici';
 import { type Cancellable, onAbort } from '../../base/cancellation.ts';
-import { DeniedAddress } from '../../base/guarded-connect.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { perObject } from '../../base/kept.ts';
-import { laneSteps } from '../../base/lane.ts';
-import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
+import { DeniedAddress } from '../../base/network/guarded-connect.ts';
+import { type AddressRule, createAddressRule } from '../../base/network/network-address.ts';
+import { laneSteps } from '../../base/turns/lane.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
 import { createAgents, sourceOf } from './connect.ts';

@@ -5,7 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import { createFlow } from '../../base/budgets.ts';
-import { lane, laneOnce } from '../../base/lane.ts';
+import { lane, laneOnce } from '../../base/turns/lane.ts';
 
 /** Milliseconds of processor time. */
 const LIMITS = { perKey: { perSecond: 250, burst: 50 }, all: { perSecond: 500, burst: 100 } };

@@ -5,7 +5,7 @@
 
 import { type Dispatcher, errors } from 'undici';
 import { onAbort, signalOf } from '../../base/cancellation.ts';
-import { type AddressRule, createAddressRule } from '../../base/network-address.ts';
+import { type AddressRule, createAddressRule } from '../../base/network/network-address.ts';
 import { CODES, errorMessage, resultMessage } from '../../protocol/message.ts';
 import { type SseEvent, SseFault } from '../../protocol/sse.ts';
 import type { Credentials } from '../../targets/target.ts';

@@ -1,5 +1,5 @@
 /** Stores drafts, and the counts of their shadows. */
-import type { ChainPositions } from '../../audit/recorded-store.ts';
+import type { ChainPositions } from '../../audit/search/recorded-store.ts';
 import type { Connection } from '../../db/database.ts';
 import type { TallyState } from '../replay/tally.ts';
 import type { Draft, DraftSummary } from '../sets/draft.ts';

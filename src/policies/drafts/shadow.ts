@@ -2,7 +2,7 @@
  * Evaluates drafts alongside the live set. The shadow reads each recorded decision from the log and evaluates it with the draft.
  * So requests wait for nothing. No decision of any replica is left out or counted twice, even if a process is killed in between.
  */
-import { recordedStore } from '../../audit/recorded-store.ts';
+import { recordedStore } from '../../audit/search/recorded-store.ts';
 import type { Log } from '../../base/log.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';

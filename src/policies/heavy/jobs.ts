@@ -2,7 +2,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Owners } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
-import { inSlices, telling } from '../../base/slices.ts';
+import { inSlices, telling } from '../../base/turns/slices.ts';
 import { validate } from '../../base/validate.ts';
 import type { Progress } from '../../base/work/messages.ts';
 import type { Desk } from '../../base/work/thread.ts';

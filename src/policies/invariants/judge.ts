@@ -1,6 +1,6 @@
 /** Finds the invariants that a change would break, in the form that people read. */
 import { AppError } from '../../base/errors.ts';
-import { inSlices, telling } from '../../base/slices.ts';
+import { inSlices, telling } from '../../base/turns/slices.ts';
 import type { ResourceType, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { Engine, PrincipalFacts } from '../../engine/decision.ts';
 import { type Breach, breachesInSteps } from '../analysis/invariants.ts';

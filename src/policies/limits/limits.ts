@@ -1,5 +1,5 @@
 /** What the policies of an owner may say. Each member of a policy is checked against one member of the limits. Pure. */
-import { inSlices } from '../../base/slices.ts';
+import { inSlices } from '../../base/turns/slices.ts';
 import { readPattern } from '../../engine/compile/pattern.ts';
 import type {
   Effect,

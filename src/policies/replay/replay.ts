@@ -1,7 +1,7 @@
 /** Evaluates the recorded decisions of a time range again, with a different policy set. */
 import { firstIdOf, idAfter, timeOf } from '../../audit/chain/chain.ts';
-import { type RecordedPage, recordedStore } from '../../audit/recorded-store.ts';
-import { inSlices } from '../../base/slices.ts';
+import { type RecordedPage, recordedStore } from '../../audit/search/recorded-store.ts';
+import { inSlices } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import { createTally, NOTHING_TALLIED, type Tally, type TallyParts, type TallyState } from './tally.ts';
 

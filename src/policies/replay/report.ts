@@ -1,6 +1,6 @@
 /** The report of a replay or a shadow, in the form of the API. */
 import { timeOf } from '../../audit/chain/chain.ts';
-import { recordedStore } from '../../audit/recorded-store.ts';
+import { recordedStore } from '../../audit/search/recorded-store.ts';
 import type { Connection } from '../../db/database.ts';
 import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { timestamp } from '../schema.ts';

@@ -1,6 +1,6 @@
 /** Counts the recorded decisions that a different policy set would have decided differently. Pure. */
 import { hash } from 'node:crypto';
-import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/recorded-store.ts';
+import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/search/recorded-store.ts';
 import type { Effect, ResourceType } from '../../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { PolicyRef } from '../files/test-run.ts';

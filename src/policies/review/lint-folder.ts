@@ -1,6 +1,6 @@
 /** Lint of a folder of policy files: findings with their places in the files, without those that its authors have accepted. Pure. */
 import { createHash } from 'node:crypto';
-import { inSlices } from '../../base/slices.ts';
+import { inSlices } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { type AnalysisFinding, analyseInSteps, type FindingCode, type Report } from '../analysis/analyse.ts';
 import type { PolicyFile, PolicyFileError } from '../files/yaml.ts';

@@ -1,5 +1,5 @@
 /** How a change of the policies changes decisions, in the form that people read: policies and targets by name. */
-import { inSlices, telling } from '../../base/slices.ts';
+import { inSlices, telling } from '../../base/turns/slices.ts';
 import type { Effect, ResourceType, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { PrincipalFacts } from '../../engine/decision.ts';
 import { type ComparisonVerdict, compareInSteps, type Difference } from '../analysis/compare.ts';

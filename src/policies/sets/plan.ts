@@ -1,5 +1,5 @@
 /** Computes how the files of a folder would change the policies, and how two policy sets differ. Pure. */
-import { atOnce } from '../../base/slices.ts';
+import { atOnce } from '../../base/turns/slices.ts';
 import type { PolicySubject, StoredPolicy } from '../../engine/compile/policy.ts';
 import { fileNames, fileOf, managedAs, managedFile, possibleNames } from '../files/file.ts';
 import { changedKeys, errorAt, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from '../files/yaml.ts';

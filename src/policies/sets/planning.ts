@@ -1,6 +1,6 @@
 /** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
 import { AppError, type FieldError } from '../../base/errors.ts';
-import { createPause, inSlices } from '../../base/slices.ts';
+import { createPause, inSlices } from '../../base/turns/slices.ts';
 import type { Position } from '../../db/changes.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';

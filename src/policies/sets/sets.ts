@@ -1,6 +1,6 @@
 /** Changes of the whole policy set: applies of files, and rollbacks to an earlier revision. Each is one administrative change. */
 import type { Authority, Caller } from '../../auth/caller.ts';
-import { inSlices } from '../../base/slices.ts';
+import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';

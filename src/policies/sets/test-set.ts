@@ -1,7 +1,7 @@
 /** Reads the test files of a request, and runs them on a policy set. */
 import type { Caller } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { createPause } from '../../base/slices.ts';
+import { createPause } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';

@@ -1,6 +1,6 @@
 /** Makes a suggestion from what the audit log says, and proves it. Runs in the policy thread. */
 import { AppError } from '../../base/errors.ts';
-import { inSlices } from '../../base/slices.ts';
+import { inSlices } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import type { Engine } from '../../engine/decision.ts';
 import { readInOrder } from '../analysis/requests.ts';

@@ -1,5 +1,5 @@
 /** Collects from recorded decisions what a suggestion must allow. Pure. */
-import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/recorded-store.ts';
+import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/search/recorded-store.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { Engine, PrincipalFacts } from '../../engine/decision.ts';
 import type { Answered } from '../questions.ts';

@@ -1,6 +1,6 @@
 /** Checks a suggestion before anybody sees it: the analysis must show that it changes what it says, and nothing else. */
 import { AppError } from '../../base/errors.ts';
-import { inSlices, telling } from '../../base/slices.ts';
+import { inSlices, telling } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import type { Engine } from '../../engine/decision.ts';
 import { type ComparisonVerdict, compareInSteps } from '../analysis/compare.ts';

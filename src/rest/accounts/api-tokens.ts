@@ -1,8 +1,8 @@
 /** API tokens in the REST API: what a request for one may contain, and the JSON of an answer. */
 import Joi from 'joi';
-import type { NewApiToken } from '../../auth/issue.ts';
 import type { TokenLimits } from '../../auth/principal.ts';
 import { type Held, has, isOwned, OWNED_RIGHTS, RIGHTS, type Right } from '../../auth/rights.ts';
+import type { NewApiToken } from '../../auth/sign-in/issue.ts';
 import { TOKEN_NAME_MAX, type TokenRecord } from '../../auth/token-store.ts';
 import { type FieldError, invalidRequest } from '../../base/errors.ts';
 import { instant, model, text, validate } from '../../base/validate.ts';

@@ -1,13 +1,13 @@
 /** `/api/auth` and `/api/keys`: account, logins and tokens of the caller, and the rotation of signing keys. */
 import { type Request, type Response, Router } from 'express';
 import Joi from 'joi';
-import type { BrowserSessionList } from '../../auth/browser-sessions.ts';
 import type { BrowserSession } from '../../auth/browser-store.ts';
 import type { Administer } from '../../auth/caller.ts';
 import type { KeyRing } from '../../auth/keys.ts';
-import type { Login } from '../../auth/login.ts';
-import type { Registration } from '../../auth/registration.ts';
 import { type AdministrativeNeed, meets, needText, RIGHTS, type Right } from '../../auth/rights.ts';
+import type { BrowserSessionList } from '../../auth/sign-in/browser-sessions.ts';
+import type { Login } from '../../auth/sign-in/login.ts';
+import type { Registration } from '../../auth/sign-in/registration.ts';
 import { tokenStore } from '../../auth/token-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';

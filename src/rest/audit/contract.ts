@@ -1,6 +1,6 @@
 /** The audit log of decisions. */
-import { filterMembers } from '../../audit/filter.ts';
-import type { LogJson } from '../../audit/log-json.ts';
+import { filterMembers } from '../../audit/search/filter.ts';
+import type { LogJson } from '../../audit/search/log-json.ts';
 import { model, text } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';

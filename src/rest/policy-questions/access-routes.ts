@@ -2,7 +2,7 @@
 import { pipeline } from 'node:stream/promises';
 import { type Request, Router } from 'express';
 import Joi from 'joi';
-import { seenObjects } from '../../audit/recorded-store.ts';
+import { seenObjects } from '../../audit/search/recorded-store.ts';
 import { invalidRequest } from '../../base/errors.ts';
 import { validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';

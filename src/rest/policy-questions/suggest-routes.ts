@@ -1,8 +1,8 @@
 /** `/api/policies/suggest`: policies that would allow denied requests, or only what a role uses. */
 import { Router } from 'express';
-import { type RecordedDecision, recordedStore } from '../../audit/recorded-store.ts';
+import { type RecordedDecision, recordedStore } from '../../audit/search/recorded-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { createPause } from '../../base/slices.ts';
+import { createPause } from '../../base/turns/slices.ts';
 import { UUID, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';

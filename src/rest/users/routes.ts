@@ -2,10 +2,10 @@
 import { Router } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import type { Administer, Authority } from '../../auth/caller.ts';
-import type { Passwords } from '../../auth/passwords.ts';
 import type { Provider } from '../../auth/provider.ts';
 import { holdsRights } from '../../auth/rights.ts';
-import { endSessionsAndGrantsOf } from '../../auth/sign-ins.ts';
+import type { Passwords } from '../../auth/sign-in/passwords.ts';
+import { endSessionsAndGrantsOf } from '../../auth/sign-in/sign-ins.ts';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
 import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';

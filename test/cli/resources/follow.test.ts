@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 import test, { type ExecutionContext } from 'ava';
 import { freePort } from '../../../demo/everything.ts';
-import type { LogJson } from '../../../src/audit/log-json.ts';
+import type { LogJson } from '../../../src/audit/search/log-json.ts';
 import { apiToken, person, rest, startGateway } from '../../support/gateway.ts';
 import { dataDir, program, runGateway } from '../../support/process.ts';
 

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { LogJson } from '../../../src/audit/log-json.ts';
+import type { LogJson } from '../../../src/audit/search/log-json.ts';
 import { runGroup, type Terminal } from '../../../src/cli/command.ts';
 import { ENTRIES } from '../../../src/cli/entries.ts';
 import { COVERED, groupOf } from '../../../src/cli/resources/groups.ts';

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { isObject, type JsonObject, readJsonText } from '../../../src/base/json/json.ts';
-import { atOnce } from '../../../src/base/slices.ts';
+import { atOnce } from '../../../src/base/turns/slices.ts';
 import { filterInSteps, filterResult, isLongList, RESULT_SPAN_DEPTH } from '../../../src/mcp/filter/filter.ts';
 import { type ResultContext, taskIdsIn } from '../../../src/mcp/filter/filter-parts.ts';
 import type { Task } from '../../../src/mcp/sessions/tasks.ts';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { DFA, isDisjointWith, JS, NFA } from 'refa';
-import { atOnce } from '../../../src/base/slices.ts';
+import { atOnce } from '../../../src/base/turns/slices.ts';
 import { parse } from '../../../src/engine/compile/re2.ts';
 import { accepts, patternAutomaton, shortestName, textsAutomaton } from '../../../src/policies/analysis/automaton.ts';
 import { areApart, canBeAsked, createLibrary, domainOf } from '../../../src/policies/analysis/names.ts';

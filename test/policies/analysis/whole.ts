@@ -1,5 +1,5 @@
 /** The analysis and the comparison without pauses. */
-import { atOnce, telling } from '../../../src/base/slices.ts';
+import { atOnce, telling } from '../../../src/base/turns/slices.ts';
 import type { Policy } from '../../../src/engine/compile/policy.ts';
 import { analyseInSteps, type Known } from '../../../src/policies/analysis/analyse.ts';
 import { type CompareOptions, compareInSteps } from '../../../src/policies/analysis/compare.ts';

@@ -2,8 +2,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
-import type { RecordedDecision } from '../../../src/audit/recorded-store.ts';
-import { inSlices } from '../../../src/base/slices.ts';
+import type { RecordedDecision } from '../../../src/audit/search/recorded-store.ts';
+import { inSlices } from '../../../src/base/turns/slices.ts';
 import { type Policy, RESOURCE_TYPES, type StoredPolicy } from '../../../src/engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../../src/engine/decision.ts';
 import { createEngine, type LoadedEngine, loadPolicyModule } from '../../../src/engine/engine.ts';

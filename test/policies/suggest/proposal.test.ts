@@ -1,6 +1,6 @@
 /** The priorities of suggested policies: no deny stops deciding unless it is named. */
 import test from 'ava';
-import { atOnce } from '../../../src/base/slices.ts';
+import { atOnce } from '../../../src/base/turns/slices.ts';
 import type { Policy, PolicySubject } from '../../../src/engine/compile/policy.ts';
 import { readInOrder } from '../../../src/policies/analysis/requests.ts';
 import { type GrantOptions, type NumberedNeed, proposeGrants } from '../../../src/policies/suggest/proposal.ts';

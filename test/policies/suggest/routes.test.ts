@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import express, { type ErrorRequestHandler } from 'express';
-import type { DecisionRecord } from '../../../src/audit/records.ts';
+import type { DecisionRecord } from '../../../src/audit/records/records.ts';
 import { AppError, ERRORS } from '../../../src/base/errors.ts';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
 import { createEngineCache } from '../../../src/engine/engines.ts';

@@ -1,8 +1,8 @@
 import test from 'ava';
 import { auditStore } from '../../../src/audit/audit-store.ts';
 import { firstIdOf, timeOf } from '../../../src/audit/chain/chain.ts';
-import { literalId } from '../../../src/audit/chain/log-tables.ts';
-import { segmentKey } from '../../../src/audit/chain/segment-store.ts';
+import { literalId } from '../../../src/audit/chain/tables/log-tables.ts';
+import { segmentKey } from '../../../src/audit/chain/tables/segment-store.ts';
 import { readConfig } from '../../../src/config/config.ts';
 import { openDatabase } from '../../../src/db/database.ts';
 import { decision, quietWriter, stamper } from '../../audit/records.ts';

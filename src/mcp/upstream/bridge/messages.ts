@@ -3,8 +3,8 @@ import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../
 import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
 import { BRIDGE_RULES } from '../../../base/json/selection.ts';
 import { isUnread, unlessUnread } from '../../../base/json/steps.ts';
-import { laneSteps } from '../../../base/lane.ts';
-import { atOnce } from '../../../base/slices.ts';
+import { laneSteps } from '../../../base/turns/lane.ts';
+import { atOnce } from '../../../base/turns/slices.ts';
 import { isOffered, reduceServerCapabilities } from '../../../protocol/capabilities.ts';
 import {
   CODES,

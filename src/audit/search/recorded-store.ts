@@ -1,0 +1,186 @@
+/** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again. */
+import type { Connection } from '../../db/database.ts';
+import type { ResourceType } from '../../engine/compile/policy.ts';
+import { KEY_BYTES } from '../chain/facts.ts';
+import { type ChainedRecord, flatOf } from '../chain/known-facts.ts';
+import { chainStore } from '../chain/tables/chain-store.ts';
+import { logReader, type StoredRecord } from '../chain/tables/log-reader.ts';
+import { hexOfBytes, literalId } from '../chain/tables/log-tables.ts';
+import type { StoredRecord as DecisionRow } from '../records/fact-book.ts';
+
+/** After an erasure `user_email` is empty, and `user_groups` no longer has the groups that the decision is based on. */
+const DECISION_COLUMNS = [
+  ...['id', 'created_at', 'user_id', 'user_email', 'user_role', 'user_groups', 'target_id', 'target_name'],
+  ...['resource_type', 'resource_name', 'effect', 'reason', 'policy_id', 'policy_name'],
+] as const satisfies (keyof DecisionRow)[];
+export type RecordedDecision = Pick<DecisionRow, (typeof DECISION_COLUMNS)[number]>;
+
+/** The list that belongs to a decision. */
+export interface RecordedList {
+  readonly decision: RecordedDecision;
+  readonly resource_type: ResourceType;
+  readonly shown: number;
+  readonly hidden: number;
+  readonly set_hash: string;
+}
+
+/** A part of the log. */
+export interface RecordedPage {
+  readonly decisions: readonly RecordedDecision[];
+  readonly lists: readonly RecordedList[];
+}
+
+/** The last number that was read from each chain, by chain id. */
+export type ChainPositions = Readonly<Record<string, number>>;
+
+export interface Following extends RecordedPage {
+  readonly positions: ChainPositions;
+  /** Whether a chain may have further records. */
+  readonly more: boolean;
+}
+
+const LIST_COLUMNS = ['decision_id', 'resource_type', 'shown', 'hidden', 'set_hash'] as const;
+type ListRow = Omit<RecordedList, 'decision'> & { readonly decision_id: string };
+
+/** Joins lists with their decisions. Leaves out a list whose decision was removed by age. */
+function listsOf(rows: readonly ListRow[], decisions: Iterable<RecordedDecision>): RecordedList[] {
+  const byId = new Map([...decisions].map((decision) => [decision.id, decision]));
+  return rows.flatMap(({ decision_id, resource_type, shown, hidden, set_hash }) => {
+    const decision = byId.get(decision_id);
+    return decision === undefined ? [] : [{ decision, resource_type, shown, hidden, set_hash }];
+  });
+}
+
+/** Leaves out decisions whose facts are missing from a damaged log. `audit verify` reports them. */
+const decisionsOf = (records: readonly ChainedRecord[]): RecordedDecision[] =>
+  records.filter(({ facts }) => !facts?.includes(null)).map((record) => flatOf(record) as unknown as RecordedDecision);
+/** In version 2, the key of the names stands for their hash, because names are found by it. */
+const listRowsOf = (records: readonly StoredRecord[]): ListRow[] =>
+  records.map(({ row, keys }) => ({
+    ...(row as unknown as ListRow),
+    ...(keys === undefined ? {} : { set_hash: String(keys[0]) }),
+  }));
+
+const literals = (ids: readonly string[]): string => ids.map(literalId).join();
+
+export function recordedStore(db: Connection) {
+  const reader = logReader(db, false);
+
+  async function find(ids: readonly string[]): Promise<RecordedDecision[]> {
+    if (ids.length === 0) return [];
+    const found = await reader.read('decision', (query) => query.whereRaw(`t.id in (${literals(ids)})`));
+    const legacy: RecordedDecision[] = await db('audit_decisions')
+      .whereIn('id', ids)
+      .select(...DECISION_COLUMNS);
+    return [...decisionsOf(found), ...legacy];
+  }
+
+  return {
+    find,
+
+    /** Returns the first decisions with ids in [`since`, `before`), at most `limit`, with their lists. */
+    async page(since: string, before: string, limit: number): Promise<RecordedPage> {
+      const legacy: RecordedDecision[] = await db('audit_decisions')
+        .where('id', '>=', since)
+        .andWhere('id', '<', before)
+        .orderBy('id')
+        .limit(limit)
+        .select(...DECISION_COLUMNS);
+      const found = await reader.read('decision', (query) =>
+        query
+          .whereRaw(`t.id >= ${literalId(since)} and t.id < ${literalId(before)}`)
+          .orderBy('t.id')
+          .limit(limit),
+      );
+      const decisions = [...legacy, ...decisionsOf(found)].sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, limit);
+      const last = decisions.at(-1);
+      if (last === undefined) return { decisions, lists: [] };
+      const lists: ListRow[] = await db('audit_shown')
+        .where('decision_id', '>=', since)
+        .andWhere('decision_id', '<=', last.id)
+        .orderBy('decision_id')
+        .select(...LIST_COLUMNS);
+      const logLists = await reader.stored('shown', (query) =>
+        query.whereRaw(`t.id >= ${literalId(since)} and t.id <= ${literalId(last.id)}`).orderBy('t.id'),
+      );
+      return { decisions, lists: listsOf([...lists, ...listRowsOf(logLists)], decisions) };
+    },
+
+    /** Returns the listed names, by the hash of the set. A set that was too long lacks its last names. */
+    async sets(hashes: readonly string[]): Promise<Map<string, readonly string[]>> {
+      if (hashes.length === 0) return new Map();
+      const keys = hashes.filter((hash) => hash.length === 2 * KEY_BYTES);
+      const legacy: { hash: string; names: string }[] = await db('audit_sets').whereIn('hash', hashes).select('hash', 'names');
+      const found: { id: unknown; names: string }[] =
+        keys.length === 0
+          ? []
+          : await db('log_names')
+              .whereRaw(`id in (${keys.map((key) => `x'${key}'`).join()})`)
+              .select('id', 'names');
+      const rows = [...legacy, ...found.map(({ id, names }) => ({ hash: hexOfBytes(id), names }))];
+      return new Map(rows.map(({ hash, names }) => [hash, JSON.parse(names)]));
+    },
+
+    /** Returns the last number of each chain. */
+    async positions(): Promise<ChainPositions> {
+      return Object.fromEntries((await chainStore(db).extents()).map(({ chain_id, last }) => [chain_id, last]));
+    },
+
+    /**
+     * Returns the decisions and lists among the next `limit` records of each chain after `positions`, and the new positions. No record of a
+     * chain is skipped, however late it became durable. `db` must be a snapshot.
+     */
+    async following(positions: ChainPositions, limit: number): Promise<Following> {
+      const decisions: RecordedDecision[] = [];
+      const lists: ListRow[] = [];
+      const reached: Record<string, number> = { ...positions };
+      let more = false;
+      const store = chainStore(db, false);
+      for (const { chain_id, last, hasLegacy } of await store.extents()) {
+        const after = positions[chain_id] ?? 0;
+        if (last <= after) continue;
+        const { records, upTo } = await store.part(chain_id, after, last, limit, hasLegacy);
+        reached[chain_id] = upTo;
+        more ||= upTo < last;
+        decisions.push(...decisionsOf(await store.whole(records.filter(({ kind }) => kind === 'decision'))));
+        lists.push(...listRowsOf(records.filter(({ kind }) => kind === 'shown')));
+      }
+      const known = new Set(decisions.map(({ id }) => id));
+      const earlier = await find([...new Set(lists.map((list) => list.decision_id).filter((id) => !known.has(id)))]);
+      return { decisions, lists: listsOf(lists, [...decisions, ...earlier]), positions: reached, more };
+    },
+  };
+}
+
+export interface SeenObject {
+  readonly target_id: string;
+  readonly resource_type: ResourceType;
+  readonly resource_name: string;
+}
+
+/** How many of the newest decisions are searched for names. */
+export const LOOKED_AT = 20_000;
+
+/**
+ * Returns each requested object once, ordered by target, type and name. It serves as a catalogue of the targets' objects, which the gateway
+ * does not have. A target may lack some of these objects.
+ */
+export async function seenObjects(db: Connection): Promise<SeenObject[]> {
+  const newest = db('audit_decisions')
+    .select('target_id', 'resource_type', 'resource_name')
+    .orderBy('id', 'desc')
+    .limit(LOOKED_AT)
+    .as('newest');
+  const legacy: SeenObject[] = await db.from(newest).distinct('*').whereNotNull('resource_name').whereNotNull('target_id');
+  const newestLog = db('log_decisions').select('id', 'object', 'name').orderBy('id', 'desc').limit(LOOKED_AT).as('t');
+  const found: SeenObject[] = await db
+    .from(newestLog)
+    .join('log_objects as o', 'o.id', 't.object')
+    .distinct('o.target_id', 'o.resource_type', db.raw('coalesce(t.name, o.resource_name) as resource_name'))
+    .whereNotNull('o.target_id')
+    .whereRaw('coalesce(t.name, o.resource_name) is not null');
+  const key = ({ target_id, resource_type, resource_name }: SeenObject): string =>
+    `${target_id} ${resource_type} ${resource_name}`;
+  const rows = new Map([...legacy, ...found].map((object) => [key(object), object]));
+  return [...rows.values()].sort((a, b) => (key(a) < key(b) ? -1 : 1));
+}

@@ -1,0 +1,24 @@
+/** Everything by which a user is signed in: logins, browser sessions, and the access that applications were allowed. */
+import type { Change } from '../../db/changes.ts';
+import type { Transaction } from '../../db/database.ts';
+import { browserStore } from '../browser-store.ts';
+import { endGrants, grantStore } from '../grant-store.ts';
+import { tokenStore } from '../token-store.ts';
+
+/**
+ * Ends all of it in the transaction of an administrative change, which must record the returned changes. API tokens stay. `exceptId`: the
+ * id of the login, session or grant with which the caller asks for it.
+ */
+export async function endSignInsOf(trx: Transaction, userId: string, exceptId: string | null, now: number): Promise<Change[]> {
+  await tokenStore(trx).revokeLoginsOf(userId, exceptId, now);
+  return await endSessionsAndGrantsOf(trx, userId, exceptId);
+}
+
+/** Like `endSignInsOf`, but leaves logins: those of a disabled user are refused, and valid again when the user is enabled. */
+export async function endSessionsAndGrantsOf(trx: Transaction, userId: string, exceptId: string | null): Promise<Change[]> {
+  await browserStore(trx).endAllOf(userId, exceptId);
+  return await endGrants(
+    trx,
+    (await grantStore(trx).ofUser(userId)).filter(({ id }) => id !== exceptId),
+  );
+}

@@ -1,0 +1,111 @@
+/** Turns in which the work of callers begins. */
+import test from 'ava';
+import { createStarts, inTurnOf } from '../../../src/base/turns/caller-turns.ts';
+
+/** Turns of an event loop; each takes `ms`. */
+function loop(ms: () => number) {
+  let at = 0;
+  let next: (() => void)[] = [];
+  return {
+    clock: { now: () => at, later: (then: () => void) => void next.push(then) },
+    /** False: nothing waits for a further turn. */
+    turn(): boolean {
+      const now = next;
+      next = [];
+      at += ms();
+      for (const then of now) then();
+      return now.length > 0;
+    },
+  };
+}
+
+test('the work of a caller begins before most of the work that another caller has brought earlier', (t) => {
+  const { clock, turn } = loop(() => 1);
+  const starts = createStarts(clock);
+  const begun: string[] = [];
+  for (let i = 0; i < 200; i++) starts.run('greedy', () => begun.push('greedy'));
+  const before = begun.length;
+  starts.run('other', () => begun.push('other'));
+  while (turn());
+  t.is(begun.length, 201);
+  t.true(begun.indexOf('other') <= before + 1, `${begun.indexOf('other')} of 200 began before`);
+});
+
+/** Brings work of two callers for some turns, and returns how much of one of them begins in ten further turns. */
+function begunBeside(others: boolean, turnMs: number): number {
+  const { clock, turn } = loop(() => turnMs);
+  const starts = createStarts(clock);
+  let begun = 0;
+  for (let i = 0; i < 20_000; i++) starts.run('a caller', () => begun++);
+  const go = (): void => {
+    if (others) {
+      starts.run('other', () => undefined);
+      starts.run('a caller', () => begun++);
+    }
+    turn();
+  };
+  for (let i = 0; i < 200; i++) go();
+  const before = begun;
+  for (let i = 0; i < 10; i++) go();
+  return begun - before;
+}
+
+test('if turns of the event loop take long, one piece of work of each caller begins in each', (t) => {
+  t.is(begunBeside(true, 10), 10);
+});
+
+test('if turns of the event loop are short, several pieces of work of each caller begin in each', (t) => {
+  t.is(begunBeside(true, 0.1), 80);
+});
+
+test('more work of a caller begins in each turn while no other caller brings work', (t) => {
+  t.is(begunBeside(false, 10), 640);
+});
+
+test('work of a caller waits for no other caller', (t) => {
+  const { clock } = loop(() => 1);
+  const starts = createStarts(clock);
+  let begun = 0;
+  for (let i = 0; i < 100; i++) starts.run(`caller ${i}`, () => begun++);
+  t.is(begun, 100);
+});
+
+test('no more work of a caller is under way than its limit, and others do not wait for it', (t) => {
+  const { clock, turn } = loop(() => 0.1);
+  const starts = createStarts(clock);
+  const ends: (() => void)[] = [];
+  for (let i = 0; i < 10; i++) starts.run('a caller', (end) => ends.push(end), 3);
+  while (turn());
+  t.is(ends.length, 3);
+  let other = 0;
+  starts.run('other', () => other++, 3);
+  t.is(other, 1);
+  ends[0]?.();
+  ends[0]?.();
+  while (turn());
+  t.is(ends.length, 4, 'an end counts once');
+  for (let i = 1; i < 10; i++) {
+    ends[i]?.();
+    while (turn());
+  }
+  t.is(ends.length, 10);
+});
+
+test('callers whose work has begun or ended are forgotten', (t) => {
+  const { clock, turn } = loop(() => 0.1);
+  const starts = createStarts(clock);
+  for (let i = 0; i < 1_000; i++) {
+    starts.run(`address ${i}`, () => undefined);
+    starts.run(`token ${i}`, (end) => end(), 4);
+  }
+  while (turn());
+  t.is(starts.size, 0);
+});
+
+test('work that fails ends', async (t) => {
+  await t.throwsAsync(
+    inTurnOf('failing', 1, () => Promise.reject(new Error('failed'))),
+    { message: 'failed' },
+  );
+  t.is(await inTurnOf('failing', 1, () => Promise.resolve(1)), 1);
+});

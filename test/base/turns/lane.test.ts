@@ -1,0 +1,145 @@
+import test from 'ava';
+import { createLane, type LaneClock } from '../../../src/base/turns/lane.ts';
+
+/** A clock that moves only by the steps of the work and by what waits on it. */
+function manualClock() {
+  let time = 0;
+  const waiting: { at: number; then: () => void }[] = [];
+  const clock: LaneClock = {
+    now: () => time,
+    later: (ms, then) => void waiting.push({ at: time + ms, then }),
+  };
+  return {
+    clock,
+    get time() {
+      return time;
+    },
+    spend: (ms: number) => {
+      time += ms;
+    },
+    /** Runs everything that waits, and returns how long the lane rested. */
+    settle() {
+      let rested = 0;
+      for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+        rested += Math.max(0, next.at - time);
+        time = Math.max(time, next.at);
+        next.then();
+      }
+      return rested;
+    },
+  };
+}
+
+function work(steps: number, each: () => void): () => boolean {
+  let done = 0;
+  return () => {
+    each();
+    return ++done === steps;
+  };
+}
+
+test('owners of long work take turns, slice by slice, however much work one of them has', async (t) => {
+  const time = manualClock();
+  const lane = createLane(time.clock);
+  const order: string[] = [];
+  const run = (key: string, name: string, steps: number) =>
+    lane.run(
+      key,
+      work(steps, () => {
+        order.push(name);
+        time.spend(2);
+      }),
+    );
+  const all = [run('greedy', 'g1', 3), run('greedy', 'g2', 3), run('greedy', 'g3', 3), run('ann', 'a', 2), run('bob', 'b', 1)];
+  time.settle();
+  await Promise.all(all);
+  t.is(order.join(' '), 'g1 g1 a b g1 a g2 g2 g2 g3 g3 g3');
+  t.is(lane.waiting, 0);
+});
+
+test('long work leaves two thirds of the time to others', async (t) => {
+  const time = manualClock();
+  const lane = createLane(time.clock);
+  const all = ['a', 'b', 'c'].map((key) =>
+    lane.run(
+      key,
+      work(1_000, () => time.spend(0.5)),
+    ),
+  );
+  const rested = time.settle();
+  await Promise.all(all);
+  t.is(time.time - rested, 1_500);
+  t.true(rested >= 2 * 1_500 - 4);
+});
+
+test('a slice takes at most its time and one more step', async (t) => {
+  const time = manualClock();
+  const slices: number[] = [];
+  const lane = createLane({
+    now: time.clock.now,
+    later: (ms, then) =>
+      time.clock.later(ms, () => {
+        const before = time.time;
+        then();
+        slices.push(time.time - before);
+      }),
+  });
+  const all = lane.run(
+    'a',
+    work(100, () => time.spend(0.75)),
+  );
+  time.settle();
+  await all;
+  t.true(slices.length > 10 && slices.every((took) => took < 2 + 0.75));
+});
+
+test('short work ends at once while the lane is free', async (t) => {
+  const time = manualClock();
+  const lane = createLane(time.clock);
+  let over = false;
+  const run = lane.run(
+    'a',
+    work(2, () => time.spend(0.5)),
+  );
+  over = lane.waiting === 0;
+  await run;
+  t.true(over);
+});
+
+test('work that throws rejects with its error, and other work continues', async (t) => {
+  const time = manualClock();
+  const lane = createLane(time.clock);
+  const failing = lane.run('a', () => {
+    throw new Error('broken');
+  });
+  const queued = lane.run(
+    'b',
+    work(3, () => time.spend(2)),
+  );
+  const later = lane.run('b', () => {
+    throw new Error('broken later');
+  });
+  time.settle();
+  await t.throwsAsync(failing, { message: 'broken' });
+  await t.throwsAsync(later, { message: 'broken later' });
+  await t.notThrowsAsync(queued);
+});
+
+test('work that may not begin at once waits for its turn, and the lane rests for what is done after a turn', (t) => {
+  const manual = manualClock();
+  const lane = createLane(manual.clock);
+  let begun = 0;
+  const begin = (): boolean => {
+    begun++;
+    return true;
+  };
+  void lane.run('a', begin, false);
+  t.is(begun, 0);
+  manual.settle();
+  t.is(begun, 1);
+  void lane.run('a', begin, false);
+  manual.spend(9);
+  lane.rest(9);
+  t.true(manual.settle() >= 18);
+  t.is(begun, 2);
+});

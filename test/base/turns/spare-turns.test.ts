@@ -1,0 +1,77 @@
+import test from 'ava';
+import { createSpareTurns } from '../../../src/base/turns/spare-turns.ts';
+
+/** A thread whose time passes only here. */
+function thread() {
+  let [time, active] = [0, 0];
+  const timers: { at: number; then: () => void }[] = [];
+  const turns = createSpareTurns({
+    now: () => time,
+    busy: () => active,
+    later: (ms, then) => void timers.push({ at: time + ms, then }),
+  });
+  return {
+    turns,
+    /** Lets milliseconds pass one by one. `busy`: how much of each the thread works. */
+    async pass(ms: number, busy: number): Promise<void> {
+      for (let i = 0; i < ms; i++) {
+        time++;
+        active += busy;
+        for (const { then } of timers.splice(0).filter(({ at }) => at <= time)) then();
+        await new Promise(setImmediate);
+      }
+    },
+  };
+}
+
+const begun = (turns: ReturnType<typeof createSpareTurns>, order: string[], key: string, isGivenUp = () => false) =>
+  turns.come(key, isGivenUp).then((end) => {
+    order.push(end === null ? `${key} refused` : key);
+    return end;
+  });
+
+test('callers take turns, and one that brings too much is refused', async (t) => {
+  const { turns, pass } = thread();
+  const order: string[] = [];
+  const ends = Array.from({ length: 102 }, () => begun(turns, order, 'flood'));
+  ends.push(begun(turns, order, 'other'));
+  for (const end of ends) void end.then((over) => over?.());
+  await pass(20, 0);
+  t.deepEqual(order.slice(0, 4), ['flood', 'flood refused', 'flood', 'other']);
+});
+
+test('work begins more slowly while the thread is busy, and never stops', async (t) => {
+  const { turns, pass } = thread();
+  const order: string[] = [];
+  for (let i = 0; i < 40; i++) void begun(turns, order, 'a').then((end) => end?.());
+  await pass(100, 0.9);
+  t.true(order.length >= 4 && order.length <= 6, `${order.length}`);
+  await pass(10, 0);
+  t.true(order.length >= 13, `${order.length}`);
+});
+
+test('work that does not end lets other work begin, more slowly', async (t) => {
+  const { turns, pass } = thread();
+  const order: string[] = [];
+  for (let i = 0; i < 40; i++) void begun(turns, order, 'a');
+  await pass(10, 0);
+  t.is(order.length, 2);
+  await pass(100, 0);
+  t.is(order.length, 6);
+});
+
+test('work that its callers have given up takes no turn', async (t) => {
+  const { turns, pass } = thread();
+  const order: string[] = [];
+  let isGone = false;
+  void begun(turns, order, 'first').then((end) => end?.());
+  for (let i = 0; i < 500; i++) void begun(turns, order, `gone ${i % 50}`, () => isGone);
+  void begun(turns, order, 'other');
+  isGone = true;
+  await pass(2, 0);
+  t.deepEqual(
+    order.filter((key) => !key.endsWith('refused')),
+    ['first', 'other'],
+  );
+  t.is(order.length, 502);
+});
