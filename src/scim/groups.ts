@@ -26,8 +26,8 @@ export interface GroupParts {
   readonly now: () => number;
 }
 
-/** Members that change in one transaction. */
-const CHUNK = 50;
+/** Members that change in one transaction. With 50, decisions of other callers waited up to 80 ms for the connection of SQLite. */
+const CHUNK = 16;
 /** Ids of members that are read at once. */
 const PAGE = 1_000;
 export const MOST_GROUPS = 5_000;
