@@ -6,7 +6,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Connection, Database } from '../db/database.ts';
-import { isDuplicate } from '../db/database.ts';
+import { isDuplicate } from '../db/statement.ts';
 import { type AuditStore, auditStore } from './audit-store.ts';
 import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head } from './chain/chain.ts';
 import { chainStore } from './chain/tables/chain-store.ts';

@@ -15,13 +15,6 @@ export type Transaction = Knex.Transaction;
 
 export type Database = Awaited<ReturnType<typeof openDatabase>>;
 
-const DUPLICATE = new Set(['ER_DUP_ENTRY', 'SQLITE_CONSTRAINT', 'SQLITE_CONSTRAINT_UNIQUE', 'SQLITE_CONSTRAINT_PRIMARYKEY']);
-
-/** Whether an insert failed because its key is taken. */
-export function isDuplicate(error: unknown): boolean {
-  return DUPLICATE.has((error as { code?: string }).code ?? '');
-}
-
 const ACQUIRE_TIMEOUT_MS = 5_000;
 /** A statement that takes longer fails. No statement takes this long on a healthy server, so the server is assumed to hang. */
 const STATEMENT_TIMEOUT_MS = 15_000;

@@ -49,3 +49,10 @@ export async function statement(db: Connection | Transaction, sql: string): Prom
     void client.releaseConnection(connection);
   }
 }
+
+const DUPLICATE = new Set(['ER_DUP_ENTRY', 'SQLITE_CONSTRAINT', 'SQLITE_CONSTRAINT_UNIQUE', 'SQLITE_CONSTRAINT_PRIMARYKEY']);
+
+/** Whether an insert failed because its key is taken. */
+export function isDuplicate(error: unknown): boolean {
+  return DUPLICATE.has((error as { code?: string }).code ?? '');
+}

@@ -3,7 +3,8 @@
  * who can read the table cannot use them: ids are stored as hashes, and payloads that repeat an id are sealed by the caller.
  */
 import { createHash } from 'node:crypto';
-import { type Connection, type Database, isDuplicate } from '../db/database.ts';
+import type { Connection, Database } from '../db/database.ts';
+import { isDuplicate } from '../db/statement.ts';
 import { transact } from '../db/transact.ts';
 
 export interface StoredRecord {

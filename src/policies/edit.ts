@@ -126,21 +126,21 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   const { database, administer, guard } = parts;
   async function attempt<T, State>(caller: Caller, { glance, read, plan }: EditWork<T, State>): Promise<Edited<T>> {
     const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
-    const work = async (state: State, by: string | null) => {
-      const planned = await plan(state);
-      if (planned.candidate !== null) await tryPolicySet(parts, planned.candidate, by);
-      return planned;
+    const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, by: string | null): Promise<void> => {
+      if (candidate !== null) await tryPolicySet(parts, candidate, by);
     };
     const { glanced, state } = await database.snapshot(look);
     const by = caller.principal.sub;
-    const early = await work(state, by);
-    const checked = await guard.check(early.touches, by);
+    const early = await plan(state);
+    // Both take long, in different threads.
+    const [, checked] = await Promise.all([tryPlan(early, by), guard.check(early.touches, by)]);
     return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced;
       const current = await guard.glance(trx);
       // Invariants take too long to check under the lock.
       if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
-      const planned = holds ? early : await work(await read(trx), null);
+      const planned = holds ? early : await plan(await read(trx));
+      if (!holds) await tryPlan(planned, null);
       requireChanges(authority.held, planned.touches, await ownerStore(trx).names());
       if ('refusal' in planned) throw planned.refusal;
       const { result, touches, apply } = planned;

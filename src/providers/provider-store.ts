@@ -1,7 +1,8 @@
 /** Providers. They are only written in administrative transactions, which run one at a time. */
 import type { Provider, Providers } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
-import { type Connection, isDuplicate } from '../db/database.ts';
+import type { Connection } from '../db/database.ts';
+import { isDuplicate } from '../db/statement.ts';
 import { SETTINGS, type Settings } from './settings.ts';
 
 interface Row extends Pick<Provider, 'id' | 'name' | 'issuer' | 'created_at' | 'updated_at'> {

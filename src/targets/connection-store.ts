@@ -1,6 +1,7 @@
 /** Users' connections to their own accounts at targets, the sign-ins that make them, and the gateway's clients at authorization servers. */
 import { createHash } from 'node:crypto';
-import { type Connection as Db, isDuplicate } from '../db/database.ts';
+import type { Connection as Db } from '../db/database.ts';
+import { isDuplicate } from '../db/statement.ts';
 
 /** Why the user must connect again. `refused`: the authorization server no longer accepts the refresh token, or there is none. */
 export const CONNECTION_PROBLEMS = ['refused', 'interrupted', 'scope'] as const;

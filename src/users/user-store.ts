@@ -1,8 +1,9 @@
 /** User records. `User` does not have the password hash, so that code that shows a user cannot show the hash. */
 import { AppError } from '../base/errors.ts';
 import { UUID } from '../base/validate.ts';
-import { type Connection, isDuplicate, type Transaction } from '../db/database.ts';
+import type { Connection, Transaction } from '../db/database.ts';
 import { onePage } from '../db/page.ts';
+import { isDuplicate } from '../db/statement.ts';
 
 /** The issuer of local accounts. Every other issuer is that of a provider. */
 export const LOCAL_ISSUER = 'portcullis';

@@ -1,7 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { isDuplicate } from '../../src/db/database.ts';
-import { literalOf, statement } from '../../src/db/statement.ts';
+import { isDuplicate, literalOf, statement } from '../../src/db/statement.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine, eachServer } from '../support/databases/engines.ts';
 import { withAdmin } from '../support/databases/own.ts';

@@ -96,18 +96,9 @@ export function compile(policies: readonly Policy[], options: CompileOptions): C
 /** Like `compile`, but pauses every few hundred policies so that the caller can let other work run. */
 export function* compileInSteps(policies: readonly Policy[], { checkPattern }: CompileOptions): Generator<undefined, Compiled> {
   const findings: Finding[] = [];
-  const read: ReadPolicy[] = [];
-  for (const [i, policy] of policies.entries()) {
-    if (i % 50 === 49) yield;
-    if (!policy.enabled) continue;
-    const strict = readStrictly(policy, checkPattern, (message) =>
-      findings.push({ policyId: policy.id, policyName: policy.name, message }),
-    );
-    if (strict !== null) read.push(strict);
-  }
-  yield;
-  read.sort(byReadingOrder);
-  yield;
+  const read = yield* readInSteps(policies, (policy) =>
+    readStrictly(policy, checkPattern, (message) => findings.push({ policyId: policy.id, policyName: policy.name, message })),
+  );
 
   const index = { every: newNode(), targets: newTable<IndexNode>() };
   for (const [rank, policy] of read.entries()) {
@@ -137,11 +128,32 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
   return { document, json, hash: hash.digest('hex'), findings: findings.sort((a, b) => compareText(a.policyId, b.policyId)) };
 }
 
+/** Returns the enabled policies in the order of evaluation. Pauses like `compileInSteps`. `read` returns null if a policy grants nothing. */
+export function* readInSteps(
+  policies: readonly Policy[],
+  read: (policy: Policy) => ReadPolicy | null,
+): Generator<undefined, ReadPolicy[]> {
+  const found: ReadPolicy[] = [];
+  for (const [i, policy] of policies.entries()) {
+    if (i % 50 === 49) yield;
+    const reading = policy.enabled ? read(policy) : null;
+    if (reading !== null) found.push(reading);
+  }
+  yield;
+  found.sort(byReadingOrder);
+  yield;
+  return found;
+}
+
 /**
  * Returns the policy as the rules will read it. Each unreadable part is a finding. A deny then covers everything that it could
  * have meant. An allow then grants nothing: the function returns null, or omits the unreadable subject.
  */
-function readStrictly(policy: Policy, checkPattern: PatternCheck, report: (message: string) => void): ReadPolicy | null {
+export function readStrictly(
+  policy: Policy,
+  checkPattern: PatternCheck,
+  report: (message: string) => void = () => {},
+): ReadPolicy | null {
   let whole = true;
   const isKnown = EFFECTS.includes(policy.effect);
   if (!isKnown) report('The effect is neither allow nor deny, so it counts as deny.');
@@ -237,7 +249,7 @@ function formOf(pattern: string): Form {
   // This cannot happen: `readStrictly` has already accepted the pattern.
   if (typeof reading === 'string') throw new Error(reading);
   const { shapes, screen } = reading;
-  return shapes === null ? { pattern, screen: screen ?? { guard: null, needs: '' } } : { shapes };
+  return shapes === null ? { pattern, screen } : { shapes };
 }
 
 function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank): void {

@@ -13,13 +13,12 @@ export const MAX_BUCKET_COST = 40_000;
 /** The maximum cost for one target and type, with all subjects together: a caller may be in any number of groups. */
 const MAX_TARGET_COST = 200_000;
 
-export interface PatternReading {
-  readonly cost: number;
-  /** Plain comparisons that are equivalent to the pattern; null: only a regular expression is. */
-  readonly shapes: readonly Shape[] | null;
-  /** Set for a regular expression: a quick test that excludes most names. */
-  readonly screen: Screen | null;
-}
+/** Either plain comparisons that are equivalent to the pattern, or a quick test that excludes most names before the regular expression. */
+export type PatternForm =
+  | { readonly shapes: readonly Shape[]; readonly screen: null }
+  | { readonly shapes: null; readonly screen: Screen };
+
+export type PatternReading = PatternForm & { readonly cost: number };
 
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
 export type IsValidPattern = (pattern: string) => boolean;
@@ -58,8 +57,12 @@ function readUncached(pattern: string): PatternReading | string {
   if (price > MAX_PATTERN_COST) {
     return `The pattern costs ${price}, more than the limit of ${MAX_PATTERN_COST}. Use fewer repetitions, or smaller sets of characters in them.`;
   }
+  return { cost: price, ...formOf(tree) };
+}
+
+export function formOf(tree: Node): PatternForm {
   const shapes = lower(tree);
-  return { cost: price, shapes, screen: shapes === null ? screen(tree) : null };
+  return shapes === null ? { shapes, screen: screen(tree) } : { shapes, screen: null };
 }
 
 /** Returns null if the pattern is accepted, otherwise one sentence that says why not. Verdicts are cached. */

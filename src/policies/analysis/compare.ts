@@ -1,4 +1,5 @@
 /** Compares two policy sets. The comparison is exact over all possible requests. */
+import type { ReadPolicy } from '../../engine/compile/compile.ts';
 import type { Effect, Policy } from '../../engine/compile/policy.ts';
 import { createLibrary } from './names.ts';
 import { createIndex, PAUSE, readInOrder, type View, viewSets } from './requests.ts';
@@ -65,8 +66,8 @@ export function* compareInSteps(
   { bounds: given = {}, targets = [] }: CompareOptions = {},
 ): Generator<Progress | undefined, Comparison> {
   const bounds = { ...COMPARE_BOUNDS, ...given };
-  const refusals = new Map<string, string | null>();
-  const sets = [yield* readInOrder(before, refusals), yield* readInOrder(after, refusals)] as const;
+  const known = new Map<Policy, ReadPolicy | null>();
+  const sets = [yield* readInOrder(before, known), yield* readInOrder(after, known)] as const;
   const [was = [], is = []] = yield* viewSets(sets, createLibrary());
   const ask = createAsk(sets, targets);
   const [old, now] = [yield* createIndex(was), yield* createIndex(is)];
@@ -142,15 +143,18 @@ function verdictOf(stricter: boolean | null, looser: boolean | null): Comparison
 
 /** Returns the policies that are the same in both sets: for the view of each set, the view of the other one. */
 export function* keptOf(was: readonly View[], is: readonly View[]): Generator<undefined, Map<View, View>> {
+  const shared = new Map(is.map((view) => [view.policy, view]));
   const byMeaning = new Map<string, View>();
   const kept = new Map<View, View>();
   for (const view of was) {
     if (view.rank % PAUSE === 0) yield;
-    byMeaning.set(meaning(view), view);
+    const same = shared.get(view.policy);
+    if (same === undefined) byMeaning.set(meaning(view), view);
+    else kept.set(same, view).set(view, same);
   }
   for (const view of is) {
     if (view.rank % PAUSE === 0) yield;
-    const same = byMeaning.get(meaning(view));
+    const same = kept.has(view) ? undefined : byMeaning.get(meaning(view));
     if (same !== undefined) kept.set(same, view).set(view, same);
   }
   return kept;

@@ -1,4 +1,5 @@
 /** Requests that a change adds and that break an invariant. The search is exact over all possible requests, like a comparison. */
+import type { ReadPolicy } from '../../engine/compile/compile.ts';
 import type { Policy, PolicyResourceType, SubjectType } from '../../engine/compile/policy.ts';
 import type { Budget } from './automaton.ts';
 import { keptOf, TARGETS_TRIED } from './compare.ts';
@@ -56,12 +57,12 @@ export function* breachesInSteps(
   invariants: readonly Guarded[],
   { bounds = GUARD_BOUNDS, targets = [] }: GuardOptions = {},
 ): Generator<Progress | undefined, Verdict[]> {
-  const refusals = new Map<string, string | null>();
+  const known = new Map<Policy, ReadPolicy | null>();
   const sets = [
-    yield* readInOrder(before, refusals),
-    yield* readInOrder(after, refusals),
-    yield* readInOrder(invariants.flatMap(coveredBy), refusals),
-    yield* readInOrder(invariants.flatMap(leftOutBy), refusals),
+    yield* readInOrder(before, known),
+    yield* readInOrder(after, known),
+    yield* readInOrder(invariants.flatMap(coveredBy)),
+    yield* readInOrder(invariants.flatMap(leftOutBy)),
   ];
   const [was = [], is = [], covered = [], leftOut = []] = yield* viewSets(sets, createLibrary());
   const [old, now] = [yield* createIndex(was), yield* createIndex(is)];

@@ -4,7 +4,8 @@
  * A tool or prompt has a name of 1 to 256 characters. A resource has a canonical URI, or a template, of 1 to 2,048 bytes.
  * src/protocol/operation.ts refuses names with control characters.
  */
-import { lower, type Shape, screen } from '../../engine/compile/lower.ts';
+import type { Shape } from '../../engine/compile/lower.ts';
+import { formOf, readPattern } from '../../engine/compile/pattern.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import { parse } from '../../engine/compile/re2.ts';
 import { isDecidableResource } from '../../protocol/uri.ts';
@@ -74,11 +75,12 @@ export function createLibrary(): (pattern: string | null) => Names {
 }
 
 function namesOf(pattern: string, room: Budget): Names {
-  const tree = parse(pattern);
-  const automaton = once(() => patternAutomaton(tree, [room, { left: ROOM_FOR_ONE }]));
-  const shapes = lower(tree);
+  const automaton = once(() => patternAutomaton(parse(pattern), [room, { left: ROOM_FOR_ONE }]));
+  const reading = readPattern(pattern);
+  // The patterns of the analysis itself may exceed the limits.
+  const { shapes, screen } = typeof reading === 'string' ? formOf(parse(pattern)) : reading;
   if (shapes === null) {
-    const { guard, needs } = screen(tree);
+    const { guard, needs } = screen;
     const fitsGuard = (name: string): boolean =>
       guard === null || guard.texts.some((text) => (guard.side === 'start' ? name.startsWith(text) : name.endsWith(text)));
     return {

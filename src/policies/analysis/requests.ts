@@ -6,7 +6,7 @@
  * what these two require. The analysis need not look at sets of groups.
  * The same holds for targets: the fewest policies match a target that no policy names.
  */
-import { compileInSteps, type Rank, type ReadPolicy } from '../../engine/compile/compile.ts';
+import { type Rank, type ReadPolicy, readInSteps, readStrictly } from '../../engine/compile/compile.ts';
 import { readPattern } from '../../engine/compile/pattern.ts';
 import { type Effect, type Policy, RESOURCE_TYPES, type ResourceType } from '../../engine/compile/policy.ts';
 import type { Names } from './names.ts';
@@ -34,23 +34,23 @@ export interface View {
 }
 
 /**
- * Returns the policies that the engine reads, in the order of evaluation. It uses the compiler itself, so that only one reading
- * exists. `refusals` caches the check of each pattern when several sets share patterns.
+ * Returns the policies that the engine reads, in the order of evaluation. It reads them as the compiler does, so that only one reading
+ * exists. `known`: the policies that are read already, because sets share most of them.
  */
-export function* readInOrder(
+export function readInOrder(
   policies: readonly Policy[],
-  refusals = new Map<string, string | null>(),
+  known = new Map<Policy, ReadPolicy | null>(),
 ): Generator<undefined, readonly ReadPolicy[]> {
-  const checkPattern = (pattern: string): string | null => {
-    const known = refusals.get(pattern);
-    if (known !== undefined) return known;
-    const reading = readPattern(pattern);
-    const refusal = typeof reading === 'string' ? reading : null;
-    refusals.set(pattern, refusal);
-    return refusal;
-  };
-  const { document } = yield* compileInSteps(policies, { checkPattern });
-  return document.policies;
+  return readInSteps(policies, (policy) => {
+    const reading = known.get(policy) ?? readStrictly(policy, refusalOf);
+    known.set(policy, reading);
+    return reading;
+  });
+}
+
+function refusalOf(pattern: string): string | null {
+  const reading = readPattern(pattern);
+  return typeof reading === 'string' ? reading : null;
 }
 
 /** Returns views of sets that are analysed together. */
@@ -58,8 +58,10 @@ export function* viewSets(
   sets: readonly (readonly ReadPolicy[])[],
   library: (pattern: string | null) => Names,
 ): Generator<undefined, View[][]> {
-  const keysOf = ({ subjects }: ReadPolicy): Key[] => {
-    const keys = subjects.map((subject) => JSON.stringify(subject));
+  const known = new Map<ReadPolicy, readonly Key[]>();
+  const keysOf = (policy: ReadPolicy): readonly Key[] => {
+    const keys = known.get(policy) ?? policy.subjects.map((subject) => JSON.stringify(subject));
+    known.set(policy, keys);
     return keys.includes(EVERYONE) ? [EVERYONE] : keys;
   };
   const fits = new Map<Key, string>();
