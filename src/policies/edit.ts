@@ -26,7 +26,7 @@ import {
 
 /** Keeps changes of policies from breaking invariants. */
 export interface Guard {
-  /** Returns a text that changes with the policies and the invariants, and whether any invariant is enabled. */
+  /** Returns a text that changes with the policies and the invariants, and whether there are invariants. */
   readonly glance: (db: Connection) => Promise<{ readonly glance: string; readonly guarded: boolean }>;
   /**
    * Takes long, so it runs outside of transactions. `by`: the user in whose turn the work runs. Returns the state that was checked, and

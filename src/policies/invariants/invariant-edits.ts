@@ -12,7 +12,6 @@ import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
 import { describePolicyFileError, type PolicyFileError } from '../files/yaml.ts';
 import { policyStore, type StoredChange } from '../policy-store.ts';
 import {
-  guardedAt,
   INVARIANT_LIMITS,
   type Invariant,
   type InvariantChange,
@@ -42,7 +41,7 @@ export type CheckInvariants = (check: ToCheck, by: string) => Promise<Checked>;
 export async function glanceOf(db: Connection): Promise<{ readonly glance: string; readonly guarded: boolean }> {
   const { revision } = await readPosition(db);
   const invariants = await invariantStore(db).glance();
-  return { glance: JSON.stringify([revision, invariants]), guarded: invariants.some(({ enabled }) => enabled) };
+  return { glance: JSON.stringify([revision, invariants]), guarded: invariants.length > 0 };
 }
 
 export interface GuardParts {
@@ -59,8 +58,9 @@ export function createGuard({ database, check, now }: GuardParts): Guard {
         ...(await glanceOf(db)),
         invariants: await invariantStore(db).all(),
       }));
-      const widening = wideningOf(changes, invariants, now());
-      if (!found.guarded || !changes.some(changesDecisions)) return { glance: found.glance, refusal: null, widening };
+      const widening = wideningOf(changes, invariants);
+      if (!invariants.some(({ enabled }) => enabled) || !changes.some(changesDecisions))
+        return { glance: found.glance, refusal: null, widening };
       const { glance, broken } = await check({ changes }, by);
       if (glance !== found.glance) throw new Moved();
       return { glance, refusal: refusalOf(broken, 'policies'), widening };
@@ -77,13 +77,12 @@ export function createGuard({ database, check, now }: GuardParts): Guard {
   };
 }
 
-/** Returns AppError `forbidden` if an excepted policy may allow more afterwards: nobody has made the exception for that. */
-function wideningOf(changes: readonly StoredChange[], invariants: readonly Invariant[], time: number): AppError | null {
-  const excepted = new Map(
-    invariants
-      .filter(({ enabled }) => enabled)
-      .flatMap((invariant) => [...guardedAt(invariant, time).excepted].map((policy) => [policy, invariant.name])),
-  );
+/**
+ * Returns AppError `forbidden` if an excepted policy may allow more afterwards: nobody has made the exception for that. Exceptions that do
+ * not count now are included. Otherwise the policy could be widened until its invariant is enabled, or the exception renewed.
+ */
+function wideningOf(changes: readonly StoredChange[], invariants: readonly Invariant[]): AppError | null {
+  const excepted = new Map(invariants.flatMap(({ name, exceptions }) => exceptions.map(({ policy }) => [policy, name])));
   for (const { before, after } of changes) {
     const invariant = excepted.get(before?.id ?? '');
     if (invariant === undefined || before === null || after === null || !widens(before, after)) continue;

@@ -176,6 +176,19 @@ test('an exception covers its policy as it is: an owner cannot widen it, at once
     await as(403, 'PUT', path, { effect: 'allow', enabled: false });
     await call(200, 'PUT', path, { effect: 'allow', resource_pattern: '^exec$' });
   }
+  // Neither while the invariant is disabled, nor after the exception has expired: both can begin to count again.
+  const [exception] = exceptions;
+  for (const [off, on] of [
+    [{ enabled: false }, { enabled: true }],
+    [{ exceptions: [{ ...exception, expires_at: '2001-01-01T00:00:00Z' }] }, { exceptions }],
+  ]) {
+    await as(200, 'POST', '/policies/apply', apply({ enabled: false }));
+    await call(200, 'PUT', `/invariants/${invariant.id}`, off);
+    await as(403, 'PUT', path, { resource_pattern: null });
+    await as(403, 'PUT', path, { resource_pattern: null, enabled: true });
+    await call(200, 'PUT', `/invariants/${invariant.id}`, on);
+    await as(200, 'POST', '/policies/apply', apply({ enabled: true }));
+  }
   await as(200, 'PUT', path, { name: 'Other words', priority: 9 });
   await as(200, 'PUT', path, { subjects: [] });
   await as(403, 'PUT', path, { subjects: [CONTRACTORS] });
