@@ -155,6 +155,11 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     /** Throws CommandError with the message of the gateway if it refuses, or with the reason why no answer came. */
     call: async <T>(method: Method, path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}): Promise<T> =>
       (await answerOf<T>(method, path, body, headers)).answer,
+    /** Like `call`, but for the ETag, too. */
+    async read<T>(path: string): Promise<{ readonly answer: T; readonly etag: string }> {
+      const { answer, headers } = await answerOf<T>('GET', path);
+      return { answer, etag: headers.get('etag') ?? '*' };
+    },
     pages,
     /** Returns every item of a list, from all its pages. */
     async list<T>(path: string): Promise<T[]> {

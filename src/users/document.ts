@@ -1,5 +1,6 @@
 /** Users in the REST API: what a request may contain, and the JSON of an answer. */
 import Joi from 'joi';
+import { etagOf } from '../base/etag.ts';
 import { asTimestamp, model, readOnly, text, uuid } from '../base/validate.ts';
 import type { User } from './user-store.ts';
 
@@ -19,6 +20,8 @@ export const userDocument = (user: User) => {
     updated_at: new Date(updated_at).toISOString(),
   };
 };
+
+export const userEtag = (user: User): string => etagOf(userDocument(user));
 
 /** Limits in characters. `name` is for roles and groups. */
 export const USER_LIMITS = { email: 254, passwordMin: 8, password: 256, name: 256 } as const;

@@ -46,8 +46,12 @@ eachEngine(
     // The user can be put back as it was read, and omitted members stay.
     t.deepEqual((await rest.call('PUT', path, { token, body: made.body })).body, made.body);
     const sequence = (await rest.changes.position()).sequence;
-    const updated = await rest.call('PUT', path, { token, body: { groups: ['ops'] } });
+    const { etag = '' } = (await rest.call('GET', path, { token })).headers;
+    const asRead = { token, body: { groups: ['ops'] }, headers: { 'if-match': etag as string } };
+    const updated = await rest.call('PUT', path, asRead);
     t.is(updated.status, 200);
+    t.not(updated.headers['etag'], etag);
+    t.is((await rest.call('PUT', path, asRead)).status, 412);
     t.is(updated.body.role, 'auditor');
     t.deepEqual(updated.body['groups'], ['ops']);
     t.is((await rest.changes.position()).sequence, sequence + 1);

@@ -192,6 +192,8 @@ const showGroup: Composed = {
   },
 };
 
+const TRIES = 10;
+
 /** `next` returns the groups that the user has afterwards. */
 const changeGroup = (name: string, summary: string, next: (groups: readonly string[], group: string) => string[]): Composed => ({
   does: ['GET /api/users/{id}', 'PUT /api/users/{id}'],
@@ -204,10 +206,17 @@ const changeGroup = (name: string, summary: string, next: (groups: readonly stri
     const client = connect(given);
     const [group = '', user = ''] = given.args;
     const values = { id: await idOf(client, 'user', user) };
-    const { issuer, given_groups: groups } = await client.call<UserDocument>('GET', `/api/users/${values.id}`);
-    const member = issuer === 'portcullis' ? 'groups' : 'given_groups';
-    const body = { [member]: next(groups, group) };
-    return perform(client, describe('PUT /api/users/{id}'), {}, { values, body }, given, say);
+    for (let tried = 1; ; tried++) {
+      const { answer, etag } = await client.read<UserDocument>(`/api/users/${values.id}`);
+      const member = answer.issuer === 'portcullis' ? 'groups' : 'given_groups';
+      const request = { values, body: { [member]: next(answer.given_groups, group) }, ifMatch: etag };
+      try {
+        return await perform(client, describe('PUT /api/users/{id}'), {}, request, given, say);
+      } catch (error) {
+        // A different change came between: it may have added a group.
+        if (!(error instanceof CommandError && error.code === 'precondition_failed') || tried === TRIES) throw error;
+      }
+    }
   },
 });
 

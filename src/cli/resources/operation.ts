@@ -205,6 +205,8 @@ export interface Request {
   readonly values?: Readonly<Record<string, string>>;
   readonly query?: Readonly<Record<string, unknown>>;
   readonly body?: unknown;
+  /** The ETag that the resource must still have. */
+  readonly ifMatch?: string;
 }
 
 /** Sends the operation, and shows its answer. */
@@ -212,7 +214,7 @@ export async function perform(
   client: Client,
   described: Described,
   verb: Pick<Verb, 'columns' | 'rows' | 'limit'>,
-  { values = {}, query = {}, body }: Request,
+  { values = {}, query = {}, body, ifMatch }: Request,
   given: Given,
   say: Say,
 ): Promise<Outcome> {
@@ -223,8 +225,10 @@ export async function perform(
       if (isList(operation)) return list(client, described, verb, at, query, given, say, count);
       const reason = given.text('reason');
       // Headers are bytes, and the gateway reads this one as UTF-8.
-      const headers: Record<string, string> =
-        reason === undefined ? {} : { 'portcullis-reason': Buffer.from(reason).toString('latin1') };
+      const headers: Record<string, string> = {
+        ...(reason === undefined ? {} : { 'portcullis-reason': Buffer.from(reason).toString('latin1') }),
+        ...(ifMatch === undefined ? {} : { 'if-match': ifMatch }),
+      };
       const json = await client.call<unknown>(method, withQuery(at, query), body, headers);
       if (json === null) return { text: 'done\n', json };
       const rows = verb.rows === undefined ? undefined : (json as Record<string, readonly unknown[]>)[verb.rows];

@@ -1,7 +1,7 @@
 /** User records. Only administrators reach them. */
 import { newUser, type UserDocument, userUpdate } from '../../users/document.ts';
 import { FACTS_REFUSALS } from '../../users/user-store.ts';
-import { get, many, type Operations, one, wholeOrPaged } from '../openapi/operation.ts';
+import { get, many, type Operations, one, tagged, wholeOrPaged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
 export const User = s.model<UserDocument>('User', {
@@ -32,16 +32,17 @@ export const USER_OPERATIONS: Operations = {
     access: ['users:manage'],
     summary: 'Create a user.',
     takes: newUser,
-    gives: { 201: one(User, 'Location') },
+    gives: { 201: one(User, 'ETag', 'Location') },
     refuses: [409, 429],
   },
-  'GET /api/users/{id}': get('getUser', 'Get a user.', one(User), { access: ['read', 'users:manage'] }),
+  'GET /api/users/{id}': tagged('getUser', 'Get a user.', one(User, 'ETag'), { access: ['read', 'users:manage'] }),
   'PUT /api/users/{id}': {
     id: 'updateUser',
     access: ['users:manage'],
     summary: 'Update role, groups or enabled. Omitted members keep their values.',
     takes: userUpdate,
-    gives: { 200: one(User) },
+    gives: { 200: one(User, 'ETag') },
     refuses: [409],
+    conditional: true,
   },
 };

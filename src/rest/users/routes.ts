@@ -7,6 +7,7 @@ import { holdsRights } from '../../auth/rights.ts';
 import type { Passwords } from '../../auth/sign-in/passwords.ts';
 import { endSessionsAndGrantsOf } from '../../auth/sign-in/sign-ins.ts';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
+import { requireMatch } from '../../base/etag.ts';
 import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
@@ -16,7 +17,7 @@ import { type Given, givenTo } from '../../providers/facts.ts';
 import { rederived } from '../../providers/people.ts';
 import { providerStore } from '../../providers/provider-store.ts';
 import { endConnectionsOf } from '../../targets/connections.ts';
-import { factsTooLarge, newUser, READ_ONLY, type UserUpdate, userDocument, userUpdate } from '../../users/document.ts';
+import { factsTooLarge, newUser, READ_ONLY, type UserUpdate, userDocument, userEtag, userUpdate } from '../../users/document.ts';
 import { type LocalSignIn, requireKept } from '../../users/local-sign-in.ts';
 import { ADMIN, grantedOf, isLocal, localUser, type User, userStore } from '../../users/user-store.ts';
 
@@ -42,7 +43,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
   router.get('/:id', async (req, res) => {
     const user = await userStore(database.knex).find(pathId(req.params.id));
     if (!user) throw missing();
-    res.json(userDocument(user));
+    res.setHeader('ETag', userEtag(user)).json(userDocument(user));
   });
 
   router.post('/', async (req, res) => {
@@ -55,7 +56,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
       await userStore(trx).insert(user, passwordHash);
       return { result: user, changes: [changed('user.create', null, user)] };
     });
-    res.status(201).location(`${req.baseUrl}/${result.id}`).json(userDocument(result));
+    res.status(201).location(`${req.baseUrl}/${result.id}`).setHeader('ETag', userEtag(result)).json(userDocument(result));
   });
 
   router.put('/:id', async (req, res) => {
@@ -70,6 +71,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
         throw new AppError('forbidden', 'You cannot change your own user record. Ask an administrator.');
       }
       requireOrdinary(authority, before);
+      requireMatch(req.headers['if-match'], userEtag(before));
       const provider = isLocal(before) ? null : await providerStore(trx).findByIssuer(before.issuer);
       const after = applied(before, update, provider, now());
       requireOrdinary(authority, after);
@@ -87,7 +89,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
       const ended = before.enabled && !after.enabled ? await endConnectionsOf(trx, id, now()) : [];
       return { result: after, changes: [changed('user.update', before, after), ...signIns, ...ended] };
     });
-    res.json(userDocument(result));
+    res.setHeader('ETag', userEtag(result)).json(userDocument(result));
   });
 
   return router;

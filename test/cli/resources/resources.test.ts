@@ -133,7 +133,7 @@ test.serial('target health and target check show the fault, and the end of what 
 });
 
 test.serial('user and group: create, list, role, groups, disable, enable, recycle', async (t) => {
-  const { gateway, run, json } = await start(t);
+  const { gateway, run, json, token } = await start(t);
   const file = join(folder(t), 'password');
   writeFileSync(file, 'a long passphrase\n');
   await run(0, `user create Ann@example.com --role developer --groups a,b --password-file ${file}`);
@@ -150,6 +150,13 @@ test.serial('user and group: create, list, role, groups, disable, enable, recycl
   await run(0, 'group remove web ann@example.com');
   t.deepEqual(await json('group list'), [{ group: 'ops', users: 1 }]);
   t.is((await json('group show ops'))[0].email, 'Ann@example.com');
+  const atOnce = await inProcess({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, async (terminal) => {
+    const added = ['a', 'b', 'c'].map((group) => ['add', group, 'ann@example.com']);
+    const words = [...added, ['remove', 'ops', 'ann@example.com']];
+    return Math.max(...(await Promise.all(words.map((some) => runGroup(groupOf('group'), some, terminal)))));
+  });
+  t.is(atOnce.code, 0, atOnce.err);
+  t.deepEqual((await json('user show ann@example.com')).groups.toSorted(), ['a', 'b', 'c']);
   await run(0, 'user disable ann@example.com');
   await gateway.rest(401, 'POST', '/api/auth/login', { body: { email: 'ann@example.com', password: 'a long passphrase' } });
   await run(0, 'user enable ann@example.com');
