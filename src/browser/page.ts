@@ -23,6 +23,10 @@ export interface Page {
    * part the two for good.
    */
   readonly inPopUp?: boolean;
+  /** What stands around the body instead of the bar at the top. */
+  readonly frame?: (body: Content) => Markup;
+  /** The path of a style sheet besides that of every page. */
+  readonly style?: string;
 }
 
 /** Values of `formAction`. Anything else could add a directive. */
@@ -55,9 +59,9 @@ export function pageHeaders({
   };
 }
 
-const GATE = html`<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M4 21V9l8-6 8 6v12M8 21V11M12 21V8M16 21V11M4 15h16"/></svg>`;
+export const GATE = html`<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M4 21V9l8-6 8 6v12M8 21V11M12 21V8M16 21V11M4 15h16"/></svg>`;
 const CHECK = html`<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M20 6 9 17l-5-5"/></svg>`;
-const TRIANGLE = html`<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M12 3 2 20h20zM12 10v4M12 17.5v.01"/></svg>`;
+export const TRIANGLE = html`<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M12 3 2 20h20zM12 10v4M12 17.5v.01"/></svg>`;
 const CROSS = html`<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M12 8v5M12 16.5v.01M7.9 2h8.2L22 7.9v8.2L16.1 22H7.9L2 16.1V7.9z"/></svg>`;
 
 /** A message about the whole page: what was done, what to mind, or what failed. */
@@ -85,7 +89,7 @@ const top = (user: Page['user']): Markup =>
   }</header>`;
 
 /** Returns the whole document. */
-const document = ({ title, body, user = null, narrow = false, goTo }: Page): Markup => html`<!doctype html>
+const document = ({ title, body, user = null, narrow = false, goTo, frame, style }: Page): Markup => html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -95,12 +99,16 @@ ${goTo !== undefined && refreshTo(goTo)}
 <title>${title} · Portcullis</title>
 <link rel="icon" href="${ICON_PATH}" type="image/svg+xml">
 <link rel="stylesheet" href="${STYLE_PATH}">
+${style !== undefined && html`<link rel="stylesheet" href="${style}">`}
 </head>
 <body>
-${top(user)}
+${
+  frame?.(body) ??
+  html`${top(user)}
 <main class="${narrow ? 'narrow' : ''}">
 ${body}
-</main>
+</main>`
+}
 </body>
 </html>
 `;

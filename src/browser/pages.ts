@@ -6,7 +6,7 @@ import type { Problem } from '../http/problem.ts';
 import { html } from './html.ts';
 import { redirect, sendPage, sendProblemPage } from './page.ts';
 import { misplaced } from './requests.ts';
-import { ICON, ICON_PATH, STYLE, STYLE_PATH } from './style.ts';
+import { ASSETS, type Asset } from './style.ts';
 
 export interface PageMount {
   /** `/signin`, or a path below `/oauth`, `/account` or `/console`. */
@@ -25,13 +25,15 @@ export interface Pages {
 
 const ASSET_SECONDS = 31_536_000;
 
-export function createPages(publicUrl: string, routers: readonly PageMount[]): Pages {
-  const mounts = [...routers, { path: '', router: assetRoutes() }];
+/** `assets`: those of single pages. */
+export function createPages(publicUrl: string, routers: readonly PageMount[], assets: readonly Asset[] = []): Pages {
+  const shared = assetRoutes([...ASSETS, ...assets]);
+  const mounts = [...routers, { path: '', router: shared }];
   const pages = Router({ caseSensitive: true, strict: true });
   for (const { path, router } of routers) {
     pages.use(path, guard(publicUrl), router);
   }
-  pages.use(assetRoutes());
+  pages.use(shared);
   const roots = ['/signin', '/console', ...routers.map(({ path }) => path)];
   return {
     mounts,
@@ -77,12 +79,9 @@ begins with <code>https://</code>. On the machine of the gateway itself, plain H
   };
 }
 
-function assetRoutes(): Router {
+function assetRoutes(assets: readonly Asset[]): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  for (const [path, type, text] of [
-    [STYLE_PATH, 'text/css; charset=utf-8', STYLE],
-    [ICON_PATH, 'image/svg+xml', ICON],
-  ] as const) {
+  for (const { path, type, text } of assets) {
     router.get(path, (_req, res) => {
       res.setHeader('Cache-Control', `public, max-age=${ASSET_SECONDS}, immutable`);
       res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');

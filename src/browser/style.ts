@@ -73,7 +73,20 @@ export const STYLE = [TOKENS, BASE, LAYOUT, COMPONENTS].join('').trim();
 export const ICON =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#2743c0" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"><path d="M4 21V9l8-6 8 6v12M8 21V11M12 21V8M16 21V11M4 15h16"/></svg>';
 
-const hash = createHash('sha256').update(STYLE).update(ICON).digest('hex').slice(0, 16);
+/** A text that browsers may keep for good, because its path has the hash of it. */
+export interface Asset {
+  readonly path: string;
+  readonly type: string;
+  readonly text: string;
+}
 
-export const STYLE_PATH = `/console/assets/${hash}/portcullis.css`;
-export const ICON_PATH = `/console/assets/${hash}/portcullis.svg`;
+/** Returns the path of an asset with this text. */
+export const assetPath = (name: string, text: string): string =>
+  `/console/assets/${createHash('sha256').update(text).digest('hex').slice(0, 16)}/${name}`;
+
+export const STYLE_PATH = assetPath('portcullis.css', STYLE);
+export const ICON_PATH = assetPath('portcullis.svg', ICON);
+export const ASSETS: readonly Asset[] = [
+  { path: STYLE_PATH, type: 'text/css; charset=utf-8', text: STYLE },
+  { path: ICON_PATH, type: 'image/svg+xml', text: ICON },
+];

@@ -1,6 +1,6 @@
 /** The pages: browser sessions, sign-in and account. Other parts add pages and ways to sign in. */
 import { type Applications, accountRoutes } from '../browser/account.ts';
-import { createPages, type PageMount } from '../browser/pages.ts';
+import type { PageMount } from '../browser/pages.ts';
 import { type BrowserSessions, createBrowserSessions } from '../browser/sessions.ts';
 import { signInRoutes } from '../browser/sign-in.ts';
 import { callbackOf, WITH_PROVIDER, waysWith, withProviderRoutes } from '../browser/with-provider.ts';
@@ -36,7 +36,7 @@ export function createBrowser(
   });
   const { faults } = providers;
   const otherWays = async () => waysWith(await enabled());
-  const pages = createPages(publicUrl, [
+  const pages: readonly PageMount[] = [
     { path: WITH_PROVIDER, router: withProviderRoutes({ trustProxy, limits, sessions, signIn, faults, providers: enabled }) },
     { path: '/signin', router: signInRoutes({ publicUrl, trustProxy, login, limits, sessions, otherWays, localSignIn }) },
     {
@@ -45,6 +45,6 @@ export function createBrowser(
     },
     { path: CONNECTIONS_PATH, router: connectionPages({ publicUrl, database, sessions, connecting, limits, log }) },
     ...others(sessions),
-  ]);
+  ];
   return { sessions, pages };
 }

@@ -1,7 +1,11 @@
-/** The REST API: which router answers under which path, for whom. */
+/** The REST API, and the console on top of it: which router answers under which path, for whom. */
 import type { Express, Router } from 'express';
 import type { Stock } from '../base/budgets.ts';
 import { inTime } from '../base/promises.ts';
+import { createPages } from '../browser/pages.ts';
+import { createAsk } from '../console/ask.ts';
+import { CONSOLE_PATH, consoleRoutes } from '../console/routes.ts';
+import { CONSOLE_ASSETS } from '../console/style.ts';
 import { createUnreadLimits } from '../http/unread.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../rest/accounts/routes.ts';
@@ -77,11 +81,60 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     const [databaseWorks, stateWorks] = await Promise.all([works(database.probe()), works(decisions.current.fresh())]);
     return { accepting: true, database: databaseWorks, state: stateWorks, audit: audit.writer.works() };
   };
+  const guarded: readonly Mount[] = [
+    { path: '/auth', router: ownAuthRoutes(auth) },
+    mount('/auth/grants', grantRoutes(parts.oauth.grants)),
+    mount('/clients', clientRoutes(parts.oauth.grants)),
+    mount('/users', userRoutes({ database, administer, passwords, localSignIn: config.localSignIn, now })),
+    mount('/users', createUserRecycleRoute({ administer, now })),
+    mount('/sessions', createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe })),
+    mount('/users', createLinkRoutes(accounts.providers)),
+    mount(
+      '/providers',
+      createProviderRoutes({
+        ...accounts.providers,
+        database,
+        limits,
+        replicaId: replicas.presence.id,
+        scim: parts.scim.tokens,
+      }),
+    ),
+    mount('/rights', createRightRoutes({ database, administer, now })),
+    mount('/keys', keyRoutes(keys, administer, now)),
+    mount(
+      '/targets',
+      createTargetRoutes({
+        database,
+        vault,
+        edits: targets.edits,
+        health: targets.health.report,
+        replicaId: replicas.presence.id,
+        ...{ check, limits },
+      }),
+    ),
+    mount('/targets', createTargetConnectionRoutes({ ...connected, vault, administer, publicUrl: config.publicUrl, now })),
+    mount('/connections', createOwnConnectionRoutes(connected)),
+    { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targets.edits, limits }) },
+    mount('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
+    mount('/policies', createAccessRoutes({ database, moments, engineOf })),
+    mount('/policies', createDraftRoutes({ database, drafts, moments })),
+    mount('/policies', createReplayRoutes({ database, module, moments, engineOf, logReads, now })),
+    mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, now })),
+    mount('/policies', createBundleRoutes({ database, keys, engineOf })),
+    mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
+    mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
+    mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
+    mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, targets: policies.targets })),
+    mount('/logs', createLogRoutes({ database, administer, heads: audit.heads, erasure: audit.erasure, now })),
+    mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
+    mount('/changes', createChangesRoutes({ changes })),
+  ];
+  const pages = consoleRoutes({ ask: createAsk(guarded), sessions: browser.sessions });
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),
     unread: createUnreadLimits(DEFAULT_LIMITS),
-    pages: browser.pages,
+    pages: createPages(config.publicUrl, [...browser.pages, { path: CONSOLE_PATH, router: pages }], CONSOLE_ASSETS),
     protocols: [
       { path: '/oauth', router: parts.oauth.router },
       { path: '/scim', router: parts.scim.router, refuse: parts.scim.refuse },
@@ -90,53 +143,6 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
       { path: '/auth', router: openAuthRoutes(auth) },
       { path: '', router: openapiRoutes(config.publicUrl) },
     ],
-    protected: [
-      { path: '/auth', router: ownAuthRoutes(auth) },
-      mount('/auth/grants', grantRoutes(parts.oauth.grants)),
-      mount('/clients', clientRoutes(parts.oauth.grants)),
-      mount('/users', userRoutes({ database, administer, passwords, localSignIn: config.localSignIn, now })),
-      mount('/users', createUserRecycleRoute({ administer, now })),
-      mount('/sessions', createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe })),
-      mount('/users', createLinkRoutes(accounts.providers)),
-      mount(
-        '/providers',
-        createProviderRoutes({
-          ...accounts.providers,
-          database,
-          limits,
-          replicaId: replicas.presence.id,
-          scim: parts.scim.tokens,
-        }),
-      ),
-      mount('/rights', createRightRoutes({ database, administer, now })),
-      mount('/keys', keyRoutes(keys, administer, now)),
-      mount(
-        '/targets',
-        createTargetRoutes({
-          database,
-          vault,
-          edits: targets.edits,
-          health: targets.health.report,
-          replicaId: replicas.presence.id,
-          ...{ check, limits },
-        }),
-      ),
-      mount('/targets', createTargetConnectionRoutes({ ...connected, vault, administer, publicUrl: config.publicUrl, now })),
-      mount('/connections', createOwnConnectionRoutes(connected)),
-      { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targets.edits, limits }) },
-      mount('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
-      mount('/policies', createAccessRoutes({ database, moments, engineOf })),
-      mount('/policies', createDraftRoutes({ database, drafts, moments })),
-      mount('/policies', createReplayRoutes({ database, module, moments, engineOf, logReads, now })),
-      mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, now })),
-      mount('/policies', createBundleRoutes({ database, keys, engineOf })),
-      mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
-      mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
-      mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
-      mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, targets: policies.targets })),
-      mount('/logs', createLogRoutes({ database, administer, heads: audit.heads, erasure: audit.erasure, now })),
-      mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
-      mount('/changes', createChangesRoutes({ changes })),
-    ],
+    protected: guarded,
   });
 }

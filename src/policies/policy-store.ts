@@ -3,7 +3,14 @@ import type { Knex } from 'knex';
 import type { Owners } from '../auth/rights.ts';
 import { batches, bytesOfRow } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
-import { EFFECTS, type PolicySubject, RESOURCE_TYPES, type StoredPolicy, SUBJECT_TYPES } from '../engine/compile/policy.ts';
+import {
+  EFFECTS,
+  type Effect,
+  type PolicySubject,
+  RESOURCE_TYPES,
+  type StoredPolicy,
+  SUBJECT_TYPES,
+} from '../engine/compile/policy.ts';
 
 export type PolicyStore = ReturnType<typeof policyStore>;
 
@@ -12,6 +19,21 @@ export interface StoredChange {
   readonly before: StoredPolicy | null;
   /** null: delete the policy. */
   readonly after: StoredPolicy | null;
+}
+
+/** Which policies of the order of evaluation to return. Absent members narrow nothing. */
+export interface OrderFilter {
+  /** A part of the name or of the pattern, without regard to the case of ASCII letters, or the whole id. */
+  readonly text?: string;
+  readonly effect?: Effect;
+  readonly enabled?: boolean;
+  readonly target_id?: string;
+}
+
+/** A policy, and its position in the order of evaluation of all policies, from 1. Policies that are not enabled count, too. */
+export interface OrderedPolicy {
+  readonly position: number;
+  readonly policy: StoredPolicy;
 }
 
 interface Row extends Omit<StoredPolicy, 'enabled' | 'subjects'> {
@@ -103,6 +125,46 @@ export function policyStore(db: Connection) {
       if (some.length < AT_ONCE) return found;
     }
   }
+  async function inOrder(
+    { text, effect, enabled, target_id }: OrderFilter,
+    limit: number,
+    after: Pick<StoredPolicy, 'priority' | 'effect' | 'id'> | null,
+    owners: Owners,
+  ): Promise<OrderedPolicy[]> {
+    // `inReadingOrder` of the compiler. In it, deny comes before allow.
+    const order = [{ column: 'priority', order: 'desc' }, { column: 'effect', order: 'desc' }, { column: 'id' }];
+    const all = db('policies')
+      .select('policies.*')
+      .rowNumber('place', (over) => over.orderBy(order));
+    const some = db
+      .from(all.as('ranked'))
+      .modify((query) => {
+        if (owners !== null) query.andWhere((own) => ofOwners(own, [...owners]));
+        if (effect !== undefined) query.where({ effect });
+        if (enabled !== undefined) query.where({ enabled });
+        if (target_id !== undefined) query.where({ target_id });
+        if (text !== undefined)
+          query.whereRaw(
+            "(id = ? or instr(lower(name), lower(?)) > 0 or instr(lower(coalesce(resource_pattern, '')), lower(?)) > 0)",
+            [text, text, text],
+          );
+        if (after !== null)
+          query.whereRaw('(priority < ? or (priority = ? and (effect < ? or (effect = ? and id > ?))))', [
+            ...[after.priority, after.priority],
+            ...[after.effect, after.effect, after.id],
+          ]);
+      })
+      .orderBy('place')
+      .limit(limit);
+    const rows: (JoinedRow & { place: number })[] = await db
+      .from(some.as('p'))
+      .leftJoin('policy_subjects as s', 's.policy_id', 'p.id')
+      .select('p.*', 's.id as subject_id', 's.subject_type', 's.subject_value')
+      .orderBy([{ column: 'p.place' }, { column: 's.id' }]);
+    const places = new Map(rows.map(({ id, place }) => [id, Number(place)]));
+    const policies = assemble(rows.map(({ place: _, ...row }) => row));
+    return policies.map((policy) => ({ position: places.get(policy.id) ?? 0, policy }));
+  }
   const insert = async (table: string, rows: Iterable<object>): Promise<void> => {
     for (const batch of batches(rows, bytesOfRow)) await db(table).insert(batch);
   };
@@ -122,6 +184,8 @@ export function policyStore(db: Connection) {
      */
     page: (limit: number | null, after: string | null, owners: Owners = null): Promise<StoredPolicy[]> =>
       limit === null ? allAfter(after, owners) : pageOf(limit, after, owners),
+    /** Returns at most `limit` of these policies in the order of evaluation, and only those after `after` (null: from the first). */
+    inOrder,
     find: async (id: string): Promise<StoredPolicy | null> => (await read((policies) => policies.where({ id })))[0] ?? null,
 
     /** Writes many changes in few statements. It does not keep the order of two changes to the same policy. */

@@ -10,6 +10,7 @@ import {
   SUBJECT_TYPES,
   type SubjectType,
 } from '../engine/compile/policy.ts';
+import type { OrderedPolicy, OrderFilter } from './policy-store.ts';
 
 export const POLICY_LIMITS = { name: 256, description: 4096, pattern: 512, subjectValue: 256, subjects: 1000 } as const;
 
@@ -193,6 +194,30 @@ export function policyJson(policy: StoredPolicy): PolicyJson {
     updated_at: timestamp(policy.updated_at),
   };
 }
+
+/** Which policies `GET /api/policies/order` lists. */
+export const orderMembers = {
+  text: text(POLICY_LIMITS.pattern).description(
+    'A part of the name or of the pattern, in any case of ASCII letters, or the whole id.',
+  ),
+  effect: Joi.valid(...EFFECTS).description('Only policies with this effect.'),
+  enabled: Joi.valid('true', 'false').description('true: only policies that are enabled; false: only the others.'),
+  target_id: uuid().description('Only policies for this target. Policies for every target do not count.'),
+};
+const orderQuery = Joi.object<Omit<OrderFilter, 'enabled'> & { readonly enabled?: 'true' | 'false' }>(orderMembers);
+
+/** Reads the query without the members of the page. Throws AppError `invalid_request`. */
+export function readOrderFilter({ limit: _, cursor: __, ...query }: Readonly<Record<string, unknown>>): OrderFilter {
+  const { enabled, ...others } = validate(orderQuery, query);
+  return { ...others, ...(enabled === undefined ? {} : { enabled: enabled === 'true' }) };
+}
+
+export interface OrderedPolicyJson {
+  readonly position: number;
+  readonly policy: PolicyJson;
+}
+
+export const orderedJson = ({ position, policy }: OrderedPolicy): OrderedPolicyJson => ({ position, policy: policyJson(policy) });
 
 /** Reads back `policyJson` from recorded changes. Changes older than policy files have no `managed_as`. */
 export function policyFromJson(json: Omit<PolicyJson, 'managed_as'> & Partial<Pick<PolicyJson, 'managed_as'>>): StoredPolicy {

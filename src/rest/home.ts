@@ -19,6 +19,7 @@ you sign in and allow the client to act for you. Ask an administrator if you hav
 browser.</p></section>
 <section class="stack tight"><h2>Operate it</h2>
 <ul>
+<li><a href="/console">Console</a>: policies, decisions, targets and users</li>
 <li><a href="/api/openapi.json">REST API description (OpenAPI)</a></li>
 <li><a href="/health/ready">Readiness of this replica</a></li>
 <li><a href="/.well-known/jwks.json">Public keys that verify its tokens</a></li>

@@ -288,13 +288,14 @@ test.serial('every page has the headers that protect it, and its style sheet may
     await browser.get('/signin'),
     await browser.get('/account/nothing'),
     await browser.post('/signin', {}),
-    await browser.get('/console'),
+    await browser.get('/console/nothing'),
   ];
   await signIn(browser, ann);
   const [, style = ''] = /<link rel="stylesheet" href="([^"]+)"/.exec(anonymous[0]?.text ?? '') ?? [];
   for (const { status, headers, text } of [
     ...anonymous,
     await browser.get('/account'),
+    await browser.get('/console/policies'),
     await browser.get('/', { accept: 'text/html' }),
   ]) {
     const policy = String(headers['content-security-policy']);

@@ -1,5 +1,6 @@
 import test from 'ava';
-import { policyStore } from '../../src/policies/policy-store.ts';
+import { inReadingOrder } from '../../src/engine/compile/compile.ts';
+import { type OrderFilter, policyStore } from '../../src/policies/policy-store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/engines.ts';
 import { policy } from './policies.ts';
@@ -174,3 +175,47 @@ eachEngine(
     t.is((await store.page(null, null)).length, 7);
   },
 );
+
+eachEngine(test.serial, 'policies come in the order of evaluation, page by page, with every filter', async (t, at) => {
+  const store = policyStore((await openTestDatabase(t, at)).knex);
+  const all = Array.from({ length: 120 }, (_, i) =>
+    policy(`00000000-0000-7000-8000-${String((i * 7919) % 1_000).padStart(12, '0')}`, {
+      name: ['Ann', 'bob', 'ÄRGER', '50%', 'a_b', "o'x"][i % 6] ?? '',
+      priority: [5, -3, 2 ** 31 - 1, -(2 ** 31)][i % 4] ?? 0,
+      effect: i % 3 === 0 ? 'deny' : 'allow',
+      enabled: i % 5 !== 0,
+      target_id: i % 2 === 0 ? null : `t${i % 7}`,
+      resource_pattern: i % 11 === 0 ? null : `^x${i % 13}$`,
+      managed_as: i % 3 === 0 ? null : `team${i % 2}/p${i}`,
+    }),
+  );
+  await store.change(all.map((after) => ({ before: null, after })));
+  const ordered = [...all].sort(inReadingOrder).map((each, i) => ({ position: i + 1, policy: each }));
+  const filters: OrderFilter[] = [
+    {},
+    { effect: 'deny' },
+    { effect: 'allow', enabled: false },
+    { enabled: true, target_id: 't3' },
+  ];
+  for (const text of ['ANN', 'ÄRGER', '%', '_', "'", 'X1', all[3]?.id ?? '']) filters.push({ text });
+  for (const owners of [null, new Set(['team1']), new Set(['default', 'team0']), new Set<string>()]) {
+    for (const filter of filters) {
+      const { text, ...exact } = filter;
+      const wanted = ordered.filter(
+        ({ policy: each }) =>
+          Object.entries(exact).every(([name, value]) => each[name as keyof typeof each] === value) &&
+          (owners === null || owners.has(each.managed_as?.split('/')[0] ?? '')) &&
+          (text === undefined ||
+            each.id === text ||
+            [each.name, each.resource_pattern ?? ''].some((its) => its.toLowerCase().includes(text.toLowerCase()))),
+      );
+      const found = [];
+      for (let more = true; more; ) {
+        const page = await store.inOrder(filter, 7, found.at(-1)?.policy ?? null, owners);
+        found.push(...page);
+        more = page.length === 7;
+      }
+      t.deepEqual(found, wanted, JSON.stringify({ filter, owners: owners && [...owners] }));
+    }
+  }
+});

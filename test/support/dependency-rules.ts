@@ -95,6 +95,7 @@ const ORDER: readonly string[] = [
   'src/rest/connections',
   'src/rest/gateway',
   'src/rest',
+  'src/console', // pages over the operations of REST
   'src',
   'src/cli', // its `start` runs the gateway
 ];

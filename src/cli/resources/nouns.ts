@@ -259,6 +259,7 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
 /** Operations without a command of a noun, and why. */
 export const LEFT_OUT: Readonly<Record<string, string>> = {
   listPolicies: 'portcullis policies export writes every policy into a file',
+  listPoliciesInOrder: 'for the console; portcullis policies lint and explain name what the order does',
   getPolicy: 'portcullis policies export writes every policy into a file',
   ...Object.fromEntries(
     ['createPolicy', 'updatePolicy', 'deletePolicy', 'addPolicySubject', 'removePolicySubject'].map((id) => [

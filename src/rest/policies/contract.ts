@@ -2,8 +2,16 @@
 import type { RevisionRow } from '../../db/changes.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from '../../engine/compile/policy.ts';
 import type { PolicyRef } from '../../policies/files/test-run.ts';
-import { apiMembers, changedPolicy, newPolicy, newSubject, type PolicyJson } from '../../policies/schema.ts';
-import { schemasOf } from '../openapi/from-joi.ts';
+import {
+  apiMembers,
+  changedPolicy,
+  newPolicy,
+  newSubject,
+  type OrderedPolicyJson,
+  orderMembers,
+  type PolicyJson,
+} from '../../policies/schema.ts';
+import { queryOf, schemasOf } from '../openapi/from-joi.ts';
 import {
   get,
   many,
@@ -95,11 +103,22 @@ const PolicyRego = s.model('PolicyRego', {
   rego: s.model('RegoFiles', { 'gateway.rego': { type: 'string' }, 'reference.rego': { type: 'string' } }),
 });
 
+const OrderedPolicy = s.model<OrderedPolicyJson>('OrderedPolicy', {
+  position: s.described('The position among all policies, from 1. Policies that are not enabled count, too.', s.integer),
+  policy: Policy,
+});
+
 export const POLICY_OPERATIONS: Operations = {
   'GET /api/policies': get('listPolicies', 'List all policies that the caller may read.', many(Policy, REVISION, 'Link'), {
     access: ['policies:plan'],
     query: wholeOrPaged,
   }),
+  'GET /api/policies/order': get(
+    'listPoliciesInOrder',
+    'List the policies that the caller may read, in the order of evaluation.',
+    many(OrderedPolicy, REVISION, 'Link'),
+    { access: ['policies:plan'], query: [...paged, ...queryOf(orderMembers)] },
+  ),
   'POST /api/policies': {
     id: 'createPolicy',
     access: ['policies:manage'],

@@ -9,10 +9,22 @@ import { heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import { type PolicyEdits, policyEtag } from '../../policies/edit.ts';
 import { ownerOf, plannableOwners, requireOwner } from '../../policies/owners.ts';
-import { policyStore } from '../../policies/policy-store.ts';
-import { policyJson, readPolicy, readPolicyUpdate, readSubject, subjectJson } from '../../policies/schema.ts';
+import { type OrderedPolicy, policyStore } from '../../policies/policy-store.ts';
+import {
+  orderedJson,
+  orderMembers,
+  policyJson,
+  readOrderFilter,
+  readPolicy,
+  readPolicyUpdate,
+  readSubject,
+  subjectJson,
+} from '../../policies/schema.ts';
 
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
+/** Priority, effect and id: the members that the order of evaluation depends on. */
+const PLACE = /^(-?[0-9]{1,10}) (allow|deny) ([0-9a-f-]{36})$/;
+const ORDER_PAGE = { defaultLimit: 100, maxLimit: 1000, key: PLACE, also: Object.keys(orderMembers) };
 
 export function createPolicyRoutes(deps: { readonly database: Database; readonly edits: PolicyEdits }): Router {
   const { database, edits } = deps;
@@ -30,6 +42,19 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
     const owners = plannableOwners(heldOf(res));
     const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners));
     await sendPage(req, res, page, policies, ({ id }) => id, policyJson);
+  });
+
+  router.get('/order', async (req, res) => {
+    const page = readPage(req, ORDER_PAGE);
+    const filter = readOrderFilter(req.query);
+    const [, priority, effect, id = ''] = PLACE.exec(page.cursor ?? '') ?? [];
+    const after =
+      page.cursor === null ? null : ({ priority: Number(priority), effect: effect === 'deny' ? 'deny' : 'allow', id } as const);
+    const owners = plannableOwners(heldOf(res));
+    const limit = page.limit ?? ORDER_PAGE.defaultLimit;
+    const policies = await read(res, (db) => policyStore(db).inOrder(filter, limit + 1, after, owners));
+    const placeOf = ({ policy }: OrderedPolicy): string => `${policy.priority} ${policy.effect} ${policy.id}`;
+    await sendPage(req, res, page, policies, placeOf, orderedJson);
   });
 
   router.post('/', async (req, res) => {

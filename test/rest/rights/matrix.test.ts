@@ -34,7 +34,10 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('read|users:manage', 'listUsers getUser'),
   ...all('targets:operate', 'updateTarget recycleSessions recycleSessionsOfUser'),
   ...all('read|targets:operate', 'listTargets getTarget getTargetHealth listSessions'),
-  ...all('policies:plan', 'listPolicies getPolicy planPolicies planRollback testPolicies listDrafts getDraft'),
+  ...all(
+    'policies:plan',
+    'listPolicies listPoliciesInOrder getPolicy planPolicies planRollback testPolicies listDrafts getDraft',
+  ),
   ...all('policies:manage', 'createPolicy updatePolicy deletePolicy addPolicySubject removePolicySubject'),
   ...all('policies:manage', 'applyPolicies rollBackPolicies saveDraft deleteDraft activateDraft stopShadow'),
   ...all('policies:manage+read', 'startShadow'),

@@ -1,0 +1,69 @@
+/**
+ * Carries out operations of REST inside of this process, for the user of a page. The request passes the same `authorize` and the same routes
+ * as one over HTTP, so a page can do nothing that its operation forbids.
+ */
+import { IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import express from 'express';
+import { AppError } from '../base/errors.ts';
+import { openContext, type RequestContext } from '../http/context.ts';
+import { authorizing } from '../rest/authorize.ts';
+import { type Mount, routeTable } from '../rest/route-table.ts';
+
+export interface Answer<T> {
+  readonly body: T;
+  /** The query of the next page of a list; null: there is none. */
+  readonly next: URLSearchParams | null;
+}
+
+/** Rejects with the error of the operation. */
+export type Ask = <T>(
+  by: Pick<RequestContext, 'requestId' | 'admission'>,
+  method: 'GET' | 'POST',
+  path: string,
+  body?: object,
+) => Promise<Answer<T>>;
+
+const NEXT = /^<[^?>]*\?([^>]*)>; rel="next"$/;
+
+/** `mounts`: the routers under `/api` behind authentication. */
+export function createAsk(mounts: readonly Mount[]): Ask {
+  const guarded = mounts.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
+  const app = express();
+  app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing');
+  app.use('/api', authorizing(routeTable(guarded)));
+  for (const { path, router } of guarded) app.use(path, router);
+
+  return <T>(by: Pick<RequestContext, 'requestId' | 'admission'>, method: string, path: string, body?: object) =>
+    new Promise<Answer<T>>((resolve, reject) => {
+      const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body });
+      req.push(null);
+      const res = new ServerResponse(req);
+      openContext(res as never, { ...by });
+      const chunks: Buffer[] = [];
+      const take = (chunk: unknown): void => {
+        if (typeof chunk === 'string' || chunk instanceof Uint8Array) chunks.push(Buffer.from(chunk as string));
+      };
+      // Express gives the answer a different prototype, so these are members of the answer itself.
+      Object.assign(res, {
+        write(chunk: unknown) {
+          take(chunk);
+          return true;
+        },
+        end(chunk: unknown) {
+          take(chunk);
+          const text = Buffer.concat(chunks).toString();
+          const link = NEXT.exec(String(res.getHeader('Link') ?? ''))?.[1];
+          resolve({
+            body: (text === '' ? null : JSON.parse(text)) as T,
+            next: link === undefined ? null : new URLSearchParams(link),
+          });
+          res.emit('close');
+          return res;
+        },
+      });
+      app(req as never, res as never, (error?: unknown) =>
+        reject(error ?? new AppError('not_found', 'There is no resource at this path.')),
+      );
+    });
+}

@@ -1,0 +1,83 @@
+/** What administrators have changed, and the replicas of the gateway. */
+import { html, type Markup } from '../browser/html.ts';
+import { timeOf } from '../browser/page.ts';
+import { column, empty, heading, nextPage, numbers, table } from './marks.ts';
+import { nextQuery, type Shown, type View, withQuery } from './view.ts';
+
+export const CHANGES = '/console/changes';
+
+interface Change {
+  readonly sequence: number;
+  readonly created_at: string;
+  readonly actor: { readonly id: string; readonly email: string };
+  readonly reason: string | null;
+  readonly action: string;
+  readonly object_id: string;
+  readonly before: unknown;
+  readonly after: unknown;
+}
+
+/** A large change must not make the page large. */
+const SHOWN = 4_000;
+
+const json = (value: unknown): string => {
+  const text = JSON.stringify(value, null, 1);
+  return text.length > SHOWN ? `${text.slice(0, SHOWN)} … (GET /api/changes has the rest)` : text;
+};
+
+export async function changesPage({ get, query }: View): Promise<Shown> {
+  const { body: changes, next } = await get<Change[]>(withQuery('/changes', { ...query, limit: '50' }));
+  const row = ({
+    sequence,
+    created_at,
+    actor,
+    reason,
+    action,
+    object_id,
+    before,
+    after,
+  }: Change): Markup => html`<tr><td class="num" data-label="#">${sequence}</td>
+<th scope="row"><code>${action}</code><span class="sub"><code>${object_id}</code></span></th><td data-label="When">${timeOf(Date.parse(created_at))}</td>
+<td data-label="Who">${actor.email === '' ? actor.id : actor.email}<span class="sub">${reason}</span></td>
+<td data-label="What"><details><summary>Before and after</summary><p class="label">Before</p><code class="secret">${json(before)}</code><p class="label">After</p><code class="secret">${json(after)}</code></details></td></tr>`;
+  return {
+    title: 'Changes',
+    body: html`${heading('Changes', 'What administrators have changed. The newest comes first.')}
+${
+  changes.length === 0
+    ? empty('There is no change.')
+    : table(
+        'Changes, the newest first',
+        [numbers('#'), column('Change'), column('When'), column('Who'), column('What')],
+        changes.map(row),
+      )
+}
+${nextPage(CHANGES, nextQuery(next), 'Older')}`,
+  };
+}
+
+interface Status {
+  readonly revision: number;
+  readonly replicas: readonly {
+    readonly id: string;
+    readonly this: boolean;
+    readonly started_at: string;
+    readonly seen_ms_ago: number;
+    readonly revision: number;
+    readonly lag: number;
+  }[];
+}
+
+export async function replicasPage({ get }: View): Promise<Shown> {
+  const { revision, replicas } = (await get<Status>('/status')).body;
+  const row = (
+    replica: Status['replicas'][number],
+  ): Markup => html`<tr><th scope="row"><code>${replica.id}</code>${replica.this && html` <span class="tag">this one</span>`}</th>
+<td data-label="Started">${timeOf(Date.parse(replica.started_at))}</td><td class="num" data-label="Revision">${replica.revision}</td>
+<td data-label="State">${replica.lag === 0 ? 'has the newest state' : html`<span class="tag find">${replica.lag} changes behind</span>`}<span class="sub">seen ${Math.round(replica.seen_ms_ago / 1_000)} s ago</span></td></tr>`;
+  return {
+    title: 'Replicas',
+    body: html`${heading('Replicas', html`The policy set has revision ${revision}. A replica loads what it lacks before its next decision.`)}
+${table('Replicas', [column('Replica'), column('Started'), numbers('Revision'), column('State')], replicas.map(row))}`,
+  };
+}

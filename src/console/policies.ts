@@ -1,0 +1,137 @@
+/** Policies in the order of evaluation, and one policy. */
+import { html, type Markup } from '../browser/html.ts';
+import { timeOf } from '../browser/page.ts';
+import type { OrderedPolicyJson, PolicyJson } from '../policies/schema.ts';
+import type { TargetJson } from '../targets/document.ts';
+import {
+  choice,
+  column,
+  DEFAULT_DENY,
+  effectMark,
+  empty,
+  filterForm,
+  heading,
+  nextPage,
+  numbers,
+  subjectMark,
+  table,
+  textField,
+} from './marks.ts';
+import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
+
+export const POLICIES = '/console/policies';
+const AT_ONCE = '100';
+const SUBJECTS_SHOWN = 3;
+
+type Targets = ReadonlyMap<string, string>;
+
+async function targetsOf({ get }: View): Promise<readonly TargetJson[]> {
+  return (await unlessRefused(get<TargetJson[]>('/targets')))?.body ?? [];
+}
+
+const namesOf = (targets: readonly TargetJson[]): Targets => new Map(targets.map(({ id, name }) => [id, name]));
+
+const targetMark = (id: string | null, names: Targets): Markup =>
+  id === null ? html`<span class="muted">every target</span>` : html`<a href="/console/targets/${id}">${names.get(id) ?? id}</a>`;
+
+const TYPES = { all: 'tools, resources, prompts', tool: 'tools', resource: 'resources', prompt: 'prompts' } as const;
+
+const patternMark = (pattern: string | null): Markup =>
+  pattern === null ? html`<span class="muted">every name</span>` : html`<code>${pattern}</code>`;
+
+export async function policiesPage(view: View): Promise<Shown> {
+  const { query } = view;
+  const [targets, { body: policies, next }] = await Promise.all([
+    targetsOf(view),
+    view.get<OrderedPolicyJson[]>(withQuery('/policies/order', { ...query, limit: AT_ONCE })),
+  ]);
+  const names = namesOf(targets);
+  const { cursor: _, ...filter } = query;
+  const isFiltered = Object.keys(filter).length > 0;
+  const rows = policies.map(({ position, policy }, at) => row(position, policy, policies[at - 1]?.policy.priority, names));
+  const [first, last] = [policies[0]?.position ?? 0, policies.at(-1)?.position ?? 0];
+  const end = html`<tr class="end"><td colspan="6">${
+    next === null && !isFiltered
+      ? html`${DEFAULT_DENY} After number ${last}: what no policy allows is denied.`
+      : html`${DEFAULT_DENY} After the last policy of the whole list: what no policy allows is denied.`
+  }</td></tr>`;
+  return {
+    title: 'Policies',
+    body: html`${heading('Policies', 'Evaluated from the top. The first policy that matches a request decides. If no policy matches, the request is denied.')}
+${filterForm(POLICIES, 'Filter policies', [
+  textField('text', 'Name, pattern or id', query['text'], true),
+  choice(
+    {
+      name: 'effect',
+      label: 'Effect',
+      options: [
+        ['', 'Any'],
+        ['allow', 'Allow'],
+        ['deny', 'Deny'],
+      ],
+    },
+    query['effect'],
+  ),
+  choice(
+    {
+      name: 'enabled',
+      label: 'State',
+      options: [
+        ['', 'Any'],
+        ['true', 'Enabled'],
+        ['false', 'Disabled'],
+      ],
+    },
+    query['enabled'],
+  ),
+  choice(
+    { name: 'target_id', label: 'Target', options: [['', 'Any'], ...targets.map(({ id, name }) => [id, name] as const)] },
+    query['target_id'],
+  ),
+])}
+${
+  policies.length === 0
+    ? empty(
+        isFiltered
+          ? html`No policy matches the filter. <a href="${POLICIES}">Show all policies</a>`
+          : html`There is no policy. Until there is one, every request is denied. The commands <code>portcullis add</code> and <code>portcullis policies apply</code> make policies.`,
+      )
+    : table(
+        `Policies in the order of evaluation, number ${first} to ${last}`,
+        [numbers('#'), numbers('Priority'), column('Effect'), column('Policy'), column('Target'), column('Applies to')],
+        [rows, end],
+      )
+}
+${nextPage(POLICIES, nextQuery(next), 'Next 100')}`,
+  };
+}
+
+function row(position: number, policy: PolicyJson, previous: number | undefined, names: Targets): Markup {
+  const { id, name, priority, effect, enabled, resource_type, resource_pattern, target_id, subjects, managed_as } = policy;
+  const more = subjects.length - SUBJECTS_SHOWN;
+  const classes = `${priority === previous ? 'same' : ''} ${enabled ? '' : 'off'}`;
+  return html`<tr class="${classes}"><td class="num pos" data-label="#">${position}</td><td class="num prio" data-label="Priority">${priority}</td>
+<td data-label="Effect">${effectMark(effect)}</td>
+<th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span></th>
+<td data-label="Target">${targetMark(target_id, names)}<span class="sub">${TYPES[resource_type]}</span></td>
+<td data-label="Applies to"><span class="tags">${subjects.slice(0, SUBJECTS_SHOWN).map(subjectMark)}${more > 0 && html`<span class="tag">${more} more</span>`}${subjects.length === 0 && html`<span class="tag find">no subject: matches no request</span>`}</span>
+<span class="sub">${managed_as === null ? 'made over the API' : `file ${managed_as}`}</span></td></tr>`;
+}
+
+export async function policyPage(view: View): Promise<Shown> {
+  const [targets, { body: policy }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${view.id}`)]);
+  const { id, name, description, effect, enabled, priority, resource_type, resource_pattern, target_id, subjects } = policy;
+  return {
+    title: name,
+    body: html`${heading(name, html`${effectMark(effect)} with priority ${priority}${!enabled && html` <span class="tag">disabled</span>`}`)}
+${description !== null && description !== '' && html`<p>${description}</p>`}
+<dl class="dl"><dt>Target</dt><dd>${targetMark(target_id, namesOf(targets))}</dd><dt>Covers</dt><dd>${TYPES[resource_type]}</dd>
+<dt>Pattern</dt><dd>${patternMark(resource_pattern)}</dd>
+<dt>Applies to</dt><dd><span class="tags">${subjects.map(subjectMark)}${subjects.length === 0 && 'no subject, so it matches no request'}</span></dd>
+<dt>File</dt><dd>${policy.managed_as ?? 'none: it was made over the API'}</dd>
+<dt>Created</dt><dd>${timeOf(Date.parse(policy.created_at))}</dd><dt>Updated</dt><dd>${timeOf(Date.parse(policy.updated_at))}</dd>
+<dt>Id</dt><dd><code>${id}</code></dd></dl>
+<p class="row"><a class="btn" href="${withQuery('/console/log', { policy_id: id })}">Its decisions</a>
+<a class="btn plain" href="${POLICIES}">All policies</a></p>`,
+  };
+}

@@ -1,0 +1,159 @@
+/** `/console`: pages for administrators and reviewers. They read through the operations of REST. */
+import { type RequestHandler, type Response, Router } from 'express';
+import { AppError } from '../base/errors.ts';
+import { starts } from '../base/turns/caller-turns.ts';
+import { type Content, html, type Markup } from '../browser/html.ts';
+import { GATE, redirect, sendPage } from '../browser/page.ts';
+import { signInPath, urlOf } from '../browser/requests.ts';
+import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
+import { contextOf } from '../http/context.ts';
+import { authorize } from '../rest/authorize.ts';
+import { labelOf } from '../users/user-store.ts';
+import type { Ask } from './ask.ts';
+import { CHANGES, changesPage, replicasPage } from './gateway.ts';
+import { decisionPage, LOG, logPage } from './log.ts';
+import { POLICIES, policiesPage, policyPage } from './policies.ts';
+import { CONSOLE_STYLE_PATH } from './style.ts';
+import { TARGETS, targetPage, targetsPage } from './targets.ts';
+import { USERS, userPage, usersPage } from './users.ts';
+import { queryOf, type Shown, type View } from './view.ts';
+
+export const CONSOLE_PATH = '/console';
+
+export interface ConsoleParts {
+  readonly ask: Ask;
+  readonly sessions: Pick<BrowserSessions, 'currentUser'>;
+}
+
+interface Entry {
+  readonly path: string;
+  readonly label: string;
+  /** The operation without which the page shows nothing. */
+  readonly operation: string;
+}
+
+const MENU: readonly { readonly title: string; readonly entries: readonly Entry[] }[] = [
+  { title: 'Policy', entries: [{ path: POLICIES, label: 'Policies', operation: 'listPoliciesInOrder' }] },
+  {
+    title: 'Gateway',
+    entries: [
+      { path: TARGETS, label: 'Targets', operation: 'listTargets' },
+      { path: '/console/replicas', label: 'Replicas', operation: 'getStatus' },
+    ],
+  },
+  { title: 'People', entries: [{ path: USERS, label: 'Users', operation: 'listUsers' }] },
+  {
+    title: 'Record',
+    entries: [
+      { path: LOG, label: 'Audit log', operation: 'listDecisions' },
+      { path: CHANGES, label: 'Changes', operation: 'listChanges' },
+    ],
+  },
+];
+
+/** Returns the parts of the menu that the user may open. */
+function menuFor({ principal, snapshot }: SignedIn['admission']) {
+  return MENU.map(({ title, entries }) => ({
+    title,
+    entries: entries.filter(({ operation }) => 'held' in authorize(principal, operation, snapshot.rights)),
+  })).filter(({ entries }) => entries.length > 0);
+}
+
+export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
+  const router = Router({ caseSensitive: true, strict: true });
+
+  const page =
+    (show: (view: View) => Promise<Shown>): RequestHandler =>
+    async (req, res) => {
+      const current = await sessions.currentUser(req, res);
+      if (current === null) return redirect(res, signInPath(urlOf(req)));
+      contextOf(res).admission = current.admission;
+      await turnOf(current, res);
+      const path = urlOf(req).replace(/\?.*/, '');
+      const { status, title, body } = await shownOrRefused(show(viewOf(req.params['id'], queryOf(req), res)), res);
+      sendPage(res, status, { title, body, style: CONSOLE_STYLE_PATH, frame: frame(current, path) });
+    };
+
+  function viewOf(id: unknown, query: View['query'], res: Response): View {
+    const { requestId, admission } = contextOf(res);
+    const by = { requestId, ...(admission === undefined ? {} : { admission }) };
+    return {
+      ...{ query, id: encodeURIComponent(String(id)) },
+      get: (path) => ask(by, 'GET', path),
+      post: (path, body) => ask(by, 'POST', path, body),
+    };
+  }
+
+  router.get('/', async (req, res) => {
+    const current = await sessions.currentUser(req, res);
+    if (current === null) return redirect(res, signInPath(CONSOLE_PATH));
+    // People without rights of administration have their own page.
+    redirect(res, menuFor(current.admission)[0]?.entries[0]?.path ?? '/account');
+  });
+  for (const [path, show] of [
+    ['/policies', policiesPage],
+    ['/policies/:id', policyPage],
+    ['/targets', targetsPage],
+    ['/targets/:id', targetPage],
+    ['/users', usersPage],
+    ['/users/:id', userPage],
+    ['/log', logPage],
+    ['/log/:id', decisionPage],
+    ['/changes', changesPage],
+    ['/replicas', replicasPage],
+  ] as const) {
+    router.get(path, page(show));
+  }
+  return router;
+}
+
+/** The pages that one session gets at once, like the requests with one token. */
+const AT_ONCE = 4;
+
+/** Resolves when the session has fewer than four other pages under way; never, if the browser has left. */
+const turnOf = ({ session }: SignedIn, res: Response): Promise<void> =>
+  new Promise((resolve) => {
+    const work = (end: () => void): void => {
+      if (res.closed) {
+        end();
+        return;
+      }
+      res.once('close', end);
+      resolve();
+    };
+    starts.run(`console ${session.id}`, work, AT_ONCE);
+  });
+
+/** A refusal is shown inside of the frame, so that the menu stays. A fault is thrown. */
+async function shownOrRefused(work: Promise<Shown>, res: Response): Promise<Shown & { readonly status: number }> {
+  try {
+    return { status: 200, ...(await work) };
+  } catch (error) {
+    if (!(error instanceof AppError) || error.status >= 500) throw error;
+    if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));
+    const { requestId } = contextOf(res);
+    const title = error.status === 404 ? 'Not found' : error.status === 403 ? 'You may not see this' : 'This does not work';
+    const fields = error.errors?.map(({ path, message }) => html`<li><code>${path}</code> ${message}</li>`);
+    const body = html`<h1>${title}</h1><p>${error.message}</p>${fields !== undefined && html`<ul>${fields}</ul>`}
+<p class="xs muted">Request <code>${requestId}</code></p>`;
+    return { status: error.status, title, body };
+  }
+}
+
+const frame =
+  ({ user, admission }: SignedIn, path: string) =>
+  (body: Content): Markup => {
+    const isCurrent = (entry: Entry): boolean => path === entry.path || path.startsWith(`${entry.path}/`);
+    const link = (entry: Entry): Markup =>
+      isCurrent(entry)
+        ? html`<li><a href="${entry.path}" aria-current="page">${entry.label}</a></li>`
+        : html`<li><a href="${entry.path}">${entry.label}</a></li>`;
+    return html`<a class="skip" href="#main">Skip to content</a><div class="app">
+<nav class="side" aria-label="Console"><a class="brand" href="/console">${GATE}Portcullis</a>
+${menuFor(admission).map(({ title, entries }) => html`<div><h2>${title}</h2><ul>${entries.map(link)}</ul></div>`)}
+<div><h2>Yours</h2><ul><li><a href="/account">Account</a></li><li><a href="/account/connections">Connections</a></li></ul></div>
+<div class="foot">${labelOf(user)}<br>${user.role}<form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form></div></nav>
+<main id="main" tabindex="-1">
+${body}
+</main></div>`;
+  };

@@ -1,0 +1,38 @@
+/** The style sheet of the console, besides that of every page. */
+import { type Asset, assetPath } from '../browser/style.ts';
+
+const LAYOUT = `
+.app{display:grid;grid-template-columns:13.5rem minmax(0,1fr);min-height:100vh}
+.skip{position:absolute;left:-100vw}.skip:focus{left:var(--s2);top:var(--s2);z-index:2;background:var(--surface);padding:var(--s2)}
+.side{position:sticky;top:0;height:100vh;overflow:auto;padding:var(--s4) var(--s3);display:flex;flex-direction:column;gap:var(--s4);border-right:1px solid var(--line)}
+.side .brand{margin:0;padding:0 var(--s2)}
+.side h2{font-size:var(--t-xs);font-weight:400;color:var(--ink-3);padding:0 var(--s2) var(--s1)}
+.side li a{display:block;padding:.3rem var(--s2);border-radius:var(--r);color:var(--ink-2);font-size:var(--t-sm);text-decoration:none}
+.side li a:hover{background:var(--sunken)}
+.side li a[aria-current]{background:var(--surface);color:var(--ink);font-weight:600;box-shadow:inset 0 0 0 1px var(--line)}
+.side .foot{margin-top:auto;padding:var(--s3) var(--s2) 0;border-top:1px solid var(--line);font-size:var(--t-xs);color:var(--ink-2);overflow-wrap:anywhere}
+.app>main{background:var(--surface);max-width:none;margin:0;padding:var(--s5);gap:var(--s4);min-width:0}
+.head p{color:var(--ink-2);margin-top:var(--s1);max-width:46rem}
+.filter{display:flex;flex-wrap:wrap;gap:var(--s3);align-items:flex-end}.filter .field{min-width:9rem}.filter .grow{flex:1;min-width:14rem}
+@media(max-width:48rem){.app{grid-template-columns:minmax(0,1fr)}.side{position:static;height:auto;border:0;border-bottom:1px solid var(--line)}.side ul{display:flex;flex-wrap:wrap}.side h2{display:none}.side{gap:var(--s1)}.side .foot{margin-top:var(--s2)}.app>main{padding:var(--s4)}}`;
+
+const COMPONENTS = `
+.fx{display:inline-flex;align-items:center;gap:.25rem;font-size:var(--t-xs);font-weight:600;line-height:1;padding:.25rem .45rem .25rem .35rem;white-space:nowrap;border:1px solid}.fx svg{width:12px;height:12px;stroke-width:2.75}
+.fx.allow{color:var(--allow);background:var(--allow-bg);border-color:var(--allow-edge);border-radius:99px}
+.fx.deny{color:var(--deny);background:var(--deny-bg);border-color:var(--deny-edge);border-radius:2px}
+.fx.none{color:var(--warn);border:1px dashed var(--warn-edge);border-radius:2px}
+.tag b{font-weight:600;color:var(--ink)}.tag.find{background:var(--warn-bg);color:var(--warn)}.tags{display:flex;flex-wrap:wrap;gap:var(--s1)}
+td,tbody th{vertical-align:top}tbody th a{color:var(--ink);text-decoration:none}tbody th a:hover{text-decoration:underline}
+td.num,thead th.num{text-align:right;font-family:var(--mono);white-space:nowrap}thead th.num{font-family:var(--sans)}
+tr.same td.prio,td.pos{color:var(--ink-3)}tr.off th a{color:var(--ink-3);font-weight:400;text-decoration:line-through}
+tr.end td{background:var(--warn-bg);border-top:1px dashed var(--warn-edge)}
+.walk{list-style:none;position:relative;padding-left:1.6rem;display:flex;flex-direction:column;gap:var(--s3)}.walk::before{content:"";position:absolute;left:.5rem;top:.4rem;bottom:.9rem;border-left:2px solid var(--line)}
+.walk li{position:relative;font-size:var(--t-sm)}.walk li::before{content:"";position:absolute;left:-1.42rem;top:.3rem;width:.7rem;height:.7rem;border-radius:50%;border:2px solid var(--edge);background:var(--surface)}
+.walk li.stop::before{border-radius:2px;border-color:var(--ink);background:var(--ink)}
+.empty{border:1px dashed var(--edge);border-radius:6px;padding:var(--s5);color:var(--ink-2)}
+@media(forced-colors:active){.fx{border:1px solid}.side li a[aria-current]{outline:1px solid}}`;
+
+const STYLE = [LAYOUT, COMPONENTS].join('').trim();
+
+export const CONSOLE_STYLE_PATH = assetPath('console.css', STYLE);
+export const CONSOLE_ASSETS: readonly Asset[] = [{ path: CONSOLE_STYLE_PATH, type: 'text/css; charset=utf-8', text: STYLE }];

@@ -1,0 +1,94 @@
+/** Targets, and one target with its health and its credentials. */
+import { type Content, html, type Markup } from '../browser/html.ts';
+import { note, timeOf } from '../browser/page.ts';
+import type { CredentialJson } from '../targets/credentials.ts';
+import type { TargetJson } from '../targets/document.ts';
+import { column, empty, heading, nextPage, table } from './marks.ts';
+import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
+
+export const TARGETS = '/console/targets';
+
+const place = (target: TargetJson): Markup =>
+  target.transport === 'stdio'
+    ? html`<code>${[target.command, ...target.args].join(' ')}</code>`
+    : html`<code>${target.url}</code>`;
+
+const state = ({ enabled }: TargetJson): Content => (enabled ? 'enabled' : html`<span class="tag find">disabled</span>`);
+
+export async function targetsPage({ get, query }: View): Promise<Shown> {
+  const { body: targets, next } = await get<TargetJson[]>(withQuery('/targets', { ...query, limit: '100' }));
+  const row = (
+    target: TargetJson,
+  ): Markup => html`<tr><th scope="row"><a href="/console/targets/${target.id}">${target.name}</a><span class="sub">${place(target)}</span></th>
+<td data-label="Transport">${target.transport}</td><td data-label="Endpoint"><code>/mcp/${target.name}</code></td><td data-label="State">${state(target)}</td></tr>`;
+  return {
+    title: 'Targets',
+    body: html`${heading('Targets', 'The MCP servers behind the gateway. Clients reach each at its endpoint, and all of them at /mcp.')}
+${
+  targets.length === 0
+    ? empty(html`There is no target. <code>portcullis add NAME URL</code> puts a server behind the gateway.`)
+    : table('Targets', [column('Target'), column('Transport'), column('Endpoint'), column('State')], targets.map(row))
+}
+${nextPage(TARGETS, nextQuery(next), 'Next 100')}`,
+  };
+}
+
+interface Health {
+  readonly replica: string;
+  readonly status: string;
+  readonly last_success_at: string | null;
+  readonly last_fault: { readonly message: string; readonly at: string | null; readonly stderr?: string } | null;
+  readonly retry_at: string | null;
+}
+
+const timeOrNever = (iso: string | null): Content => (iso === null ? 'never' : timeOf(Date.parse(iso)));
+
+export async function targetPage({ get, id }: View): Promise<Shown> {
+  const [{ body: target }, health, credentials] = await Promise.all([
+    get<TargetJson>(`/targets/${id}`),
+    unlessRefused(get<Health>(`/targets/${id}/health`)),
+    unlessRefused(get<CredentialJson[]>(`/targets/${id}/credentials`)),
+  ]);
+  return {
+    title: target.name,
+    body: html`${heading(target.name, target.description ?? place(target))}
+${health?.body.last_fault && faultNote(health.body)}
+<dl class="dl"><dt>State</dt><dd>${state(target)}</dd><dt>Transport</dt><dd>${target.transport}</dd><dt>Server</dt><dd>${place(target)}</dd>
+<dt>Endpoint</dt><dd><code>/mcp/${target.name}</code></dd>
+${health !== null && html`<dt>Health</dt><dd>${health.body.status}</dd><dt>Last success</dt><dd>${timeOrNever(health.body.last_success_at)}, as the replica <code>${health.body.replica}</code> saw it</dd>`}
+<dt>Id</dt><dd><code>${target.id}</code></dd></dl>
+${credentials !== null && credentialsSection(credentials.body)}
+<p class="row"><a class="btn" href="${withQuery('/console/policies', { target_id: target.id })}">Its policies</a>
+<a class="btn" href="${withQuery('/console/log', { target_name: target.name })}">Its decisions</a><a class="btn plain" href="${TARGETS}">All targets</a></p>`,
+  };
+}
+
+const faultNote = ({ last_fault, retry_at }: Health): Markup =>
+  note(
+    'warn',
+    html`<p>${last_fault?.message}</p><p class="sm">${timeOrNever(last_fault?.at ?? null)}${retry_at !== null && html`. The gateway asks it again at ${timeOrNever(retry_at)}`}</p>${
+      last_fault?.stderr !== undefined && html`<code class="secret">${last_fault.stderr}</code>`
+    }`,
+  );
+
+function credentialsSection(credentials: readonly CredentialJson[]): Markup {
+  const row = ({
+    subject_type,
+    subject_value,
+    type,
+    name,
+    usable,
+    updated_at,
+  }: CredentialJson): Markup => html`<tr><th scope="row">${subject_type}${subject_value !== null && html` ${subject_value}`}</th>
+<td data-label="Type">${type}</td><td data-label="Name">${name}</td><td data-label="State">${usable ? 'usable' : html`<span class="tag find">set it again</span>`}</td><td data-label="Updated">${timeOrNever(updated_at)}</td></tr>`;
+  return html`<section class="stack tight" aria-labelledby="credentials"><h2 id="credentials">Credentials</h2>
+${
+  credentials.length === 0
+    ? html`<p class="muted">The gateway has no credential for this target.</p>`
+    : table(
+        'Credentials',
+        [column('For'), column('Type'), column('Name'), column('State'), column('Updated')],
+        credentials.map(row),
+      )
+}</section>`;
+}

@@ -1,0 +1,98 @@
+/** The console in a real browser: the way through its pages, accessibility, and the content security policy. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { ExecutionContext } from 'ava';
+import type { BrowserContext, Page } from 'playwright-core';
+import { browserTest } from '../support/chromium.ts';
+import { type Person, person } from '../support/gateway.ts';
+import { scene } from './scene.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Fails the test at the end if the browser has complained, for example about a blocked style. */
+async function start(t: ExecutionContext, context: BrowserContext, url: string, who: Person): Promise<Page> {
+  const page = await context.newPage();
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !/status of 40[034]/.test(message.text())) t.fail(`${page.url()}: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => t.fail(String(error)));
+  await page.goto(`${url}/console`);
+  await page.getByLabel('E-mail').fill(who.email);
+  await page.getByLabel('Password').fill(who.password);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.waitForURL(`${url}/console/policies`);
+  return page;
+}
+
+interface Violation {
+  readonly id: string;
+  readonly nodes: readonly { readonly html: string }[];
+}
+
+browserTest(
+  'a reviewer goes from a policy to its decisions and to the reason of one, by keyboard alone and without JavaScript',
+  async (t, open) => {
+    const { gateway, admin } = await scene(t);
+    const page = await start(t, await open({ javaScriptEnabled: false }), gateway.url, admin);
+    const press = async (name: string | RegExp): Promise<void> => {
+      const link = page.getByRole('link', { name }).first();
+      await link.focus();
+      const href = await link.getAttribute('href');
+      await page.keyboard.press('Enter');
+      await page.waitForURL(gateway.url + href);
+    };
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    t.true(page.url().endsWith('#main'), 'the first key leads past the menu');
+    await page.getByLabel('Effect').focus();
+    await page.getByLabel('Effect').selectOption('deny');
+    await page.getByLabel('Name, pattern or id').focus();
+    await page.keyboard.type('environment');
+    await page.keyboard.press('Enter');
+    await page.waitForURL(/effect=deny/);
+    await press('No environment');
+    t.is(await page.getByRole('heading', { level: 1 }).innerText(), 'No environment');
+    await press('Its decisions');
+    await press(/^\d{4}-/);
+    t.is(await page.getByRole('heading', { level: 1 }).innerText(), 'Why was this denied?');
+    t.true(await page.getByText('It matches, so it decides.').isVisible());
+    await press('Audit log');
+    t.is(await page.title(), 'Audit log · Portcullis');
+  },
+);
+
+for (const colorScheme of ['light', 'dark'] as const) {
+  browserTest(
+    `axe-core finds nothing on any page, ${colorScheme}, at 1440, 768 and 320 px, and no page is wider`,
+    async (t, open) => {
+      const { gateway, admin, user, target } = await scene(t);
+      const { token } = admin;
+      const [policy] = (await gateway.rest<{ id: string }[]>(200, 'GET', '/api/policies', { token })).body;
+      const [decision] = (await gateway.rest<{ id: string }[]>(200, 'GET', '/api/logs', { token })).body;
+      await person(gateway, 'somebody.with.a.very.long.address.that.has.no.spaces.at.all@example.com');
+      const page = await start(t, await open({ colorScheme }), gateway.url, admin);
+      const paths = [
+        ...['policies', `policies/${policy?.id}`, 'policies?text=nothing', 'policies/no-id', 'targets', `targets/${target.id}`],
+        ...['users', `users/${user.id}`, 'log', `log/${decision?.id}`, 'changes', 'replicas'],
+      ];
+      for (const path of paths) {
+        for (const width of [1440, 768, 320]) {
+          await page.setViewportSize({ width, height: 900 });
+          await page.goto(`${gateway.url}/console/${path}`);
+          t.true((await page.evaluate<number>('document.documentElement.scrollWidth')) <= width, `${path} at ${width}`);
+          await page.evaluate(AXE);
+          const { violations } = await page.evaluate<{ violations: readonly Violation[] }>('axe.run()');
+          t.deepEqual(
+            violations.map(({ id, nodes }) => `${path} at ${width}: ${id} ${nodes[0]?.html}`),
+            [],
+          );
+          const shots = process.env['PORTCULLIS_SHOTS'];
+          if (shots !== undefined && width !== 768)
+            await page.screenshot({
+              path: `${shots}/${path.replaceAll(/[^a-z]/g, '-').slice(0, 20)}-${colorScheme}-${width}.png`,
+            });
+        }
+      }
+    },
+  );
+}
