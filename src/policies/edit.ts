@@ -23,6 +23,7 @@ import {
   sortedSubjects,
   subjectKey,
 } from './schema.ts';
+import { Moved, type Settle } from './settle.ts';
 
 /** Keeps changes of policies from breaking invariants. */
 export interface Guard {
@@ -31,12 +32,14 @@ export interface Guard {
   /**
    * Takes long, so it runs outside of transactions. `by`: the user in whose turn the work runs. Returns the state that was checked, and
    * AppError `invariant_broken` or `invariant_undecided` if the changes are refused in it. `widening` refuses them to callers without the
-   * right `boundaries:manage`. Throws `Moved`.
+   * right `boundaries:manage`.
    */
   readonly check: (
     changes: readonly StoredChange[],
     by: string,
   ) => Promise<{ readonly glance: string; readonly refusal: AppError | null; readonly widening: AppError | null }>;
+  /** Runs a change that throws `Moved`. */
+  readonly settle: Settle;
   /** Deletes the exceptions for these deleted policies. */
   readonly forget: (trx: Transaction, deleted: readonly string[]) => Promise<readonly Change[]>;
 }
@@ -102,29 +105,15 @@ export interface EditWork<T, State> {
 
 export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
 
-/** What was checked outside of the transaction has changed in the meantime. */
-export class Moved extends Error {}
-
-const TRIES = 3;
-
-/** Repeats the work while it throws `Moved`. Throws AppError `retry` if it does so too often. */
-export async function untilSettled<T>(work: () => Promise<T>): Promise<T> {
-  for (let tried = 1; tried <= TRIES; tried++) {
-    try {
-      return await work();
-    } catch (error) {
-      if (!(error instanceof Moved)) throw error;
-    }
-  }
-  const detail = `The change was not stored: policies or invariants changed ${TRIES} times while the gateway checked it. Repeat the request.`;
-  throw new AppError('retry', detail, { retryAfter: 1 });
-}
-
 type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies' | 'guard'>;
 
 export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   const { database, administer, guard } = parts;
-  async function attempt<T, State>(caller: Caller, { glance, read, plan }: EditWork<T, State>): Promise<Edited<T>> {
+  async function attempt<T, State>(
+    caller: Caller,
+    { glance, read, plan }: EditWork<T, State>,
+    calm: () => Promise<void>,
+  ): Promise<Edited<T>> {
     const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
     const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, by: string | null): Promise<void> => {
       if (candidate !== null) await tryPolicySet(parts, candidate, by);
@@ -134,6 +123,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     const early = await plan(state);
     // Both take long, in different threads.
     const [, checked] = await Promise.all([tryPlan(early, by), guard.check(early.touches, by)]);
+    await calm();
     return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced;
       const current = await guard.glance(trx);
@@ -156,7 +146,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     });
   }
   /** Compute everything before taking the lock. Compute it again if the state has changed in the meantime. */
-  return (caller, work) => untilSettled(() => attempt(caller, work));
+  return (caller, work) => guard.settle(caller.principal.sub, (calm) => attempt(caller, work, calm));
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the set. */

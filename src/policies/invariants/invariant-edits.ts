@@ -7,10 +7,11 @@ import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { PatternCheck } from '../../engine/compile/pattern.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
-import { type Guard, Moved, untilSettled } from '../edit.ts';
+import type { Guard } from '../edit.ts';
 import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
 import { describePolicyFileError, type PolicyFileError } from '../files/yaml.ts';
 import { policyStore, type StoredChange } from '../policy-store.ts';
+import { createSettle, Moved } from '../settle.ts';
 import {
   INVARIANT_LIMITS,
   type Invariant,
@@ -52,6 +53,7 @@ export interface GuardParts {
 
 export function createGuard({ database, check, now }: GuardParts): Guard {
   return {
+    settle: createSettle(),
     glance: glanceOf,
     async check(changes, by) {
       const { invariants, ...found } = await database.snapshot(async (db) => ({
@@ -118,6 +120,7 @@ const recordOf = ({ before, after }: InvariantChange): Change => ({
 
 export interface InvariantEditParts extends GuardParts {
   readonly administer: Administer;
+  readonly guard: Pick<Guard, 'settle'>;
   readonly targets: (db: Connection) => Promise<readonly { readonly id: string; readonly name: string }[]>;
   readonly checkPattern: PatternCheck;
   readonly newId: () => string;
@@ -152,7 +155,7 @@ export interface InvariantApply {
 export type InvariantEdits = ReturnType<typeof createInvariantEdits>;
 
 export function createInvariantEdits(parts: InvariantEditParts) {
-  const { database, administer, check, checkPattern, newId, now } = parts;
+  const { database, administer, guard, check, checkPattern, newId, now } = parts;
 
   const targetNames = async (db: Connection) => (await parts.targets(db)).map(({ id, name }) => ({ id, name }));
   const read = async (db: Connection): Promise<InvariantState & { readonly glance: string }> => ({
@@ -177,10 +180,11 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   }
 
   const change = <T>(caller: Caller, plan: (state: InvariantState) => Planned<T>): Promise<T> =>
-    untilSettled(async () => {
+    guard.settle(caller.principal.sub, async (calm) => {
       const { state, planned, broken } = await judged(caller.principal.sub, plan);
       const { result, changes } = planned;
       const refusal = refusalOf(broken, 'invariant');
+      await calm();
       const done = await administer(caller, ['boundaries:manage'], async (trx) => {
         const isSame = (await glanceOf(trx)).glance === state.glance;
         if (!isSame || JSON.stringify(await targetNames(trx)) !== JSON.stringify(state.targets)) throw new Moved();
@@ -260,7 +264,7 @@ export function createInvariantEdits(parts: InvariantEditParts) {
 
     /** Returns what `apply` would do, and the invariants because of which it would be refused. */
     plan: (request: InvariantApply, by: string) =>
-      untilSettled(async () => {
+      guard.settle(by, async () => {
         const { planned, broken } = await judged(by, planning(request));
         return { plan: planned.result, broken };
       }),

@@ -5,7 +5,7 @@ import type { Administer } from '../../../src/auth/caller.ts';
 import { AppError } from '../../../src/base/errors.ts';
 import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
-import { readInvariant, readInvariantUpdate } from '../../../src/policies/invariants/invariant.ts';
+import { loosens, readInvariant, readInvariantUpdate } from '../../../src/policies/invariants/invariant.ts';
 import {
   type CheckInvariants,
   createGuard,
@@ -43,13 +43,18 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     return { glance, broken: (await on.check(seen.checks)) ?? [] };
   };
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
-  const guarded = { ...parts, guard: createGuard({ database, check, now: Date.now }) };
-  const edits = createPolicyEdits({ ...guarded, targetExists: async () => true, tryPolicies: async () => undefined });
+  const replica = () => {
+    const all = { ...parts, check, guard: createGuard({ database, check, now: Date.now }) };
+    return {
+      edits: createPolicyEdits({ ...all, targetExists: async () => true, tryPolicies: async () => undefined }),
+      invariants: createInvariantEdits({ ...all, targets: async () => targets }),
+    };
+  };
   const targets = [{ id: uuidv7(), name: 'prod' }];
-  const invariants = createInvariantEdits({ ...parts, check, targets: async () => targets });
+  const { edits, invariants } = replica();
   const { id } = await invariants.create(ADMIN, readInvariant(invariantBody()));
   seen.checks = 0;
-  return { edits, invariants, invariantId: id, on, seen, targets, store: policyStore(database.knex) };
+  return { edits, invariants, elsewhere: replica(), invariantId: id, on, seen, targets, store: policyStore(database.knex) };
 }
 
 const create = (name: string) => readPolicy(policyBody({ name }));
@@ -58,14 +63,14 @@ eachEngine(
   test.serial,
   'a change is checked again if the policies change meanwhile, and refused after three times',
   async (t, at) => {
-    const { edits, on, seen, store } = await start(t, at);
+    const { edits, elsewhere, on, seen, store } = await start(t, at);
     const other = (await edits.create(ADMIN, create('other'))).result;
     seen.checks = 0;
     let nested = false;
     on.check = async () => {
       if (nested || seen.checks > 2) return undefined;
       nested = true;
-      await edits.update(ADMIN, other.id, readPolicyUpdate({ description: `${seen.checks}` }), undefined);
+      await elsewhere.edits.update(ADMIN, other.id, readPolicyUpdate({ description: `${seen.checks}` }), undefined);
       nested = false;
       return undefined;
     };
@@ -73,7 +78,7 @@ eachEngine(
     t.is(seen.checks, 3);
 
     on.check = async () => {
-      await edits.update(ADMIN, other.id, readPolicyUpdate({ description: `again ${seen.checks}` }), undefined);
+      await elsewhere.edits.update(ADMIN, other.id, readPolicyUpdate({ description: `again ${seen.checks}` }), undefined);
       return undefined;
     };
     seen.checks = 0;
@@ -96,6 +101,46 @@ eachEngine(test.serial, 'a change is checked again if an invariant comes meanwhi
   t.is(seen.checks, 3);
   await invariants.update(ADMIN, invariantId, readInvariantUpdate({ enabled: false }), undefined);
   t.is(seen.checks, 3);
+});
+
+eachEngine(test.serial, 'an invariant is checked again if a policy comes meanwhile', async (t, at) => {
+  const { elsewhere, invariants, on, seen, store } = await start(t, at);
+  on.check = async (times) => {
+    if (times === 1) await elsewhere.edits.create(ADMIN, create('meanwhile'));
+    // The second check is that of the policy.
+    if (times !== 3) return undefined;
+    t.is((await store.all()).length, 1);
+    return [{ id: 'i', name: 'Never', reason: 'Because', witness: null }];
+  };
+  const created = invariants.create(ADMIN, readInvariant(invariantBody({ name: 'New' })));
+  t.is((await t.throwsAsync<AppError>(created))?.code, 'invariant_undecided');
+  t.is(seen.checks, 3);
+});
+
+test('an update of an invariant is checked unless each member obviously forbids no more', (t) => {
+  const group = (subject_value: string) => ({ subject_type: 'group', subject_value });
+  const [a, b] = ['00000000-0000-7000-8000-00000000000a', '00000000-0000-7000-8000-00000000000b'];
+  const never = { subjects: [group('a')], targets: [a], except: { subjects: [group('x')], targets: [b] } };
+  const exception = { policy: a, reason: 'r', expires_at: '2099-01-01T00:00:00Z' };
+  const before = readInvariant(invariantBody({ exceptions: [exception] }, never));
+  for (const [over, more] of [
+    [{}, { subjects: [group('a'), group('b')] }],
+    [{}, { subjects: [{ subject_type: 'everyone' }] }],
+    [{}, { except: { ...never.except, subjects: [] } }],
+    [{}, { except: { ...never.except, targets: [] } }],
+    [{}, { targets: [a, b] }],
+    [{}, { targets: null }],
+    [{}, { resource_type: 'all' }],
+    [{}, { resource_pattern: null }],
+    [{ exceptions: [] }, {}],
+  ] as const) {
+    const after = readInvariant(invariantBody({ exceptions: [exception], ...over }, { ...never, ...more }));
+    t.false(loosens(before, after, 0), JSON.stringify({ over, more }));
+    t.true(loosens(after, before, 0), JSON.stringify({ over, more }));
+    t.false(loosens({ ...after, enabled: false }, before, 0));
+    t.true(loosens(before, { ...after, enabled: false }, 0));
+  }
+  t.false(loosens(before, readInvariant(invariantBody({ exceptions: [exception] }, { ...never, resource_type: 'prompt' })), 0));
 });
 
 eachEngine(test.serial, 'an invariant names no target that is deleted or renamed meanwhile', async (t, at) => {

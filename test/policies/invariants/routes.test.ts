@@ -238,6 +238,35 @@ test('a caller who may not change the policy does not learn which other policies
   await gateway.rest(403, 'POST', '/api/invariants', { token: team.token, body: invariantBody({ name: 'x' }) });
 });
 
+test('a user who changes policies all the time does not keep others from changing them', async (t) => {
+  const { gateway, policy, call, sets } = await scene(t);
+  const team = await person(gateway, 'team@example.com');
+  await call(201, 'PUT', '/owners/team', { limits: {} });
+  const right = { subject_type: 'user', subject_value: team.id, right: 'policies:manage', owner: 'team' };
+  await call(201, 'POST', '/rights', right);
+  await call(200, 'POST', '/policies/apply', { owner: 'team', files: { 'a.yaml': file({ name: 'Theirs' }) } });
+  const [theirs] = await call<{ id: string }[]>(200, 'GET', '/policies');
+  const headers = { authorization: `Bearer ${team.token}`, 'content-type': 'application/json' };
+  const stopped = new AbortController();
+  let made = 0;
+  const repeat = async (): Promise<void> => {
+    while (!stopped.signal.aborted) {
+      const body = JSON.stringify({ description: `${made++}` });
+      await (await fetch(`${gateway.url}/api/policies/${theirs?.id}`, { method: 'PUT', headers, body })).text();
+    }
+  };
+  const repeated = [repeat(), repeat()];
+  try {
+    for (let i = 0; i < 5; i++) await policy(breaking({ resource_pattern: `^other_${i}$` }));
+    await sets.call(200, 'POST', '/apply', { files: { 'b.yaml': file({ name: 'Another' }) } });
+    await call(201, 'POST', '/invariants', invariantBody({ name: 'Another' }, { resource_pattern: 'different' }));
+  } finally {
+    stopped.abort();
+    await Promise.all(repeated);
+  }
+  t.true(made > 5);
+});
+
 eachEngine(test.serial, 'of two changes that break an invariant only together, one is refused', async (t, at) => {
   const { call, policy, gateway, admin } = await scene(t, at.url);
   const denials = async (): Promise<string[]> =>

@@ -1,0 +1,77 @@
+/** The turns of changes that are checked again. */
+import test from 'ava';
+import type { AppError } from '../../src/base/errors.ts';
+import { createSettle, Moved } from '../../src/policies/settle.ts';
+
+/** Work that finds a moved state the first time, and that the test ends. */
+function movedOnce(ran: string[], name: string) {
+  let end = (): void => {};
+  const ended = new Promise<void>((resolve) => {
+    end = resolve;
+  });
+  let tried = 0;
+  const work = async (calm: () => Promise<void>): Promise<string> => {
+    if (++tried === 1) throw new Moved();
+    ran.push(name);
+    await ended;
+    await calm();
+    return name;
+  };
+  return { work, end };
+}
+
+const turnOver = () => new Promise((resolve) => setImmediate(resolve));
+
+test('other work waits before its transaction until the turn of repeated work is over', async (t) => {
+  const settle = createSettle();
+  const ran: string[] = [];
+  const slow = movedOnce(ran, 'slow');
+  const repeated = settle('a', slow.work);
+  await turnOver();
+  const fast = settle('b', async (calm) => {
+    ran.push('checked');
+    await calm();
+    ran.push('stored');
+  });
+  await turnOver();
+  t.deepEqual(ran, ['slow', 'checked']);
+  slow.end();
+  t.is(await repeated, 'slow');
+  await fast;
+  t.deepEqual(ran, ['slow', 'checked', 'stored']);
+});
+
+test('users take turns, one at a time', async (t) => {
+  const settle = createSettle();
+  const ran: string[] = [];
+  const works = ['a1', 'a2', 'a3', 'b1'].map((name) => ({ by: name[0] ?? '', ...movedOnce(ran, name) }));
+  const results = works.map(({ by, work }) => settle(by, work));
+  await turnOver();
+  t.deepEqual(ran, ['a1']);
+  for (const { end } of works) end();
+  t.deepEqual(await Promise.all(results), ['a1', 'a2', 'a3', 'b1']);
+  t.deepEqual(ran, ['a1', 'a2', 'b1', 'a3']);
+});
+
+test('work that hangs or fails in its turn does not block the others', async (t) => {
+  const settle = createSettle(1);
+  const ran: string[] = [];
+  const hanging = movedOnce(ran, 'hanging');
+  const hung = settle('a', hanging.work);
+  await turnOver();
+  await settle('b', (calm) => calm());
+  const next = movedOnce(ran, 'next');
+  next.end();
+  t.is(await settle('a', next.work), 'next');
+  let tried = 0;
+  const failing = settle('b', async () => {
+    throw ++tried === 1 ? new Moved() : new Error('gone');
+  });
+  await t.throwsAsync(failing, { message: 'gone' });
+  hanging.end();
+  t.is(await hung, 'hanging');
+  const never = settle('b', async () => {
+    throw new Moved();
+  });
+  t.is((await t.throwsAsync<AppError>(never))?.code, 'retry');
+});
