@@ -8,6 +8,7 @@ import type { Vault } from '../auth/vault.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import type { AddressRule } from '../base/network/network-address.ts';
+import { createPause } from '../base/turns/slices.ts';
 import type { Change } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';
@@ -37,8 +38,8 @@ export interface ProviderEditParts {
   readonly now: () => number;
 }
 
-const USERS_AT_ONCE = 2_000;
-const USERS_IN_STATEMENT = 50;
+const USERS_AT_ONCE = 200;
+const USERS_IN_STATEMENT = 40;
 
 /** The row that the secret is bound to: a secret moved to a different provider does not open. */
 const secretIdentity = ({ id, issuer }: Pick<Provider, 'id' | 'issuer'>): string => JSON.stringify(['provider', id, issuer]);
@@ -104,10 +105,12 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
     const endedAt = time + provider.clock_skew_seconds * 1_000;
     const users = userStore(trx);
     const changes: Change[] = [];
+    const pause = createPause();
     for (let after: string | null = null; ; ) {
       const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
       const changed: User[] = [];
       for (const before of some) {
+        await pause();
         const derived = rederived(provider, known?.(before) ?? before);
         if (derived === before && !isEnding) continue;
         const valid_after = isEnding ? Math.max(derived.valid_after ?? 0, endedAt) : derived.valid_after;
