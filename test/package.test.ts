@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { freePort } from '../demo/everything.ts';
+import { freePort } from './support/port.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const SOURCES = ['package.json', 'tsconfig.json', 'tsconfig.build.json', 'LICENSE', 'README.md', 'src', 'rego', 'policies'];

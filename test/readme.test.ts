@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { freePort } from '../demo/everything.ts';
+import { freePort } from './support/port.ts';
 import { dataDir, runGateway } from './support/process.ts';
 
 const ROOT = join(import.meta.dirname, '..');

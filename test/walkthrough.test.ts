@@ -6,9 +6,9 @@ import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { parse } from 'yaml';
-import { startEverything } from '../demo/everything.ts';
 import { apiToken, person, startGateway } from './support/gateway.ts';
 import { findOpa } from './support/opa.ts';
+import { startEverything } from './support/upstreams/everything.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const MARK = 'end of a block of the walkthrough';

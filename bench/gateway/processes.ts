@@ -3,8 +3,8 @@ import type { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../../demo/everything.ts';
 import { type Guardian, lastLines } from '../../test/support/databases/guardian.ts';
+import { freePort } from '../../test/support/port.ts';
 
 const START_MS = 120_000;
 const ROOT = join(import.meta.dirname, '../..');

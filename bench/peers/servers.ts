@@ -2,7 +2,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
@@ -11,6 +10,7 @@ import { compile } from '../../src/engine/compile/compile.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import type { PolicyModule } from '../../src/engine/engine.ts';
 import { findOpa, OPA_HINT } from '../../test/support/opa.ts';
+import { freePort } from '../../test/support/port.ts';
 import type { Question } from '../workload.ts';
 import { inputOf } from './embedded.ts';
 import { installedFile, isInstalled } from './installed.ts';
@@ -18,16 +18,6 @@ import type { Answer, Peer, Running } from './peer.ts';
 
 const START_MS = 60_000;
 const REGO = join(import.meta.dirname, '../../rego');
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  if (address === null || typeof address === 'string') throw new Error('No port');
-  return address.port;
-}
 
 interface Server {
   readonly post: (path: string, body: object) => Promise<unknown>;

@@ -8,9 +8,9 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from '../../demo/everything.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { createGateway } from '../../src/gateway.ts';
+import { freePort } from '../support/port.ts';
 
 const here = import.meta.dirname;
 const root = join(here, '../..');

@@ -8,7 +8,6 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { freePort } from '../../demo/everything.ts';
 import { callOnce, newEnemy, scoreLine } from '../gateway/new-enemy.ts';
 import { startGalera } from '../support/databases/cluster-galera.ts';
 import { startGroupReplication } from '../support/databases/cluster-group-replication.ts';
@@ -16,6 +15,7 @@ import { type Cluster, withConnection } from '../support/databases/cluster-node.
 import { createGuardian, type Guardian, killGroup } from '../support/databases/guardian.ts';
 import { rest } from '../support/gateway.ts';
 import { openSession } from '../support/mcp.ts';
+import { freePort } from '../support/port.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 
 const KINDS = ['galera', 'group-replication'];

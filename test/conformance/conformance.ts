@@ -9,9 +9,9 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { freePort } from '../../demo/everything.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { createGateway } from '../../src/gateway.ts';
+import { freePort } from '../support/port.ts';
 
 const here = import.meta.dirname;
 const account = { email: 'conformance@example.com', password: 'a long passphrase' };

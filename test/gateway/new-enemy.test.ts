@@ -1,8 +1,8 @@
 /** Law 4: when the API has answered the removal of a right, no replica allows a call by that right. */
 import test, { type ExecutionContext } from 'ava';
-import { freePort } from '../../demo/everything.ts';
 import { eachServer } from '../support/databases/engines.ts';
 import { rest } from '../support/gateway.ts';
+import { freePort } from '../support/port.ts';
 import { dataDir, runGateway } from '../support/process.ts';
 import { newEnemy, type Score, scoreLine } from './new-enemy.ts';
 

@@ -14,10 +14,10 @@ import {
   ToolListChangedNotificationSchema,
 } from '@modelcontextprotocol/sdk/types.js';
 import test, { type ExecutionContext } from 'ava';
-import { startEverything, type Upstream } from '../../demo/everything.ts';
 import { apiToken, person } from '../support/gateway.ts';
 import { modernClient, openSession, sessionClient } from '../support/mcp.ts';
 import { type DualEraUpstream, startDualEra } from '../support/upstreams/dual-mode.ts';
+import { startEverything, type Upstream } from '../support/upstreams/everything.ts';
 import { type ModernUpstream, startModernOnly } from '../support/upstreams/modern-only.ts';
 import { type World, world } from '../support/world.ts';
 import { until } from './aggregate.ts';

@@ -5,9 +5,9 @@ import { StreamableHTTPClientTransport as SessionTransport } from '@modelcontext
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { ElicitRequestSchema, ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import test from 'ava';
-import { startEverything, type Upstream } from '../../demo/everything.ts';
 import type { NamedObject } from '../../src/engine/decision.ts';
 import { type DualEraUpstream, startDualEra } from '../support/upstreams/dual-mode.ts';
+import { startEverything, type Upstream } from '../support/upstreams/everything.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 
 const CLIENT = { name: 'test', version: '1' };

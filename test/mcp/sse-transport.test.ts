@@ -10,10 +10,10 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { ElicitRequestSchema, ToolListChangedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import test, { type ExecutionContext } from 'ava';
-import { freePort } from '../../demo/everything.ts';
 import { createSseUpstream } from '../../src/mcp/upstream/sse.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamLimits } from '../../src/mcp/upstream/upstream.ts';
 import { modernClient } from '../support/mcp.ts';
+import { freePort } from '../support/port.ts';
 import {
   ACCESS,
   collect,
@@ -486,7 +486,7 @@ test.serial('waiting messages without a reader are limited', async (t) => {
 
 test.serial('the published server works over SSE', async (t) => {
   const manifest = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/package.json');
-  const preload = new URL('../../demo/loopback-only.js', import.meta.url).href;
+  const preload = new URL('../support/upstreams/loopback-only.js', import.meta.url).href;
   const port = await freePort();
   const child = spawn(process.execPath, ['--import', preload, join(dirname(manifest), 'dist', 'index.js'), 'sse'], {
     env: { PATH: process.env['PATH'], PORT: String(port) },

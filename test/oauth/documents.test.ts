@@ -8,9 +8,9 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { freePort } from '../../demo/everything.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { person, rest, type TestGateway } from '../support/gateway.ts';
+import { freePort } from '../support/port.ts';
 import { dataDir, runGateway } from '../support/process.ts';
 import { begin, codeOf, openTab, payloadOf, redeem, refresh, register } from './support.ts';
 

@@ -5,8 +5,8 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } 
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../../demo/everything.ts';
 import { createGuardian, killGroup } from '../support/databases/guardian.ts';
+import { freePort } from '../support/port.ts';
 import type { Teardown } from './programs.ts';
 
 const VERSION = '26.4.0';

@@ -133,7 +133,7 @@ const PURE = [
 const IMPURE =
   /^(express|knex|mysql2|libsql|undici|@open-policy-agent\/opa-wasm|node:(fs|http|https|http2|net|child_process|worker_threads))(\/|$)/;
 
-const OUTSIDE_SRC = /^(test|demo|bench)\//;
+const OUTSIDE_SRC = /^(test|bench)\//;
 const CONFIG = 'src/config/config.ts';
 const READS_ENVIRONMENT =
   /\bprocess\s*(\.|\?\.)\s*env\b|\bprocess\s*\[\s*['"`]env['"`]|import\s*(type\s*)?\{[^}]*\benv\b[^}]*\}\s*from\s*['"](node:)?process['"]/;

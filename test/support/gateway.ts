@@ -3,13 +3,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { freePort } from '../../demo/everything.ts';
 import type { Log } from '../../src/base/log.ts';
 import { type Config, readConfig } from '../../src/config/config.ts';
 import type { openDatabase } from '../../src/db/database.ts';
 import { createGateway, type Gateway } from '../../src/gateway.ts';
 import { createSqlite } from './databases/sqlite.ts';
 import { assertConforms } from './openapi.ts';
+import { freePort } from './port.ts';
 
 export interface Answer<T> {
   readonly status: number;

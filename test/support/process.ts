@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { freePort } from '../../demo/everything.ts';
+import { freePort } from './port.ts';
 
 export interface GatewayProcess {
   readonly url: string;

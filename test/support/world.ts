@@ -1,8 +1,8 @@
 /** A gateway with an administrator, a user, and a recorded target: what most tests of the whole begin with. */
 import type { ExecutionContext } from 'ava';
-import { startEverything } from '../../demo/everything.ts';
 import { apiToken, type Person, person, startGateway, type TestGateway } from './gateway.ts';
 import { type Recorder, record } from './recorder.ts';
+import { startEverything } from './upstreams/everything.ts';
 
 export interface World {
   readonly gateway: TestGateway;

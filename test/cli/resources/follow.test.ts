@@ -5,9 +5,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 import test, { type ExecutionContext } from 'ava';
-import { freePort } from '../../../demo/everything.ts';
 import type { LogJson } from '../../../src/audit/search/log-json.ts';
 import { apiToken, person, rest, startGateway } from '../../support/gateway.ts';
+import { freePort } from '../../support/port.ts';
 import { dataDir, program, runGateway } from '../../support/process.ts';
 
 const account = { email: 'admin@example.com', password: 'a long passphrase' };

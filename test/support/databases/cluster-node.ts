@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Connection, createConnection } from 'mysql2/promise';
-import { freePort } from '../../../demo/everything.ts';
+import { freePort } from '../port.ts';
 import type { Guardian } from './guardian.ts';
 
 export const NODES = 3;

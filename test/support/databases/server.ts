@@ -1,10 +1,9 @@
 /** The common parts of MariaDB and MySQL: an empty data folder, a free port, and an administrator with a new password. */
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { accessSync, constants, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { createConnection } from 'mysql2/promise';
+import { freePort } from '../port.ts';
 import type { Guardian } from './guardian.ts';
 import { serverProcess } from './server-process.ts';
 
@@ -66,16 +65,6 @@ export function findProgram(names: readonly string[]): string | undefined {
         return false;
       }
     });
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
 }
 
 export async function askVersion(url: string): Promise<string> {

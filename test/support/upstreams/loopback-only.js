@@ -1,4 +1,4 @@
-// Preload for servers that we did not write: whatever they listen on, they listen on 127.0.0.1, and say on which port.
+// A preload for servers of others: it makes them listen on 127.0.0.1 only, and print the port.
 import net from 'node:net';
 
 const listen = net.Server.prototype.listen;

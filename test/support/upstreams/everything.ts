@@ -1,9 +1,7 @@
 /** The published MCP server `@modelcontextprotocol/server-everything`, on loopback, in a process of its own. */
 import { spawn } from 'node:child_process';
-import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 
 export interface Upstream {
@@ -48,24 +46,4 @@ export async function startEverything(): Promise<Upstream> {
       await once(child, 'exit');
     },
   };
-}
-
-// Below the range from which systems take the ports of outgoing connections. A port is anybody's until it is listened on: each
-// process goes through a block by its id, so that none is given out twice soon, here or in what runs beside.
-const PORTS = { from: 10_000, blocks: 110, each: 200 };
-let given = randomInt(PORTS.each);
-
-/** A port of loopback that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = PORTS.from + (process.pid % PORTS.blocks) * PORTS.each + (given++ % PORTS.each);
-    const server = createServer();
-    const free = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false));
-      server.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    if (!free) continue;
-    await new Promise((resolve) => server.close(resolve));
-    return port;
-  }
 }
