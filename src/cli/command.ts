@@ -61,7 +61,7 @@ export interface Command {
   readonly options?: Readonly<Record<string, Option>>;
   /** The notes of a command that takes no options of its group. They replace those of the group. */
   readonly notes?: string;
-  /** `say` reports progress to the person who runs the command. null: the command has written its results with `write`, or goes on. */
+  /** `say` reports progress to the person who runs the command. null: the command has written its results with `write`, or continues to run. */
   run(given: Given, say: (progress: string) => void, write: (outcome: Outcome) => void): Promise<Outcome | null>;
 }
 
@@ -230,7 +230,7 @@ export const counted = (count: number, one: string, more = `${one}s`): string =>
 
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
 
-/** Returns the milliseconds of a span such as `24h` or `7d`. null: the text is none. */
+/** Returns the milliseconds of a span such as `24h` or `7d`. null: the text is not a span. */
 export function spanOf(text: string): number | null {
   const [, count, unit] = /^([1-9]\d{0,4})([mhdw])$/.exec(text) ?? [];
   return count === undefined ? null : Number(count) * UNITS[unit as keyof typeof UNITS];

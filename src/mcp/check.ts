@@ -31,7 +31,7 @@ export interface TargetCheck {
 }
 
 /** As long as a session may take to open at all: a process may first have to install its program. */
-const PATIENCE_MS = 60_000;
+const CHECK_MS = 60_000;
 const MAX_TOOLS = 1_000;
 const MAX_PAGES = 50;
 const MAX_TEXT = 1_000;
@@ -44,7 +44,7 @@ const NOTHING = { server: null, protocol_version: null, tools: [], more: false, 
 /** Returns what the target is and has, or why it cannot be used. Never rejects because of the target. */
 export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access: Access): Promise<TargetCheck> {
   const began = deps.now();
-  const signal = AbortSignal.timeout(PATIENCE_MS);
+  const signal = AbortSignal.timeout(CHECK_MS);
   const context = { deps, target, access };
   const send = (more: Partial<UpstreamRequest>): ReturnType<typeof deps.upstream.send> =>
     deps.upstream.send({ method: 'POST', target, access, signal, ...more });
@@ -57,7 +57,7 @@ export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access:
     return { ...NOTHING, fault: { kind, message: known ? noted.message : text, stderr: known ? noted.stderr : null } };
   }
   function faulty(fault: UpstreamFault, method: string): TargetCheck {
-    const late: UpstreamFault = signal.aborted ? { fault: 'timeout', withinMs: PATIENCE_MS, cause: fault.cause } : fault;
+    const late: UpstreamFault = signal.aborted ? { fault: 'timeout', withinMs: CHECK_MS, cause: fault.cause } : fault;
     return failed(late.fault, noteFault(context, late, method));
   }
   const malformed = (what: string, method: string): TargetCheck => faulty({ fault: 'malformed', cause: new Error(what) }, method);

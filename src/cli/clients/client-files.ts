@@ -1,5 +1,7 @@
 /** What each MCP client needs to know of the gateway, and in which file it looks for that. Pure. */
+
 import { join } from 'node:path';
+import type { JsonObject } from '../../base/json/json.ts';
 import type { readMachine } from '../../config/config.ts';
 
 export type Scope = 'project' | 'user';
@@ -15,7 +17,7 @@ export interface Server {
 /** A member of a JSON document, by its path, and its value. */
 export interface JsonEntry {
   readonly path: readonly string[];
-  readonly value: object;
+  readonly value: JsonObject;
 }
 
 export type Content =
@@ -35,12 +37,12 @@ export interface McpClient {
   readonly next: string;
 }
 
-const bearer = (reference: string): { headers: { Authorization: string } } => ({
+const bearer = (reference: string): JsonObject => ({
   headers: { Authorization: `Bearer ${reference}` },
 });
-const withToken = <T extends object>(value: T, variable: string | null, more: (variable: string) => object): T | (T & object) =>
+const withToken = (value: JsonObject, variable: string | null, more: (variable: string) => JsonObject): JsonObject =>
   variable === null ? value : { ...value, ...more(variable) };
-const json = (path: readonly string[], value: object): Content => ({ format: 'json', entry: { path, value } });
+const json = (path: readonly string[], value: JsonObject): Content => ({ format: 'json', entry: { path, value } });
 
 /** The folder in which an application of the desktop keeps its settings. */
 const application = ({ home, settings, appData }: Machine, platform: NodeJS.Platform): string =>
@@ -73,10 +75,11 @@ export const CLIENTS: readonly McpClient[] = [
       project: () => join('.vscode', 'mcp.json'),
       user: (machine, platform) => join(application(machine, platform), 'Code', 'User', 'mcp.json'),
     },
-    content: ({ name, url, variable }) => ({
-      format: 'json',
-      entry: { path: ['servers', name], value: withToken({ type: 'http', url }, variable, (v) => bearer(`\${env:${v}}`)) },
-    }),
+    content: ({ name, url, variable }) =>
+      json(
+        ['servers', name],
+        withToken({ type: 'http', url }, variable, (v) => bearer(`\${env:${v}}`)),
+      ),
     next: 'In VS Code, start the server in the file, and sign in.',
   },
   {

@@ -1,6 +1,6 @@
 /** Adds a server to the text of a client's configuration file, and keeps the rest of it. Pure. */
 import { isMap, parseDocument } from 'yaml';
-import { readJsonText } from '../../base/json/json.ts';
+import { isObject, type JsonValue, readJsonText } from '../../base/json/json.ts';
 import { CommandError } from '../command.ts';
 import type { Content, JsonEntry } from './client-files.ts';
 
@@ -31,21 +31,18 @@ export function withServer(text: string | null, content: Content): string | null
   }
 }
 
-const isPlain = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
-
 function withJson(text: string | null, { path, value }: JsonEntry): string | null {
   const bom = text?.startsWith('\ufeff') ? '\ufeff' : '';
   const plain = text?.slice(bom.length) ?? '{}';
   // The strict reader also refuses comments and repeated names, which would be lost, and numbers that would change.
   const reading = readJsonText(plain);
   if (!reading.ok) throw byHand(`it is not plain JSON (${reading.reason}), so editing it could lose something`);
-  const root: unknown = JSON.parse(plain);
-  if (!isPlain(root)) throw byHand('it is not a JSON object');
+  const root = JSON.parse(plain) as JsonValue;
+  if (!isObject(root)) throw byHand('it is not a JSON object');
   let at = root;
   for (const name of path.slice(0, -1)) {
     const next = Object.hasOwn(at, name) ? at[name] : {};
-    if (!isPlain(next)) throw byHand(`its member ${name} is not a JSON object`);
+    if (!isObject(next)) throw byHand(`its member ${name} is not a JSON object`);
     at[name] = next;
     at = next;
   }
@@ -82,8 +79,7 @@ function withYaml(text: string | null, { path, value }: JsonEntry): string | nul
   const parent = document.getIn(path.slice(0, -1));
   if (parent !== undefined && parent !== null && !isMap(parent)) throw byHand(`its key ${path[0]} is not a map`);
   if (document.hasIn(path)) {
-    const there: unknown = document.toJS();
-    const found = path.reduce<unknown>((at, key) => (isPlain(at) ? at[key] : undefined), there);
+    const found = path.reduce<JsonValue | undefined>((at, key) => (isObject(at) ? at[key] : undefined), document.toJS());
     if (JSON.stringify(found) === JSON.stringify(value)) return null;
     throw taken(name);
   }

@@ -39,7 +39,7 @@ from its environment variable ${VARIABLE} instead. The command never writes a to
 
 --write keeps the rest of the file, and a copy of it as it was. It refuses files that it could damage, such as JSON with comments.`,
   options: {
-    write: { help: "writes the client's file instead of printing what belongs into it" },
+    write: { help: "writes the client's file instead of printing what belongs in it" },
     scope: { value: 'SCOPE', help: 'project (the current folder) or user; default: project if the client has it' },
     target: { value: 'NAME', help: 'connects to this target alone (default: to all targets that the user may use)' },
     name: { value: 'NAME', help: `the name of the server in the client (default: the target, or ${DEFAULT_NAME})` },
@@ -72,7 +72,7 @@ from its environment variable ${VARIABLE} instead. The command never writes a to
     if (!given.flag('write')) {
       const text = newText(content);
       return {
-        text: `${text}\nThis belongs into ${path} (--write writes it). ${next}\n`,
+        text: `${text}\nThis belongs in ${path} (--write writes it). ${next}\n`,
         json: { ...facts, text, written: false, backup: null },
       };
     }

@@ -16,7 +16,7 @@ function brief(help: string): string {
 }
 
 /** Returns a row for each word and option. Equal options of several commands share one. */
-export async function rows(): Promise<readonly Row[]> {
+async function rows(): Promise<readonly Row[]> {
   const found = new Map<string, Row & { readonly after: string[] }>();
   const add = (after: string, word: string, help: string, value = NO_VALUE): void => {
     const row = { word, value, help: brief(help), after: [] };

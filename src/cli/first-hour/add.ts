@@ -56,12 +56,11 @@ function readWanted(given: Given, person: Person | null): Wanted {
   return { choice, subject };
 }
 
-async function askChoice(person: Person, { tools }: TargetCheck, say: Say): Promise<Choice> {
-  const count = chosen(tools, 'read-only').length;
+/** Asks again until the answer can be read. */
+async function readAnswer<T>(ask: () => Promise<string>, read: (answer: string) => T, say: Say): Promise<T> {
   for (;;) {
-    const question = `Allow which tools? read-only (${count}, as the target claims), all (${tools.length}) or none`;
     try {
-      return readChoice(await person.ask(question, count > 0 ? 'read-only' : 'none'));
+      return read(await ask());
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
       say(error.message);
@@ -69,16 +68,14 @@ async function askChoice(person: Person, { tools }: TargetCheck, say: Say): Prom
   }
 }
 
-async function askSubject(person: Person, say: Say): Promise<Subject> {
-  for (;;) {
-    try {
-      return readSubject(await person.ask('Allow whom? everyone, role:NAME or group:NAME', 'role:admin'));
-    } catch (error) {
-      if (!(error instanceof UsageError)) throw error;
-      say(error.message);
-    }
-  }
+function askChoice(person: Person, { tools }: TargetCheck, say: Say): Promise<Choice> {
+  const count = chosen(tools, 'read-only').length;
+  const question = `Allow which tools? read-only (${count}, as the target claims), all (${tools.length}) or none`;
+  return readAnswer(() => person.ask(question, count > 0 ? 'read-only' : 'none'), readChoice, say);
 }
+
+const askSubject = (person: Person, say: Say): Promise<Subject> =>
+  readAnswer(() => person.ask('Allow whom? everyone, role:NAME or group:NAME', 'role:admin'), readSubject, say);
 
 /** Whether a policy names the target already. */
 async function isNamed(client: Client, { id }: FoundTarget): Promise<boolean> {
@@ -102,10 +99,10 @@ export const add: Command = {
   summary: 'puts an MCP server behind the gateway: makes a target, tries it, and makes a first policy',
   help: `portcullis add <name> <url>              a server with an address
 portcullis add <name> -- <command> ...   a server that the gateway starts; its operator must allow the command
-portcullis add <name>                    goes on with a target that exists
+portcullis add <name>                    continues with a target that exists
 
-The target works for nobody until a policy allows something. The command shows the tools of the target and asks which of them you
-allow, and whom. The policy names exactly these tools, so tools that the server gets later stay closed.`,
+No user can use the target until a policy allows something. The command shows the tools of the target, and asks which of them you allow, and
+for whom. The policy names exactly these tools, so tools that the server gets later stay closed.`,
   options: {
     allow: { value: 'TOOLS', help: 'read-only (what the server claims only reads), all or none' },
     for: { value: 'WHOM', help: 'everyone, role:NAME or group:NAME' },
@@ -149,7 +146,7 @@ allow, and whom. The policy names exactly these tools, so tools that the server 
       policies = await makePolicies(client, target, policies).catch((error: unknown) => {
         if (!(error instanceof CommandError)) throw error;
         throw new CommandError(
-          `the target ${name} works, but its policy could not be made: ${error.message}\nRun portcullis add ${name} to go on.`,
+          `the target ${name} works, but its policy could not be made: ${error.message}\nRun portcullis add ${name} to continue.`,
           error.code,
           error.errors,
         );

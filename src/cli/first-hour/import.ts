@@ -124,7 +124,7 @@ export const importServers: Command = {
   summary: "makes targets of the servers in a client's configuration file",
   help: `Reads the files of Claude Desktop, Claude Code, VS Code, Cursor and Gemini CLI (mcpServers or servers). Headers, and variables that
 look like secrets, become credentials of the target, which the gateway stores encrypted and never shows. A value such as \${TOKEN} is asked for.
-No policy is made: portcullis add <name> goes on with a target.`,
+No policy is made: portcullis add <name> continues with a target.`,
   options: {
     'dry-run': { help: 'shows what would be made, and makes nothing' },
     yes: { help: 'makes the targets without asking' },

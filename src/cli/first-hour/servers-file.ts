@@ -175,7 +175,7 @@ const SECRET_START =
   /^(sk-|pk_|rk_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|Bearer |Basic )/;
 
 /** Whether a value may be secret. If in doubt, it is. */
-export function isSecret(name: string, value: string): boolean {
+function isSecret(name: string, value: string): boolean {
   if (value === '') return false;
   if (/^(true|false|on|off|yes|no|\d{1,6})$/i.test(value)) return false;
   return (

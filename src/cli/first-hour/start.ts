@@ -9,7 +9,7 @@ import { askNewPassword, register, signIn } from './init.ts';
 
 const say = (text: string): void => void process.stderr.write(printable(`portcullis: ${text}\n`));
 
-/** Makes the first administrator, and signs in. Nobody at the terminal, or no answer: says how to do it later. */
+/** Makes the first administrator, and signs in. If no person is at the terminal, or none answers, it says how to do that later. */
 const welcome: WhenEmpty = async (url, setupCode) => {
   const person = personAtTerminal();
   if (person === null) return tellHowToBegin(url, setupCode);
@@ -22,7 +22,7 @@ const welcome: WhenEmpty = async (url, setupCode) => {
       isMade = true;
       const { file } = serverOf({ args: [], text: (option) => (option === 'server' ? url : undefined), flag: () => false });
       await signIn(url, file, user, password);
-      say(`${user.email} is the administrator of ${url}, and signed in. In a second terminal, go on with`);
+      say(`${user.email} is the administrator of ${url}, and signed in. In a second terminal, continue with`);
       return say('portcullis add <name> <url>, or portcullis add <name> -- <command>');
     } catch (error) {
       if (!(error instanceof Error)) throw error;

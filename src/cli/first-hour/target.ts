@@ -42,7 +42,7 @@ export async function findTarget(client: Client, name: string): Promise<FoundTar
 }
 
 /**
- * Makes the target, or goes on with the one that has this name and address. `replace`: the target gets the address if it has a different
+ * Makes the target, or continues with the one that has this name and address. `replace`: the target gets the address if it has a different
  * one. Throws CommandError `target_name_taken` if it may not.
  */
 export async function makeTarget(

@@ -1,4 +1,5 @@
 /** Finds the id of what a person names: a target by its name, a user by e-mail. */
+import { UUID } from '../../base/validate.ts';
 import type { Client } from '../client.ts';
 import { CommandError, counted } from '../command.ts';
 
@@ -21,8 +22,6 @@ const KINDS = {
 
 export type FoundKind = keyof typeof KINDS;
 export const isFound = (kind: string): kind is FoundKind => Object.hasOwn(KINDS, kind);
-
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** Returns the id. A text that looks like an id is one. Throws CommandError if nothing, or more than one thing, has the name. */
 export async function idOf(client: Client, kind: FoundKind, name: string): Promise<string> {

@@ -1,5 +1,7 @@
 /** `portcullis log follow`: prints decisions as the gateway records them. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import { timeOf } from '../../audit/chain/chain.ts';
 import type { LogJson } from '../../audit/search/log-json.ts';
 import type { Client, Page, Say } from '../client.ts';
 import { CommandError, type Outcome } from '../command.ts';
@@ -23,7 +25,7 @@ export interface Following {
   readonly earlier: number;
 }
 
-/** Writes each decision once, until `signal`. Goes on when the gateway was away for a while. */
+/** Writes each decision once, until `signal`. Continues when the gateway answers again after an outage. */
 export async function follow(
   client: Client,
   { path, columns, earlier }: Following,
@@ -63,11 +65,11 @@ export async function follow(
         seen.add(row.id);
         show(row);
       }
-      if (isAway) say('the gateway is there again');
+      if (isAway) say('the gateway answers again');
       isAway = false;
     } catch (error) {
       if (!(error instanceof CommandError) || !PASSING.has(error.code)) throw error;
-      if (!isAway) say(`${error.message} This command goes on when the gateway is there again.`);
+      if (!isAway) say(`${error.message} This command continues when the gateway answers again.`);
       isAway = true;
     }
   }
@@ -80,14 +82,11 @@ async function newest(client: Client, path: string): Promise<Page<LogJson>> {
   throw new CommandError('the gateway gave no page', 'no_answer');
 }
 
-/** The time at the beginning of an id (UUIDv7), in milliseconds. */
-const timeOf = (id: string): number => Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
-
 /** The oldest first, each once. */
 const inOrder = (rows: readonly LogJson[]): LogJson[] =>
   [...new Map(rows.map((row) => [row.id, row])).values()].sort((a, b) => (a.id < b.id ? -1 : 1));
 
-/** Aborts when the person presses Ctrl-C, or when nobody reads the output any more. */
+/** Aborts when the person presses Ctrl-C, or when no program reads the output any more. */
 export function untilInterrupted(): { readonly signal: AbortSignal; end(): void } {
   const controller = new AbortController();
   const abort = (): void => controller.abort();

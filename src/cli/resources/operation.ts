@@ -44,7 +44,7 @@ const NO_MEMBERS: Members = { properties: {}, required: [] };
 /** The gateway sets these members, and accepts them in a body only if they are unchanged. */
 const READ_ONLY = new Set(['id', 'created_at', 'updated_at', 'client_secret_set']);
 const PAGE_MAX = 1_000;
-const PATIENCE_MS = 1_000;
+const SAY_AFTER_MS = 1_000;
 const SAY_EVERY_MS = 5_000;
 
 export function describe(does: string): Described {
@@ -288,14 +288,14 @@ export function mostOf(given: Given): number | undefined {
   return text === undefined ? undefined : Number(text);
 }
 
-/** Says that the command goes on, if it takes longer than a second. */
+/** Says that the command is still running, if it takes longer than a second. */
 async function patiently<T>(say: Say, work: (count: (rows: number) => void) => Promise<T>): Promise<T> {
   let rows = 0;
   const tell = (): void => say(rows === 0 ? 'waiting for the gateway' : `${rows} rows read`);
   let timer = setTimeout(() => {
     tell();
     timer = setInterval(tell, SAY_EVERY_MS);
-  }, PATIENCE_MS);
+  }, SAY_AFTER_MS);
   try {
     return await work((count) => {
       rows = count;

@@ -10,7 +10,7 @@ import type { StoredLogin } from './logins.ts';
 const CLIENT_ID = 'portcullis-cli';
 const METADATA_PATH = '/.well-known/oauth-authorization-server';
 /** How long a person may take to sign in. */
-const PATIENCE_MS = 10 * 60_000;
+const SIGN_IN_MS = 10 * 60_000;
 const ANSWER_TIMEOUT_MS = 30_000;
 
 export interface Endpoints {
@@ -166,7 +166,7 @@ export async function signInWithBrowser(
       settle({
         error: new CommandError('the sign-in in the browser took longer than 10 minutes: run portcullis login again', 'timeout'),
       }),
-    PATIENCE_MS,
+    SIGN_IN_MS,
   );
   try {
     redirectUri = `http://127.0.0.1:${(server.address() as AddressInfo).port}/callback`;
@@ -215,7 +215,7 @@ export async function signInWithDevice(
     address: verification_uri,
     complete: typeof verification_uri_complete === 'string' ? verification_uri_complete : null,
   });
-  const deadline = Date.now() + (typeof expires_in === 'number' ? expires_in * 1_000 : PATIENCE_MS);
+  const deadline = Date.now() + (typeof expires_in === 'number' ? expires_in * 1_000 : SIGN_IN_MS);
   for (let wait = interval * 1_000; ; ) {
     await sleep(wait);
     try {

@@ -88,16 +88,37 @@ export const NOTHING_TALLIED: TallyState = {
 };
 
 /** The number of cached answers, for requests and for names in lists: most repeat an earlier one. */
-const REMEMBERED = 50_000;
+export const REMEMBERED = 50_000;
 
 /** The number of names of a list that are evaluated without a pause. */
 const NAMES_AT_ONCE = 100;
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
+/** The answers to a recorded request, or to a name in a list. */
 interface Asked {
   readonly candidate: Answered;
   readonly now: Answered | null;
+}
+
+/** Returns a function that asks each engine about a recorded request. */
+export function createAskAgain<Engines extends Readonly<Record<string, Engine | null>>>(engines: Engines) {
+  type Answers = { readonly [Name in keyof Engines]: Engines[Name] extends Engine ? Answered : Answered | null };
+  const known = new Map<string, Answers>();
+  return (record: RecordedDecision): Answers => {
+    const { resource_type, resource_name } = record;
+    const key = questionKey(record, resource_type, resource_name);
+    const before = known.get(key);
+    if (before !== undefined) return before;
+    const [facts, targetId] = [factsOf(record), record.target_id ?? ''];
+    const object = resource_type === null || resource_name === null ? null : { resource_type, resource_name };
+    const ask = (engine: Engine): Answered =>
+      object === null ? engine.decideTarget(facts, targetId) : engine.decide(facts, targetId, object);
+    const answers = Object.fromEntries(Object.entries(engines).map(([name, engine]) => [name, engine && ask(engine)])) as Answers;
+    if (known.size >= REMEMBERED) known.clear();
+    known.set(key, answers);
+    return answers;
+  };
 }
 
 /** Continues from `start`. */
@@ -109,7 +130,7 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
   const perUser = new Map<string, number>();
   for (const { user_id } of flips.values()) perUser.set(user_id, (perUser.get(user_id) ?? 0) + 1);
   const exercised = new Set(start.exercised);
-  const requests = new Map<string, Asked>();
+  const ask = createAskAgain({ candidate, now });
   const listed = new Map<string, readonly Asked[]>();
   let listedNames = 0;
 
@@ -172,17 +193,7 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
     counts.replayed++;
     const { resource_type, resource_name } = record;
     const object = resource_type === null || resource_name === null ? null : { resource_type, resource_name };
-    const key = questionKey(record, resource_type, resource_name);
-    let asked = requests.get(key);
-    if (asked === undefined) {
-      const facts = factsOf(record);
-      const targetId = record.target_id ?? '';
-      const ask = (engine: Engine): Answered =>
-        object === null ? engine.decideTarget(facts, targetId) : engine.decide(facts, targetId, object);
-      asked = { candidate: ask(candidate), now: now && ask(now) };
-      if (requests.size >= REMEMBERED) requests.clear();
-      requests.set(key, asked);
-    }
+    const asked = ask(record);
     exercise(record.policy_id);
     exercise(asked.candidate.policy?.id);
     if (asked.candidate.effect === record.effect) return;

@@ -2,8 +2,7 @@
 import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/search/recorded-store.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { Engine, PrincipalFacts } from '../../engine/decision.ts';
-import type { Answered } from '../questions.ts';
-import { factsOf, questionKey, type Unreplayable, unreplayable } from '../replay/tally.ts';
+import { createAskAgain, factsOf, questionKey, REMEMBERED, type Unreplayable, unreplayable } from '../replay/tally.ts';
 
 /** Requests for one object, or for the use of a target, that must be allowed to a subject. */
 export interface Need {
@@ -22,6 +21,13 @@ export interface Need {
   readonly last: string;
 }
 
+/** Tells objects, and the uses of targets, apart. */
+export const objectKey = ({
+  target_id,
+  resource_type,
+  resource_name,
+}: Pick<Need, 'target_id' | 'resource_type' | 'resource_name'>) => JSON.stringify([target_id, resource_type, resource_name]);
+
 /** Why recorded decisions are not part of a suggestion. */
 export type Skipped = Unreplayable | 'target_gone' | 'allowed' | 'allowed_now' | 'not_in_group';
 
@@ -36,11 +42,11 @@ export interface NeedBook {
 }
 
 /** So that no single user can fill the book with invented names. */
-export const NEED_LIMITS = { all: 10_000, perUser: 1_000, users: 1_000 } as const;
+const NEED_LIMITS = { all: 10_000, perUser: 1_000, users: 1_000 } as const;
 
 type Entry = { -readonly [K in keyof Need]: Need[K] } & { readonly users: Set<string> };
 
-export function createNeedBook(limits: { readonly all: number; readonly perUser: number } = NEED_LIMITS): NeedBook {
+function createNeedBook(limits: { readonly all: number; readonly perUser: number } = NEED_LIMITS): NeedBook {
   const entries = new Map<string, Entry>();
   const perUser = new Map<string, number>();
   let unlisted = 0;
@@ -72,36 +78,10 @@ export function createNeedBook(limits: { readonly all: number; readonly perUser:
   };
 }
 
-export const NOTHING_SKIPPED: Readonly<Record<Skipped, number>> = {
+const NOTHING_SKIPPED: Readonly<Record<Skipped, number>> = {
   ...{ no_target: 0, not_canonical: 0, error: 0, erased: 0 },
   ...{ target_gone: 0, allowed: 0, allowed_now: 0, not_in_group: 0 },
 };
-
-/** The number of cached answers: most requests repeat an earlier one. */
-const REMEMBERED = 50_000;
-
-/** Returns a function that asks each engine about a recorded request. */
-export function createAskAgain<Engines extends Readonly<Record<string, Engine>>>(engines: Engines) {
-  type Answers = { readonly [Name in keyof Engines]: Answered };
-  const known = new Map<string, Answers>();
-  return (record: RecordedDecision): Answers => {
-    const { resource_type, resource_name } = record;
-    const key = questionKey(record, resource_type, resource_name);
-    const before = known.get(key);
-    if (before !== undefined) return before;
-    const [facts, targetId] = [factsOf(record), record.target_id ?? ''];
-    const object = resource_type === null || resource_name === null ? null : { resource_type, resource_name };
-    const answers = Object.fromEntries(
-      Object.entries(engines).map(([name, engine]) => [
-        name,
-        object === null ? engine.decideTarget(facts, targetId) : engine.decide(facts, targetId, object),
-      ]),
-    ) as Answers;
-    if (known.size >= REMEMBERED) known.clear();
-    known.set(key, answers);
-    return answers;
-  };
-}
 
 /** Takes a part of the log. Yields between records, so that other work can run. `sets`: the names of lists, by the hash of the set. */
 export interface Collector {

@@ -9,7 +9,7 @@ import type { DecisionChanges, Flip } from '../sets/decision-changes.ts';
 import type { TargetName } from '../sets/planning.ts';
 import { isExact } from './exact-pattern.ts';
 import type { Need } from './needs.ts';
-import type { Proposed } from './proposal.ts';
+import { HIGHEST, type Proposed } from './proposal.ts';
 
 /** Why a suggestion is withheld. It should never happen, so it says what to report. */
 export const withheld = (why: string): AppError =>
@@ -61,8 +61,6 @@ function requireVerdict(verdict: ComparisonVerdict, allowed: readonly Comparison
   if (allowed.includes(verdict)) return;
   throw verdict === 'unknown' ? undecided() : withheld(`${what} is ${verdict}`);
 }
-
-const HIGHEST = 2 ** 31 - 1;
 
 /**
  * Throws AppError unless `after` allows everything that `before` allows, and further only what the proposed policies name, for their

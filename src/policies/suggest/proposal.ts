@@ -8,7 +8,7 @@ import { isOf } from '../files/file.ts';
 import { exactPatterns, NO_NAME } from './exact-pattern.ts';
 import type { Need } from './needs.ts';
 
-/** A need, with its place in the list of needs. */
+/** A need, with its number in the list of needs. */
 export interface NumberedNeed extends Need {
   readonly at: number;
 }
@@ -22,7 +22,7 @@ export interface Proposed {
   /** Empty: the policy allows only the use of the target. */
   readonly names: readonly string[];
   readonly priority: number;
-  /** The places of the needs that this policy meets. */
+  /** The numbers of the needs that this policy meets. */
   readonly needs: readonly number[];
   /** The ids of denies that decide before the policy exists, for some requests that it allows. */
   readonly outranks: readonly string[];
@@ -42,11 +42,12 @@ export interface LeftOut {
   readonly need: number;
 }
 
-/** More than this no person reviews. */
+/** No person would review more. */
 export const MAX_PROPOSED = 500;
 /** A policy that outranks nothing has this priority, or a lower one if a deny has a lower one. */
 const LOW = 0;
-const HIGHEST = 2 ** 31 - 1;
+/** The highest priority that a policy can have. */
+export const HIGHEST = 2 ** 31 - 1;
 
 export interface Grants {
   readonly proposed: readonly Proposed[];
@@ -150,7 +151,7 @@ function among(needs: readonly NumberedNeed[], names: readonly string[]): Number
   return needs.filter((need) => known.has(nameOf(need)));
 }
 
-/** A name that came into the log by other ways than a request is none to write policies for. */
+/** A name that no request can contain, although it is in the log, gets no policy. */
 const isExpressible = (need: Need | undefined): boolean =>
   need !== undefined && (need.resource_type === null || canBeAsked(need.resource_type, nameOf(need)));
 
@@ -188,7 +189,7 @@ export interface LeastOptions {
 }
 
 export interface Least extends Grants {
-  /** The policies without the role in their allows, where these can be replaced. */
+  /** The policies without the role in those allows that can be replaced. */
   readonly rest: readonly StoredPolicy[];
   /** The ids of the policies that keep the role because the names that they allow cannot be written exactly. */
   readonly inexpressible: readonly string[];
@@ -262,7 +263,7 @@ export function proposeLeast(needs: readonly NumberedNeed[], policies: readonly 
       ...{ resource_pattern: NO_NAME, names: [], priority, needs: [use.at], outranks: [] },
     });
   }
-  // A policy that keeps the role needs no parts beside it.
+  // A policy that keeps the role already allows what its parts would allow.
   const needed = proposed.filter(({ needs: met }) => met.some((at) => !kept.has(needs[at]?.policy_id ?? '')));
   return { proposed: needed, leftOut, rest: withoutRole(policies, options, kept), inexpressible: [...kept] };
 }

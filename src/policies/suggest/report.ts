@@ -6,7 +6,7 @@ import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { timestamp } from '../schema.ts';
 import type { Moment } from '../sets/candidate-set.ts';
 import type { Suggestion } from './job.ts';
-import type { Need, NeedBook } from './needs.ts';
+import { type Need, type NeedBook, objectKey } from './needs.ts';
 import type { Proposed } from './proposal.ts';
 
 /** More entries of one list are only counted. */
@@ -63,7 +63,7 @@ export function suggestedJson(moment: Moment, needs: readonly Need[], book: Need
 }
 
 /** Policies as people know them; null: the policy is not in the set. */
-export function refsOf({ policies }: Pick<Moment, 'policies'>): (id: string) => PolicyRef | null {
+function refsOf({ policies }: Pick<Moment, 'policies'>): (id: string) => PolicyRef | null {
   const byId = new Map(policies.map((policy) => [policy.id, policy]));
   return (id) => {
     const policy = byId.get(id);
@@ -105,12 +105,10 @@ export type RoleJson = ReturnType<typeof roleJson>;
 /** What a suggestion for a role keeps and takes away. */
 export function roleJson({ role, moment, suggestion, needs, listed, others, allows, counts }: RoleParts) {
   const [names, refOf] = [targetNames(moment), refsOf(moment)];
-  const keyOf = ({ target_id, resource_type, resource_name }: Need): string =>
-    JSON.stringify([target_id, resource_type, resource_name]);
   const lost = new Set(suggestion.leftOut.map(({ need }) => need));
-  const used = new Set(needs.filter((_, at) => !lost.has(at)).map(keyOf));
+  const used = new Set(needs.filter((_, at) => !lost.has(at)).map(objectKey));
   const whole = new Set(suggestion.inexpressible);
-  const unused = listed.filter((need) => !used.has(keyOf(need)) && !whole.has(need.policy_id ?? ''));
+  const unused = listed.filter((need) => !used.has(objectKey(need)) && !whole.has(need.policy_id ?? ''));
 
   const changed = new Set(suggestion.changes.flatMap(({ before }) => before?.id ?? []));
   const gone = new Set(suggestion.changes.flatMap(({ before, after }) => (after?.subjects.length ? [] : (before?.id ?? []))));

@@ -24,6 +24,7 @@ import {
   createUses,
   type Need,
   type NeedBook,
+  objectKey,
 } from '../../policies/suggest/needs.ts';
 import { withheld } from '../../policies/suggest/proof.ts';
 import { allowsRole, type GrantOptions, withoutRole } from '../../policies/suggest/proposal.ts';
@@ -243,9 +244,6 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
 const shown = ({ position }: Moment, { from, to }: ReplayRange) => ({
   ...{ revision: position.revision, from: timestamp(from), to: timestamp(to) },
 });
-
-const objectKey = ({ target_id, resource_type, resource_name }: Pick<Need, 'target_id' | 'resource_type' | 'resource_name'>) =>
-  JSON.stringify([target_id, resource_type, resource_name]);
 
 async function findDecision(db: Connection, id: string): Promise<RecordedDecision> {
   const [found] = await recordedStore(db).find([id]);

@@ -205,7 +205,7 @@ test.serial('with --policy-file the policy goes into a new file, and not to the 
   const { code, err } = await run('add', 'files', ...ALL, '--policy-file', path, ...server);
   t.is(code, 0, err);
   const parsed = parsePolicyFile(readFileSync(path, 'utf8'), 'echo.yaml');
-  t.like(parsed, { policy: { target: 'files', resource_pattern: '^(echo)$', effect: 'allow' } });
+  t.like(parsed, { policy: { target: 'files', resource_pattern: '^echo$', effect: 'allow' } });
   t.deepEqual(await read('/api/policies'), []);
   const again = await run('add', 'files', ...ALL, '--policy-file', path, ...server);
   t.is(again.code, 1);

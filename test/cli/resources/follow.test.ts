@@ -79,11 +79,11 @@ test.serial('decisions are shown once each, over a kill and a restart of the gat
   await Promise.all([decide(url, token), decide(url, token)]);
   first.child.kill('SIGKILL');
   await first.ended;
-  await command.said(/no answer from .* This command goes on when the gateway is there again/);
+  await command.said(/no answer from .* This command continues when the gateway answers again/);
   await runGateway(t, environment);
   await decide(url, token);
   await show(3);
-  await command.said(/the gateway is there again/);
+  await command.said(/the gateway answers again/);
   await decide(url, token);
   await show(1);
 
