@@ -72,7 +72,7 @@ const agentOf = (req: IncomingMessage): string =>
 
 export function createBrowserSessions(parts: BrowserSessionParts) {
   const { database, freshRead, trustProxy, now, localSignIn = EVERYBODY } = parts;
-  // Nobody has checked yet who sends a cookie. The lookups of all strangers together take one of the connections that the gate uses.
+  // Nothing is known yet about the sender of a cookie. The lookups of all strangers together take one of the connections that the gate uses.
   const inTurn = createTurns();
   const newValue = (): string => randomBytes(32).toString('base64url');
   const setCookie = (res: ServerResponse, value: string): void =>

@@ -17,7 +17,7 @@ import type { BrowserSessions, SignedIn } from './sessions.ts';
 /** A button of the sign-in page. It leads to a path of this gateway, which begins the sign-in. */
 export interface OtherWay {
   readonly label: string;
-  /** Returns a path that goes on to `returnTo` after the sign-in. `again`: the user is signed in, and must prove it again. */
+  /** Returns a path that leads to `returnTo` after the sign-in. `again`: the user is signed in, and must prove it again. */
   readonly path: (returnTo: string, again: boolean) => string;
 }
 
@@ -125,7 +125,7 @@ ${passwordError !== null && fieldError('password-error', passwordError)}</div>
     if (current !== null && req.query['again'] === undefined) return redirect(res, returnTo);
     const hint =
       current !== null
-        ? html`<p class="sm muted">This needs a sign-in within the last 10 minutes. Sign in again as ${labelOf(current.user)} to go on.</p>`
+        ? html`<p class="sm muted">This needs a sign-in within the last 10 minutes. Sign in again as ${labelOf(current.user)} to continue.</p>`
         : req.query['left'] !== undefined && note('done', 'You are signed out.');
     await show(res, 200, {
       ...{ email: current?.user.email ?? '', returnTo, hint, again: req.query['again'] !== undefined },

@@ -211,7 +211,7 @@ export function createConnecting(parts: FlowParts) {
         void revocations.run();
         return kept;
       } catch (error) {
-        // Nobody would use these tokens, so they must not stay valid.
+        // No call would use these tokens, so they must not stay valid.
         const unused = tokensFrom(given, flow, target, now());
         await revoke(server, unused).catch((err: unknown) =>
           log.warn({ err, user_id: user }, 'unused tokens could not be revoked'),

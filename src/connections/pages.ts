@@ -70,7 +70,7 @@ export function connectionPages({ publicUrl, database, sessions, connecting, lim
       user: current.user,
       body: html`<h1>Your accounts at targets</h1>
 ${said.about}
-<p class="sm muted">With a connected account, the gateway calls the target as you. Other users cannot use the account, and nobody can read its tokens.</p>
+<p class="sm muted">With a connected account, the gateway calls the target as you. Other users cannot use the account, and no user can read its tokens.</p>
 ${
   listed.length + others.length === 0
     ? html`<p>No target that you may use asks for an account of yours.</p>`
@@ -89,7 +89,7 @@ ${
     await show(res, current, { status, about: note('bad', fault.message) });
   }
 
-  /** Returns the user of a form that a page of this gateway sent; null: nobody is signed in, and the browser goes to the sign-in page. */
+  /** Returns the user of a form that a page of this gateway sent; null: no user is signed in, and the browser goes to the sign-in page. */
   async function userOfForm(req: Request, res: Response): Promise<SignedIn | null> {
     requireSameOrigin(req, publicUrl);
     await readForm(req);
@@ -150,7 +150,7 @@ ${scopes.length > 0 && html`<p class="sm">The gateway asks for: ${scopes.map((sc
 
   router.get('/:id/callback', async (req, res) => {
     const current = await sessions.currentUser(req, res);
-    // The answer of the server is not kept for later: whoever signs in next must not finish what somebody else began.
+    // The answer of the server is not kept for later: the next user who signs in must not finish what a different user began.
     if (current === null) return redirect(res, signInPath(CONNECTIONS_PATH));
     contextOf(res).admission = current.admission;
     try {

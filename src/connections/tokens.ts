@@ -177,7 +177,7 @@ export function createTokens({ database, vault, servers, clients, processId, now
     { by, until }: { readonly by: string; readonly until: number },
   ): Promise<HeldToken | NoToken> {
     const { target } = at;
-    // The lock of an earlier renewal has run out: nobody knows whether the server has used the refresh token.
+    // The lock of an earlier renewal has run out: it is unknown whether the server has used the refresh token.
     const wasInterrupted = row.renewing_until !== null && row.renewing_until <= now();
     const of = logged(at);
     if (wasInterrupted) log.warn(of, 'renewal of an account was interrupted, trying its refresh token once more');

@@ -106,7 +106,7 @@ export function createMcpHandler(deps: McpDeps) {
     else next();
   };
   return Object.assign(handle, {
-    /** Ends the standalone streams, which would keep a server from closing. In-flight requests go on. */
+    /** Ends the standalone streams, which would keep a server from closing. In-flight requests continue. */
     endStreams: streams.end,
     /** How many streams, upstream sessions and processes of targets this process has open now. */
     counts: () => ({ streams: streams.count(), upstreamSessions: links.count(), processes: processes() }),

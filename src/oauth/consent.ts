@@ -111,9 +111,9 @@ const isForApi = ({ resources, client }: Wanted, publicUrl: string): boolean =>
 /** Who asks. The name alone proves nothing, because every application can call itself anything. */
 function whoAsks({ facts, client }: Wanted): Markup {
   if (client.clientId === CLI_CLIENT)
-    return html`<p class="sm muted">The program calls itself the command line of this gateway. Nobody has checked that.</p>`;
+    return html`<p class="sm muted">The program calls itself the command line of this gateway. The gateway cannot check that.</p>`;
   if (facts.document !== null) return html`<p>Its description is published by <strong>${facts.document}</strong>.</p>`;
-  return html`<p class="sm muted">The application registered by itself. Nobody has checked its name.</p>`;
+  return html`<p class="sm muted">The application registered by itself. No administrator has checked its name.</p>`;
 }
 
 function consentRoutes(parts: ConsentParts): Router {
@@ -424,7 +424,7 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
         resource: indicators.length === 1 ? indicators[0] : indicators,
       });
       await device.save();
-      said(res, 200, 'The device is connected', 'You can close this page and go on at the device.');
+      said(res, 200, 'The device is connected', 'You can close this page and continue on the device.');
     })(req, res, () => undefined);
   });
 

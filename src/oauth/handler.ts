@@ -129,7 +129,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
 <p>${explained(page)}</p>
 ${
   page.keptFrom !== undefined &&
-  html`<p>Nobody has allowed this application here before. So your browser was not sent on to <strong>${page.keptFrom}</strong>, and the
+  html`<p>No user has allowed this application here before. So your browser was not sent on to <strong>${page.keptFrom}</strong>, and the
 application does not know the answer. You can close this page.</p>`
 }
 ${

@@ -176,7 +176,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
       return result;
     },
 
-    /** The users stay, and are refused: nobody but the provider can say who they are. */
+    /** The users stay, and are refused: only the provider can say who they are. */
     async delete(caller: Caller, id: string, ifMatch: string | undefined): Promise<void> {
       await administer(caller, 'admin', async (trx) => {
         const before = await findShown(trx, id);
@@ -275,7 +275,7 @@ function withoutDirectory(user: User): User {
 
 const givenBefore = ({ facts }: User) => ({ role: facts?.given_role ?? null, groups: facts?.given_groups ?? [] });
 
-/** A subject that the provider does not give: the record stays for the audit log, and nobody signs in with it. */
+/** A subject that the provider does not give: the record stays for the audit log, and no user can sign in with it. */
 const releasedSubject = ({ id }: User): string => `released:${id}`;
 
 const exceedsFacts = ({ email, role, groups, facts }: User): boolean =>

@@ -85,7 +85,7 @@ function createReader(text: string, scimType: ScimType) {
   }
 
   function expect(kind: ')' | ']' | '(' | 'end'): void {
-    if (token.kind !== kind) throw fail(kind === 'end' ? 'it goes on after its end' : `${kind} is missing`);
+    if (token.kind !== kind) throw fail(kind === 'end' ? 'it continues after its end' : `${kind} is missing`);
     if (kind !== 'end') token = next();
   }
 

@@ -16,7 +16,7 @@ export const maySignIn = (rule: LocalSignIn, user: Pick<User, 'id' | 'issuer'>):
 
 const canHold = (user: User): boolean => isLocal(user) && user.enabled && user.role === ADMIN;
 
-/** Refuses a change that would leave nobody who may sign in with a password. Throws AppError `last_administrator`. */
+/** Refuses a change after which no user could sign in with a password. Throws AppError `last_administrator`. */
 export function requireKept(rule: LocalSignIn, after: User): void {
   if (rule === EVERYBODY || after.id !== rule || canHold(after)) return;
   throw new AppError(

@@ -84,7 +84,7 @@ export async function askAmong<T>(
   return Promise.race([work, waited.promise, sent.promise.then(() => deps.pace.wait(asked, method, work, () => attempt))]);
 }
 
-/** Nobody waits longer for one target, whatever the gateway does meanwhile. */
+/** The longest wait for one target, whatever the gateway does meanwhile. */
 const LONGEST_WAIT_MS = 30_000;
 
 /** Measures the time in which the gateway waits for the target. */
@@ -111,7 +111,7 @@ function createStopwatch() {
 function roomToRead({ deps, claims }: Caller, gone: AbortSignal) {
   let taken: Taken | null = null;
   return {
-    /** False: nobody waits for the answer any more. */
+    /** False: no request waits for the answer any more. */
     async take(bytes: number): Promise<boolean> {
       if (bytes <= LARGE_TEXT || taken !== null) return true;
       taken = await deps.lists.toRead(principalKey(claims), bytes, gone);
@@ -162,4 +162,4 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
   return { ...answer, read };
 }
 
-const ABORTED = new DOMException('Nobody waits for this list any more', 'AbortError');
+const ABORTED = new DOMException('No request waits for this list any more', 'AbortError');

@@ -69,7 +69,7 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
   try {
     for await (const arrived of answer.events) {
       for (const event of arrived) {
-        // The call goes on after its client has gone, so that its outcome is recorded. A target that sends on and on is cut off.
+        // The call continues after its client has gone, so that its outcome is recorded. A target that sends on and on is cut off.
         if (unheard > MAX_UNHEARD) return;
         if (context.caller.gone.aborted) unheard += event.data.length + EVENT_COST;
         const id = event.id === undefined ? undefined : eventId(context, event.id);

@@ -79,7 +79,7 @@ export interface Caller {
   readonly whenAnswered: (then: () => void) => void;
 }
 
-export const REVOKED = new DOMException('The caller may no longer go on', 'AbortError');
+export const REVOKED = new DOMException('The caller may no longer continue', 'AbortError');
 
 /** The client's mode: within a session, opening a session, or stateless. */
 export type ClientMode =

@@ -49,7 +49,7 @@ export async function forwardStateful(context: RequestContext, { body, session }
 }
 
 /**
- * In stateful mode, a closed connection does not cancel a request. The call goes on, so that its outcome is recorded, but it
+ * In stateful mode, a closed connection does not cancel a request. The call continues, so that its outcome is recorded, but it
  * is aborted after `graceMs` because no client waits for it.
  */
 function lingering(gone: Cancellable, graceMs: number): Cancellable {

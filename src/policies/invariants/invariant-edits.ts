@@ -80,7 +80,7 @@ export function createGuard({ database, check, now }: GuardParts): Guard {
 }
 
 /**
- * Returns AppError `forbidden` if an excepted policy may allow more afterwards: nobody has made the exception for that. Exceptions that do
+ * Returns AppError `forbidden` if an excepted policy may allow more afterwards: the exception was not made for that. Exceptions that do
  * not count now are included. Otherwise the policy could be widened until its invariant is enabled, or the exception renewed.
  */
 function wideningOf(changes: readonly StoredChange[], invariants: readonly Invariant[]): AppError | null {

@@ -81,7 +81,7 @@ export function widens(before: Policy, after: Policy): boolean {
 }
 
 const listOf = (subject: Joi.Schema) => Joi.array().items(subject).max(INVARIANT_LIMITS.subjects);
-const NO_EVERYONE = { custom: 'must not be everyone: the invariant would cover nobody' };
+const NO_EVERYONE = { custom: 'must not be everyone: the invariant would cover no caller' };
 const targets = Joi.array().items(uuid()).max(INVARIANT_LIMITS.targets);
 const { name, resource_type, resource_pattern, enabled } = policyMembers;
 

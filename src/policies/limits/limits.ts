@@ -42,7 +42,7 @@ type LimitedMember = 'target_id' | 'resource_type' | 'resource_pattern' | 'effec
 export interface Outside {
   readonly member: LimitedMember;
   readonly message: string;
-  /** true: the comparison of patterns would exceed its budget, so nobody knows whether the pattern is within the limits. */
+  /** true: the comparison of patterns would exceed its budget, so it is unknown whether the pattern is within the limits. */
   readonly undecided: boolean;
 }
 

@@ -97,7 +97,7 @@ function written({ subject_type, subject_value }: SubjectDocument, owner: string
   }
 }
 
-/** The ids of users are random, so nobody finds one by trying. The owner makes files for different readers incomparable. */
+/** The ids of users are random, so they cannot be guessed. The owner makes files for different readers incomparable. */
 const pseudonym = (userId: string, owner: string): string => sha256(`portcullis context ${owner} ${userId}`).slice(0, 32);
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');

@@ -110,7 +110,7 @@ function flipText({ subjects, target, resource_type, resource_name, is_template 
 
 /**
  * Shows a text that a stranger may have written. Every other character becomes a reference, which cannot be markup, a link or the end of a
- * table cell. In `code`, GitHub and GitLab also notify nobody.
+ * table cell. GitHub and GitLab notify no user whose name is in `code`.
  */
 function text(raw: string, max = TEXT_MAX): string {
   const characters = [...raw];

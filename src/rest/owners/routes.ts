@@ -43,7 +43,7 @@ export function createOwnerRoutes({ database, edits }: { readonly database: Data
   return router;
 }
 
-/** Whoever sets the limits of all owners may read them. */
+/** Callers who may set the limits of every owner may read them. */
 const readsAll = (held: Held): boolean => has(held, 'boundaries:manage');
 
 function nameOf({ params: { name } }: Request<{ name: string }>): string {
