@@ -90,7 +90,7 @@ export async function checkKeys(db: Connection, vault: Vault): Promise<SecretKey
 
 /**
  * Makes missing keys, and re-encrypts values that are sealed under a previous master key. Runs under the migration lock, so
- * that replicas that start at once agree. Throws AppError `unavailable` if the database was made with a different master key:
+ * that replicas that start at the same time agree. Throws AppError `unavailable` if the database was made with a different master key:
  * with new keys the gateway would seem to work, but would have lost every credential.
  */
 export async function makeKeys(db: Connection, vault: Vault, now: number = Date.now()): Promise<void> {

@@ -1,4 +1,4 @@
-/** What a person calls a browser, from the name that it gives itself. It is shown only: a program can give any name. */
+/** Names the browser in words that people know, from its User-Agent header. Only for display: a program can send any header. */
 
 const BROWSERS: readonly (readonly [RegExp, string])[] = [
   [/\bEdgA?\/|\bEdgiOS\//, 'Edge'],

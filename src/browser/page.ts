@@ -19,8 +19,8 @@ export interface Page {
   /** The browser goes to this path of the gateway at once. */
   readonly goTo?: string;
   /**
-   * Web applications open the authorization in a pop-up, which tells them at its end how it went. A policy for openers would
-   * part the two for good.
+   * Web applications open the authorization in a pop-up, which reports the result to them when it ends. An opener
+   * policy would cut this connection.
    */
   readonly inPopUp?: boolean;
   /** What stands around the body instead of the bar at the top. */

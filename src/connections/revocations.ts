@@ -49,7 +49,7 @@ export function createRevocations({ database, vault, servers, now, log }: Revoca
   }
 
   async function run(): Promise<void> {
-    // Whoever disabled a user ended the connections, too. This finds those of users that lost access in a different way.
+    // Disabling a user ends the user's connections, too. This finds the connections of users that lost access in a different way.
     for (const { id } of await store.strays(BATCH)) await store.end({ id }, now());
     for (;;) {
       const rows = await store.toRevoke(now(), BATCH);

@@ -20,11 +20,11 @@ const POLL_MS = 4_000;
 export const MOST_UNUSED_CLIENTS = 1_000;
 /** A registration that no user has approved yet is kept at least this long, whatever else registers. */
 const REGISTRATION_KEPT_MS = 15 * 60_000;
-/** How many of them may be of one network. */
+/** How many of them may come from one network. */
 export const MOST_UNUSED_OF_SITE = 100;
 /** Devices that wait for their users. Those of the command line have a limit of their own, which other clients cannot use up. */
 const MOST_DEVICES = 10_000;
-/** How many of them may be of one network. */
+/** How many of them may come from one network. */
 export const MOST_DEVICES_OF_SITE = 200;
 
 /** The library's errors, which an adapter may throw. They become the answer to the client. */

@@ -102,8 +102,8 @@ function permission(path: string): Content {
 }
 
 /**
- * Whether the application would get the REST API. The access outlives the session, so it needs a recent sign-in, like an API token: the
- * thief of a session must not be able to keep what it can do.
+ * Whether the application would get the REST API. The access outlives the session, so it needs a recent sign-in, like an API token:
+ * otherwise a thief could turn a stolen session into lasting access.
  */
 const isForApi = ({ resources, client }: Wanted, publicUrl: string): boolean =>
   Object.keys(resources).some((indicator) => resourceOf(indicator, client.clientId, publicUrl)?.path === '/api');
@@ -325,7 +325,7 @@ ${whoAsks(asked)}
       }.</p>
 <p>If you allow it, the application can</p>
 ${permissions(asked, publicUrl)}
-${note('warn', 'Allow this only if you have started it yourself, on a device that you have before you.')}
+${note('warn', 'Allow this only if you have started it yourself, on a device that is in front of you.')}
 <form class="stack" method="post" action="${DEVICE_PATH}">
 <input type="hidden" name="user" value="${user.id}">
 <input type="hidden" name="user_code" value="${code}">

@@ -16,7 +16,7 @@ import { recordStore } from './record-store.ts';
 export const GRANT_MS = 180 * 24 * 3_600_000;
 /** A grant answers the same question of its client again only if it was used within this time. */
 const SILENT_USED_MS = 30 * 24 * 3_600_000;
-/** With this many grants for the same, the user is asked. A client that begins again and again must not fill the table. */
+/** With this many grants for the same access, the user is asked, so that a client that signs in again and again does not fill the table. */
 export const MOST_SAME_GRANTS = 20;
 
 /** Used assertions are remembered longer than any tolerated difference of clocks lets them count. */
@@ -219,7 +219,7 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         return { grantId: id };
       }),
 
-    /** Stores what the provider has allowed a client. Assertions for the same share a grant, so that the user sees and ends one. */
+    /** Stores what the provider has allowed a client. Assertions for the same access share a grant, so that the user sees one and can end it. */
     createByAssertion: (approval: AssertedApproval): Promise<{ readonly grantId: string } | Exclude<NoGrant, 'ask'>> =>
       transact(database, async (trx) => {
         const { principal, clientId, clientKind: kind, clientName: name, resource, assertion } = approval;

@@ -75,7 +75,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
           await finish(ctx as KoaContextWithOIDC);
         });
       }
-      // Express has taken the prefix away.
+      // Express has removed the prefix.
       req.url = req.originalUrl;
       req.baseUrl = '';
       req.headers['x-forwarded-host'] = host;
@@ -97,7 +97,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
     const known = client === undefined ? null : await grants.findClient(client.clientId);
     if (known?.enabled && known.used_at !== null) return null;
     ctx.remove('Location');
-    // The body says where to go, and its length is that of a different body.
+    // The body, and the header with its length, belong to the redirect that is not sent.
     ctx.body = null;
     ctx.status = 400;
     const uri = params?.['redirect_uri'];

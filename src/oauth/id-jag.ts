@@ -63,7 +63,7 @@ function createHandler(provider: Provider, { publicUrl, grants, companies, admit
     return refusal('invalid_grant', forUser(fault));
   }
 
-  /** Returns the user of the assertion, after the record has what it says. */
+  /** Returns the user of the assertion, and first writes what the assertion says into the user's record. */
   async function userOf(company: Company, { subject, iat, presented, isPartial }: IdJag): Promise<User | ProviderFault> {
     // Most providers leave role and groups out of assertions. That does not mean that the user has none: the record tells.
     const known = isPartial ? await people.known(company, subject) : null;

@@ -65,9 +65,9 @@ export interface ProviderParts {
   readonly companies: IdJagParts['companies'];
   /** The id of the user who is signed in at this browser now. */
   readonly signedIn: (ctx: KoaContextWithOIDC) => Promise<string | null>;
-  /** Shows a refusal that cannot be told to the client, because it is not known where to. */
+  /** Shows a refusal on a page, if the gateway does not know an address of the client to which it could send the browser. */
   readonly showError: (ctx: KoaContextWithOIDC, error: string, description: string) => void;
-  /** Called with refusals that the library is about to tell the client, by sending the browser there. */
+  /** Called with refusals for which the library is about to send the browser to the client. */
   readonly refused: (ctx: KoaContextWithOIDC, error: string, description: string) => void;
   /** Called with faults of the gateway during a request. */
   readonly failed: (ctx: KoaContextWithOIDC, error: unknown) => void;

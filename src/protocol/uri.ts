@@ -48,7 +48,7 @@ function vanishes(segment: string, isFirst: boolean): boolean {
   return left === '' ? !isFirst : /^\.\.?$/.test(left);
 }
 
-/** More rounds than any target decodes; each round costs the length of the segment. */
+/** More rounds than any target decodes. The time of a round grows with the length of the segment. */
 const MAX_DECODINGS = 8;
 
 /**

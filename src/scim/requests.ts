@@ -53,7 +53,7 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const address = addressOf(req);
     if (!(await isStored(hashOfToken(token)))) {
-      // The database must not be kept from others to look up one wrong token after the other.
+      // Looking up one wrong token after the other must not keep the database from other callers.
       const refusal = limits.scim(address, 0);
       if (refusal !== null) throw refusal;
       await turnOfStranger(res, address);

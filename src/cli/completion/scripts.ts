@@ -1,6 +1,6 @@
 /**
- * The scripts. Each has the table of words and the same function in the language of its shell: it goes through the words of the line, which
- * lead to a command such as `target create`, and offers what may follow there. It evaluates nothing that a person has typed.
+ * The completion scripts. Each has the table of words, and the same function in the language of its shell. The function goes through the words
+ * of the line, which lead to a command such as `target create`, and offers what may follow. It evaluates nothing that a person has typed.
  */
 
 /** A word that may follow the commands `after`. */
@@ -201,5 +201,5 @@ end
 complete -c portcullis -f -a '(__portcullis)'
 `;
 
-/** Each makes the script of a shell. */
+/** The functions that make the script of each shell. */
 export const SCRIPTS: Readonly<Record<string, (rows: readonly Row[]) => string>> = { bash, zsh, fish };

@@ -1,4 +1,4 @@
-/** The MCP server of the demo: a few tools, resources and a prompt, on loopback. It needs no library, so that the package brings it. */
+/** The MCP server of the demo: a few tools, resources and a prompt, on loopback. It needs no library, so the package can contain it. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

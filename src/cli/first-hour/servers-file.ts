@@ -42,7 +42,7 @@ export interface FoundServer {
 const MAX_SERVERS = 200;
 const KEYS = ['mcpServers', 'servers'] as const;
 
-/** Throws CommandError if the text is no such file. */
+/** Throws CommandError if the text is not such a file. */
 export function readServers(text: string): FoundServer[] {
   const reading = readJsonText(withoutComments(text.replace(/^\ufeff/, '')));
   if (!reading.ok) throw new CommandError(`the file is not JSON: ${reading.reason}`, 'invalid_file');
@@ -71,8 +71,8 @@ export function readServers(text: string): FoundServer[] {
 const isOpen = (part: string): boolean => part.startsWith('/*') && !part.endsWith('*/');
 
 /**
- * Returns the JSON without comments and without commas in front of closing brackets, as VS Code allows them. Strings and comments without
- * an end match, too: otherwise the search would begin again at each of their characters.
+ * Returns the JSON without comments and without commas in front of closing brackets, as VS Code allows them. Unterminated strings
+ * and comments match, too: otherwise the search would begin again at each of their characters.
  */
 function withoutComments(text: string): string {
   return text
@@ -153,7 +153,7 @@ function readLocal(value: JsonObject, command: JsonValue): Read | string {
   const bad = variables.find(([name]) => variableProblem(name) !== null);
   if (bad !== undefined) return `its env has the variable ${bad[0]}: a name ${variableProblem(bad[0])}`;
   const secret = variables.filter(([name, text]) => isSecret(name, text));
-  // A variable that can send the others elsewhere disables them when it is set later.
+  // First the variables that can send the other values elsewhere: if one of them is set later, the gateway disables the others.
   const order = secret.toSorted(([a], [b]) => Number(isRedirectingVariable(b)) - Number(isRedirectingVariable(a)));
   return {
     ...{ transport: 'stdio', command, args: words, cwd: cwd ?? null },
@@ -188,7 +188,7 @@ function isSecret(name: string, value: string): boolean {
   );
 }
 
-/** Whether an argument is a secret: by its own look, as `--name=value`, as a header, or as the value of the option in front of it. */
+/** Whether an argument is a secret: because it looks like one, as `--name=value`, as a header, or as the value of the option in front of it. */
 function isSecretWord(before: string, word: string): boolean {
   const [, name, value] = /^--?([\w-]+)=(.*)$/s.exec(word) ?? /^([\w-]+): *(.*)$/s.exec(word) ?? [];
   if (name !== undefined && value !== undefined) return isSecret(name, value);

@@ -9,7 +9,7 @@ import { askNewPassword, register, signIn } from './init.ts';
 
 const say = (text: string): void => void process.stderr.write(printable(`portcullis: ${text}\n`));
 
-/** Makes the first administrator, and signs in. If no person is at the terminal, or none answers, it says how to do that later. */
+/** Makes the first administrator, and signs in. If no person is at the terminal, it says how to do that later. */
 const welcome: WhenEmpty = async (url, setupCode) => {
   const person = personAtTerminal();
   if (person === null) return tellHowToBegin(url, setupCode);

@@ -49,10 +49,10 @@ export const invariantFileForm = Joi.object<Written>({
   reason,
   enabled: enabled.meta({ default: true }),
   never: Joi.object({
-    subjects: listOf(fileSubject).min(1).required().description('The invariant covers callers whom one of these subjects fits.'),
+    subjects: listOf(fileSubject).min(1).required().description('The invariant covers callers that match one of these subjects.'),
     except: Joi.object({
       subjects: listOf(fileSubject.invalid('everyone').messages({ 'any.invalid': 'must not be everyone' })).description(
-        'The invariant covers no caller whom one of these subjects fits.',
+        'The invariant does not cover callers that match one of these subjects.',
       ),
       targets: targets.description('Names of targets that the invariant does not cover.'),
     }),

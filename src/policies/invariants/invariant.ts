@@ -96,11 +96,11 @@ export const invariantMembers = {
 };
 
 const never = model<NeverInput>('InvariantNever', {
-  subjects: listOf(newSubject).min(1).required().description('The invariant covers callers whom one of these subjects fits.'),
+  subjects: listOf(newSubject).min(1).required().description('The invariant covers callers that match one of these subjects.'),
   except: model<Partial<Never['except']>>('InvariantExcept', {
     subjects: listOf(
       newSubject.custom((subject, helpers) => (subject.subject_type === 'everyone' ? helpers.message(NO_EVERYONE) : subject)),
-    ).description('The invariant covers no caller whom one of these subjects fits.'),
+    ).description('The invariant does not cover callers that match one of these subjects.'),
     targets: targets.description('Ids of targets that the invariant does not cover.'),
   }),
   targets: targets.min(1).allow(null).description('Ids. Absent or null: every target, also those that are created later.'),

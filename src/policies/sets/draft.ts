@@ -1,4 +1,4 @@
-/** A draft: files in the form of `apply` that are not applied yet, under a name, to be tested, replayed and shadowed. */
+/** A draft: files in the form of `apply`, stored under a name before they are applied, so that they can be tested, replayed and shadowed. */
 import { hash } from 'node:crypto';
 
 export const DRAFT_NAME = /^[a-z0-9][a-z0-9._-]{0,62}$/;

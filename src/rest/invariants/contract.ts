@@ -11,7 +11,7 @@ import { objectFound, policyRef, principalFound, subjectFound } from '../policie
 const { name, reason: why, enabled } = schemasOf(restMembers);
 const subjects = s.listOf(subjectFound);
 const never = s.model('InvariantNeverFound', {
-  subjects: s.described('The invariant covers callers whom one of these subjects fits.', subjects),
+  subjects: s.described('The invariant covers callers that match one of these subjects.', subjects),
   except: s.model('InvariantExceptFound', { subjects, targets: s.listOf(s.string) }),
   targets: s.described('null: every target, also those that are created later.', s.orNull(s.listOf(s.string))),
   resource_type: schemaOf(restMembers.never.extract('resource_type')),

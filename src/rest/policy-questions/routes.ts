@@ -92,7 +92,7 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
 
 const namesOf = (targets: Moment['targets']): Map<string, string> => new Map(targets.map(({ id, name }) => [id, name]));
 
-/** Returns the value that the policy requires in its member that does not match; null: the member states none. */
+/** Returns the value of the policy's member that does not match; null: the member has no value. */
 function wantsOf(policy: Policy, misfit: Misfit, targetName: (id: string) => string | undefined): string | null {
   switch (misfit) {
     case 'enabled':
