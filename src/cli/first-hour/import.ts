@@ -32,11 +32,13 @@ function addressOf(server: Read): Address {
 
 type State = 'made' | 'there' | 'failed' | 'skipped' | 'would make';
 
-/** What became of a server. It has no values of variables and headers. */
+/** What became of a server. It has no values of credentials. */
 interface Result {
   readonly title: string;
   readonly name: string;
   readonly address: string | null;
+  /** Variables of the process that are no secrets. They can make it run other code, so the reader of the plan sees them. */
+  readonly variables: readonly string[];
   readonly credentials: readonly string[];
   readonly state: State;
   readonly tools: number | null;
@@ -52,7 +54,7 @@ interface Ready {
 /** Returns the server as a target, or why it is skipped. */
 function prepare(found: FoundServer): Ready | Result {
   const skipped = (problem: string): Result => ({
-    ...{ title: found.title, name: found.name, address: null, credentials: [] },
+    ...{ title: found.title, name: found.name, address: null, variables: [], credentials: [] },
     ...{ state: 'skipped', tools: null, problem },
   });
   const { server, problem } = found;
@@ -67,6 +69,7 @@ function prepare(found: FoundServer): Ready | Result {
 
 const factsOf = ({ found: { title, name }, server, address }: Ready) => ({
   ...{ title, name, address: written(address) },
+  variables: server.transport === 'stdio' ? Object.entries(server.env).map(([variable, value]) => `${variable}=${value}`) : [],
   credentials: server.secrets.map((secret) => secret.name),
 });
 
@@ -109,12 +112,13 @@ async function make(client: Client, one: Ready, answers: ReadonlyMap<string, str
   }
 }
 
-function line({ title, name, address, credentials, state, tools, problem }: Result): string {
+function line({ title, name, address, variables, credentials, state, tools, problem }: Result): string {
   const where = address === null ? '' : ` at ${address}`;
+  const shown = variables.length === 0 ? '' : `, with the variables ${variables.map(inOneLine).join(', ')}`;
   const sealed = credentials.length === 0 ? '' : `, with the credentials ${credentials.map(inOneLine).join(', ')}`;
   const has = tools === null ? '' : `, ${counted(tools, 'tool')}`;
   const why = problem === null ? '' : `\n    ${problem.replaceAll('\n', '\n    ')}`;
-  return `  ${state.padEnd(10)} ${JSON.stringify(title)} as ${name}${where}${sealed}${has}${why}\n`;
+  return `  ${state.padEnd(10)} ${JSON.stringify(title)} as ${name}${where}${shown}${sealed}${has}${why}\n`;
 }
 
 export const importServers: Command = {

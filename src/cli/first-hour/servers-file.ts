@@ -117,9 +117,11 @@ function readRemote(value: JsonObject, url: JsonValue | undefined): Read | strin
   if (typeof url !== 'string' || !/^https?:\/\//i.test(url)) return 'it has neither a command nor a URL with http or https';
   const bare = withoutPlaceholders(url);
   if (!URL.canParse(bare)) return 'its URL is not valid';
-  const { username, password, searchParams } = new URL(bare);
+  const { username, password, searchParams, pathname } = new URL(bare);
+  // Some services put the key of the account into the path.
+  const parts = [...searchParams, ...pathname.split('/').map((part): [string, string] => ['', part])];
   // Everybody who may read targets sees their URLs.
-  if (username !== '' || password !== '' || [...searchParams].some(([name, text]) => isSecret(name, text)) || bare !== url)
+  if (username !== '' || password !== '' || parts.some(([name, text]) => isSecret(name, text)) || bare !== url)
     return 'its URL contains a secret or a variable, and the gateway shows URLs: put it into a header, or add the target yourself';
   const headers = strings(value.headers);
   if (headers === null) return 'its headers are not an object of strings';

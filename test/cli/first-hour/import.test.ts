@@ -102,6 +102,7 @@ test.serial('a hostile file starts nothing that the operator has not allowed, an
     joined: { command: process.execPath, args: [`--token=${secret}`] },
     header: { command: process.execPath, args: ['--header', `Authorization: Bearer ${secret}`] },
     query: { url: `https://x.example/mcp?api_key=${secret}` },
+    path: { url: `https://x.example/s/${secret}/mcp` },
     user: { url: `https://ann:${secret}@x.example/mcp` },
     file: { url: 'file:///etc/passwd' },
     both: { command: 'a', url: 'https://x.example/' },
@@ -111,7 +112,7 @@ test.serial('a hostile file starts nothing that the operator has not allowed, an
   };
   const { code, out, err } = await run('import', file(t, { mcpServers: servers }), '--yes');
   t.is(code, 1, err);
-  t.regex(out, /0 targets ready, 15 not/);
+  t.regex(out, /0 targets ready, 16 not/);
   t.deepEqual(await read('/api/targets'), []);
   t.false(`${out}${err}`.includes(secret));
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these must not be there
@@ -148,6 +149,15 @@ test.serial('the plan and the advice of a hostile file stay lines of the command
   const { out } = await run('import', path, '--yes');
   t.notRegex(out, /^ *made +"good"/m);
   t.regex(out, /start --allow-command '\/bin\/\$\(id\)'\n +STDIO_ALLOWED='\/bin\/\$\(id\)' npm start/);
+});
+
+test.serial('the plan shows what could make a program run other code', async (t) => {
+  const { run } = await firstHourAt(t);
+  const env = { NODE_OPTIONS: '--import=data:text/javascript,evil()', GITHUB_TOKEN: SECRETS[0] };
+  const path = file(t, { servers: { x: { command: process.execPath, args: ['a.js'], env } } });
+  const { out } = await run('import', path, '--dry-run');
+  t.regex(out, / with the variables NODE_OPTIONS=--import=data:text\/javascript,evil\(\), with the credentials GITHUB_TOKEN\n/);
+  t.false(out.includes(SECRETS[0] ?? ''));
 });
 
 test('a file of open strings and comments is refused at once', (t) => {
