@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
+import { createServer as createTcpServer, type Server as TcpServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
@@ -85,6 +86,7 @@ export async function createGateway(
   // Checks that need no database come first, before the database is touched.
   if (config.masterKey === null) readMasterKeyFile(keyFileOf(config));
   await checkCheckpoints(config.audit.checkpoints);
+  await checkAddress(config);
   const opened: { vault: Vault | null } = { vault: null };
   const database = await open(config.database, async (db) => {
     await makeCounter(db);
@@ -250,11 +252,19 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   };
 }
 
-function listenOn(server: Server, { host, port }: Config): Promise<void> {
+/** Throws if the gateway cannot listen on its address. A start that fails for this reason must not make a master key or a database. */
+async function checkAddress(config: Config): Promise<void> {
+  const probe = createTcpServer();
+  await listenOn(probe, config);
+  await new Promise((resolve) => probe.close(resolve));
+}
+
+function listenOn(server: TcpServer, { host, port }: Config): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', reject);
+    const failed = (cause: Error): void => reject(new Error(`cannot listen: ${cause.message}`, { cause }));
+    server.once('error', failed);
     server.listen(port, host, () => {
-      server.off('error', reject);
+      server.off('error', failed);
       resolve();
     });
   });

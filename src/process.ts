@@ -60,7 +60,7 @@ export async function runProcess(whenEmpty: WhenEmpty): Promise<void> {
     });
   }
 
-  await gateway.listen().catch((error: unknown) => fail([`cannot listen: ${reason(error)}`]));
+  await gateway.listen().catch((error: unknown) => fail([reason(error)]));
   await gateway.loadLibraries();
   if (await gateway.awaitsAdministrator()) await whenEmpty(config.publicUrl, await gateway.setupCode());
 }

@@ -45,7 +45,7 @@ test.serial('an unusable data folder or master key is reported in one clear line
 
 /** Sends the process SIGTERM as soon as it listens. */
 const ENDS_ON_LISTENING = `
-  import { Server } from 'node:net';
+  import { Server } from 'node:http';
   const { listen } = Server.prototype;
   Server.prototype.listen = function (...args) {
     return listen.apply(this.once('listening', () => process.kill(process.pid, 'SIGTERM')), args);
@@ -59,7 +59,7 @@ test.serial('a gateway that is told to end as soon as it listens shuts down grac
 
 test.serial('a failed start leaves no new master key, and a successful start makes one', async (t) => {
   const taken = dataDir(t);
-  await runGateway(t, { DATA_DIR: taken });
+  const running = await runGateway(t, { DATA_DIR: taken });
   t.true(existsSync(join(taken, 'master.key')));
   const folder = dataDir(t);
   const wrong: Record<string, string>[] = [
@@ -68,6 +68,7 @@ test.serial('a failed start leaves no new master key, and a successful start mak
     { DATABASE_URL: `sqlite:${folder}` },
     { DATABASE_URL: `sqlite:${join(taken, 'portcullis.db')}` },
     { AUDIT_CHECKPOINTS: folder },
+    { PORT: new URL(running.url).port },
   ];
   for (const environment of wrong) {
     const gateway = await spawnGateway(t, { DATA_DIR: folder, ...environment });
@@ -117,7 +118,7 @@ test.serial('a port that is in use is reported in one clear line', async (t) => 
   const first = await runGateway(t, { DATA_DIR: dataDir(t) });
   const second = await spawnGateway(t, { DATA_DIR: dataDir(t), PORT: new URL(first.url).port });
   t.is(await second.ended, 1);
-  t.regex(second.output(), /cannot listen: .*EADDRINUSE/);
+  t.regex(second.output(), /^portcullis: cannot listen: .*EADDRINUSE/);
 });
 
 test.serial(
