@@ -65,7 +65,7 @@ export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access:
   const hello = { protocolVersion: SESSION_REVISIONS[0], capabilities: {}, clientInfo: { name: 'portcullis', version: VERSION } };
   const opened = await send({ body: JSON.stringify(request('initialize', hello)) });
   if (isFault(opened)) return faulty(opened, 'initialize');
-  if (opened.status !== 200) {
+  if (opened.status !== 200 || opened.type === 'other') {
     opened.discard();
     return failed('http', await noteFailure(context, opened, true));
   }

@@ -25,6 +25,8 @@ async function gatewayWith(t: ExecutionContext, target: object, environment: Rec
     open: () => openSession(url, token),
     answerOf,
     messageOf: async (message: object, session?: string) => (await answerOf(message, session))?.error?.message ?? '',
+    check: async () =>
+      (await gateway.rest<{ fault: Health['last_fault'] }>(200, 'POST', `/api/targets/${made.body.id}/check`, { token })).body,
     health: async () => (await gateway.rest<Health>(200, 'GET', `/api/targets/${made.body.id}/health`, { token })).body,
   };
 }
@@ -61,6 +63,16 @@ test.serial('the caller learns that a target redirects, and the administrator al
   t.regex(message, /redirects, which the gateway does not follow/);
   t.notRegex(message, /10\.9\.8\.7/);
   t.regex((await health()).last_fault?.message ?? '', /redirects to http:\/\/10\.9\.8\.7\/mcp\//);
+});
+
+test.serial('the caller and the administrator learn that the address is that of a page, and not of an MCP server', async (t) => {
+  const upstream = await startRecording((_, res) => void res.writeHead(200, { 'content-type': 'text/html' }).end('<html>'));
+  t.teardown(() => upstream.stop());
+  const { messageOf, health, check } = await gatewayWith(t, { transport: 'streamable-http', url: upstream.url });
+  const said = /answered with something other than JSON or an event stream: an administrator must check its address/;
+  t.regex(await messageOf(initialize), said);
+  t.regex((await health()).last_fault?.message ?? '', said);
+  t.regex((await check()).fault?.message ?? '', said);
 });
 
 test.serial('the caller and the administrator learn that a server of HTTP+SSE has the wrong transport', async (t) => {

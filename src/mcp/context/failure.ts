@@ -100,6 +100,8 @@ function errorTextFor(status: number): string {
   if (status >= 300 && status < 400) {
     return 'redirects, which the gateway does not follow: an administrator must set the address that it redirects to';
   }
+  if (status === 200)
+    return 'answered with something other than JSON or an event stream: an administrator must check its address';
   return `failed (HTTP ${status})`;
 }
 
