@@ -1,7 +1,7 @@
 import test from 'ava';
 import { AppError } from '../../src/base/errors.ts';
 import { ASKABLE } from '../../src/protocol/capabilities.ts';
-import { isSteeringVariable, readCredential } from '../../src/targets/credential-document.ts';
+import { isRedirectingVariable, isSteeringVariable, readCredential } from '../../src/targets/credential-document.ts';
 import { changedDocument, extensionMethodProblem, readTarget, readTargetUpdate } from '../../src/targets/document.ts';
 import type { Target } from '../../src/targets/target.ts';
 
@@ -210,6 +210,7 @@ test('users cannot supply a variable that steers a process', (t) => {
     ...['LD_PRELOAD', 'LD_LIBRARY_PATH', 'DYLD_INSERT_LIBRARIES', 'NODE_OPTIONS', 'node_options', 'NODE_PATH', 'PATH', 'HOME'],
     ...['PYTHONSTARTUP', 'PYTHONPATH', 'PERL5OPT', 'RUBYOPT', 'JAVA_TOOL_OPTIONS', '_JAVA_OPTIONS', 'BASH_ENV', 'ENV', 'IFS'],
     ...['HTTPS_PROXY', 'all_proxy', 'SSL_CERT_FILE', 'GIT_SSH_COMMAND', 'npm_config_registry', 'GCONV_PATH', 'TMPDIR'],
+    ...['HOSTALIASES', 'LOCALDOMAIN', 'RES_OPTIONS'],
   ]) {
     t.true(isSteeringVariable(name), name);
     t.is(paths(() => supplied('env', name)).join(), 'user_credentials.0.name', name);
@@ -227,6 +228,21 @@ test('users cannot supply a variable that steers a process', (t) => {
   }
   const both = [{ type: 'bearer' }, { type: 'header', name: 'Authorization' }];
   t.is(paths(() => readTarget(target({ user_credentials: both }))).join(), 'user_credentials.1');
+});
+
+test('a variable that names a host, a service or a settings file redirects the other credentials', (t) => {
+  for (const name of [
+    'GITHUB_HOST',
+    'PGHOST',
+    'PGSERVICEFILE',
+    'ETCDCTL_ENDPOINTS',
+    'ZENDESK_SUBDOMAIN',
+    'DD_SITE',
+    'TNS_ADMIN',
+    'NETRC',
+  ])
+    t.true(isRedirectingVariable(name), name);
+  for (const name of ['PGPASSWORD', 'PGUSER', 'API_KEY', 'WEBSITE_TOKEN']) t.false(isRedirectingVariable(name), name);
 });
 
 test('an update keeps omitted members, and changes the transport only together with its members', (t) => {
