@@ -176,6 +176,11 @@ test.serial('an error in a file names file, line and column, for people and prog
     ['a.yaml', () => symlinkSync(outside, join(dir, 'a.yaml')), /a\.yaml:1:1: is a link that leads out of the folder/],
     ['a.yaml', () => symlinkSync('nowhere', join(dir, 'a.yaml')), /a\.yaml:1:1: cannot be read \(ENOENT\)/],
     ['a.yaml', () => execFileSync('mkfifo', [join(dir, 'a.yaml')]), /a\.yaml:1:1: is not a file/],
+    [
+      'a\n::stop-commands::x.yaml',
+      () => writeFileSync(join(dir, 'a\n::stop-commands::x.yaml'), file()),
+      /\/a ::stop-commands::x\.yaml:1:1: /,
+    ],
     ['A.yaml', () => writeFileSync(join(dir, 'A.yaml'), file()), /A\.yaml:1:1: the name of a policy file must consist of a-z/],
     ['a.yml', () => writeFileSync(join(dir, 'a.yml'), file()), /a\.yml:1:1: the name of a policy file .* end in \.yaml/],
   ];
@@ -184,7 +189,7 @@ test.serial('an error in a file names file, line and column, for people and prog
     make();
     const { err, out } = await run(1, 'apply', '--dir', dir);
     t.regex(err, expected);
-    t.true(err.includes(`${dir}/${name}:`));
+    t.true(err.includes(`${dir}/${name.replace('\n', ' ')}:`));
     t.is(out, '');
     rmSync(join(dir, name), { recursive: true });
   }

@@ -44,9 +44,12 @@ export interface PolicyFileError {
   readonly message: string;
 }
 
-/** Returns the error in the form that compilers print to a terminal. */
+/**
+ * Returns the error in the form that compilers print to a terminal. It is one line, whatever the file is called: CI services read commands
+ * from lines of the output.
+ */
 export function describePolicyFileError({ file, line, column, message }: PolicyFileError): string {
-  return `${file}:${line}:${column}: ${message}`;
+  return `${file.replaceAll(/[\r\n]/g, ' ')}:${line}:${column}: ${message}`;
 }
 
 /** Plain data, so that threads can send it to each other. */
