@@ -21,6 +21,7 @@ COPY package.json ./
 COPY --from=dependencies /app/node_modules node_modules
 COPY --from=build /app/dist dist
 COPY rego rego
+COPY fonts fonts
 # The user `node` by its number: Kubernetes cannot tell of a name whether it is root (`runAsNonRoot`).
 RUN install -d -o 1000 -g 1000 -m 0700 /data
 VOLUME /data

@@ -81,14 +81,14 @@ begins with <code>https://</code>. On the machine of the gateway itself, plain H
 
 function assetRoutes(assets: readonly Asset[]): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  for (const { path, type, text } of assets) {
+  for (const { path, type, content } of assets) {
     router.get(path, (_req, res) => {
       res.setHeader('Cache-Control', `public, max-age=${ASSET_SECONDS}, immutable`);
       res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
       // An image with a program in it must not run as a page of this origin.
       res.setHeader('Content-Security-Policy', "default-src 'none'; style-src 'unsafe-inline'");
       res.setHeader('Content-Type', type);
-      res.end(text);
+      res.end(content);
     });
   }
   return router;

@@ -1,5 +1,33 @@
 /** The style sheet of every page. Its address has the hash of its text, so browsers keep it for good. */
 import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+
+/** A text or a file that browsers may keep for good, because its path has the hash of it. */
+export interface Asset {
+  readonly path: string;
+  readonly type: string;
+  readonly content: string | Buffer;
+}
+
+/** Returns the path of an asset with this content. */
+export const assetPath = (name: string, content: string | Buffer): string =>
+  `/console/assets/${createHash('sha256').update(content).digest('hex').slice(0, 16)}/${name}`;
+
+const font = (name: string): Asset => {
+  const content = readFileSync(new URL(`../../fonts/${name}.woff2`, import.meta.url));
+  return { path: assetPath(`${name}.woff2`, content), type: 'font/woff2', content };
+};
+const [SANS, SANS_BOLD, MONO] = [
+  font('ibm-plex-sans-latin-400-normal'),
+  font('ibm-plex-sans-latin-600-normal'),
+  font('ibm-plex-mono-latin-400-normal'),
+];
+
+const face = (family: string, weight: number, { path }: Asset): string =>
+  `@font-face{font-family:"${family}";src:url(${path}) format("woff2");font-weight:${weight};font-display:swap}`;
+const FONTS = [face('IBM Plex Sans', 400, SANS), face('IBM Plex Sans', 600, SANS_BOLD), face('IBM Plex Mono', 400, MONO)].join(
+  '',
+);
 
 const TOKENS = `
 :root{color-scheme:light dark;
@@ -68,25 +96,15 @@ tbody tr:last-child>*{border-bottom:0}td.end{text-align:right;white-space:nowrap
 @media(max-width:40rem){thead{display:none}tbody tr{display:flex;flex-wrap:wrap;align-items:center;gap:.3rem var(--s4);padding:.6rem .75rem;border-bottom:1px solid var(--line)}tbody tr:last-child{border-bottom:0}tbody th{flex:1 1 100%}td,tbody th{border:0;padding:0}td.end{margin-left:auto}td[data-label]::before{content:attr(data-label);display:block;font-size:var(--t-xs);color:var(--ink-3)}}
 @media(forced-colors:active){.btn,.note,.tag{border:1px solid}}`;
 
-export const STYLE = [TOKENS, BASE, LAYOUT, COMPONENTS].join('').trim();
+export const STYLE = [FONTS, TOKENS, BASE, LAYOUT, COMPONENTS].join('').trim();
 
 export const ICON =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#2743c0" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"><path d="M4 21V9l8-6 8 6v12M8 21V11M12 21V8M16 21V11M4 15h16"/></svg>';
 
-/** A text that browsers may keep for good, because its path has the hash of it. */
-export interface Asset {
-  readonly path: string;
-  readonly type: string;
-  readonly text: string;
-}
-
-/** Returns the path of an asset with this text. */
-export const assetPath = (name: string, text: string): string =>
-  `/console/assets/${createHash('sha256').update(text).digest('hex').slice(0, 16)}/${name}`;
-
 export const STYLE_PATH = assetPath('portcullis.css', STYLE);
 export const ICON_PATH = assetPath('portcullis.svg', ICON);
 export const ASSETS: readonly Asset[] = [
-  { path: STYLE_PATH, type: 'text/css; charset=utf-8', text: STYLE },
-  { path: ICON_PATH, type: 'image/svg+xml', text: ICON },
+  { path: STYLE_PATH, type: 'text/css; charset=utf-8', content: STYLE },
+  ...[SANS, SANS_BOLD, MONO],
+  { path: ICON_PATH, type: 'image/svg+xml', content: ICON },
 ];

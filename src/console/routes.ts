@@ -11,6 +11,7 @@ import { authorize } from '../rest/authorize.ts';
 import { labelOf } from '../users/user-store.ts';
 import type { Ask } from './ask.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
+import { HISTORY, historyPage, revisionPage } from './history.ts';
 import { decisionPage, LOG, logPage } from './log.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
@@ -33,7 +34,13 @@ interface Entry {
 }
 
 const MENU: readonly { readonly title: string; readonly entries: readonly Entry[] }[] = [
-  { title: 'Policy', entries: [{ path: POLICIES, label: 'Policies', operation: 'listPoliciesInOrder' }] },
+  {
+    title: 'Policy',
+    entries: [
+      { path: POLICIES, label: 'Policies', operation: 'listPoliciesInOrder' },
+      { path: HISTORY, label: 'History', operation: 'listRevisions' },
+    ],
+  },
   {
     title: 'Gateway',
     entries: [
@@ -93,6 +100,8 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
   for (const [path, show] of [
     ['/policies', policiesPage],
     ['/policies/:id', policyPage],
+    ['/history', historyPage],
+    ['/history/:id', revisionPage],
     ['/targets', targetsPage],
     ['/targets/:id', targetPage],
     ['/users', usersPage],

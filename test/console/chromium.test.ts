@@ -73,12 +73,17 @@ for (const colorScheme of ['light', 'dark'] as const) {
       const page = await start(t, await open({ colorScheme }), gateway.url, admin);
       const paths = [
         ...['policies', `policies/${policy?.id}`, 'policies?text=nothing', 'policies/no-id', 'targets', `targets/${target.id}`],
-        ...['users', `users/${user.id}`, 'log', `log/${decision?.id}`, 'changes', 'replicas'],
+        ...['users', `users/${user.id}`, 'log', `log/${decision?.id}`, 'changes', 'replicas', 'history', 'history/1'],
       ];
       for (const path of paths) {
         for (const width of [1440, 768, 320]) {
           await page.setViewportSize({ width, height: 900 });
           await page.goto(`${gateway.url}/console/${path}`);
+          // The fonts have loaded: the content security policy allows them.
+          t.true(
+            await page.evaluate<boolean>(`document.fonts.ready.then(() => document.fonts.check('12px "IBM Plex Sans"'))`),
+            path,
+          );
           t.true((await page.evaluate<number>('document.documentElement.scrollWidth')) <= width, `${path} at ${width}`);
           await page.evaluate(AXE);
           const { violations } = await page.evaluate<{ violations: readonly Violation[] }>('axe.run()');

@@ -48,6 +48,11 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   t.regex(textOf(await open(console_, '/console/policies?effect=maybe', 400)), /This does not work.*effect/);
   t.regex(textOf(await open(console_, '/console/policies/0190163d-8694-739b-aea5-966c26f8ad90', 404)), /Not found/);
 
+  t.regex(textOf(await open(console_, '/console/history')), /Revision 1 .* admin@example.com 4 created/);
+  const revision = textOf(await open(console_, '/console/history/1'));
+  t.regex(revision, /Looser: .*Everyone may echo created .*For example .* Default deny before, Allow after/);
+  await open(console_, '/console/history/99', 404);
+
   const log = await open(console_, '/console/log');
   t.regex(textOf(log), /Default deny .* Deny .* Allow /);
   const { body: entries } = await gateway.rest<{ id: string; resource_name: string; reason: string }[]>(200, 'GET', '/api/logs', {
@@ -80,7 +85,14 @@ test.serial('texts of strangers do not become markup', async (t) => {
   const { body: entries } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/logs', { token: admin.token });
   const paths = [
     ...['policies', `policies/${hostile?.id}`, 'log', ...entries.map(({ id }) => `log/${id}`), 'targets'],
-    ...[`targets/${target.id}`, 'users', `users/${user.id}`, 'changes', `log?resource_name=${encodeURIComponent(HOSTILE)}`],
+    ...[
+      `targets/${target.id}`,
+      'users',
+      `users/${user.id}`,
+      'changes',
+      'history/1',
+      `log?resource_name=${encodeURIComponent(HOSTILE)}`,
+    ],
   ];
   let seen = 0;
   for (const path of paths) {
@@ -106,6 +118,8 @@ test.serial('a page shows nothing that its operation forbids', async (t) => {
     'users',
     `users/${user.id}`,
     'changes',
+    'history',
+    'history/1',
     'replicas',
   ];
   for (const path of [...pages, 'targets', `targets/${target.id}`]) {

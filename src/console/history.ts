@@ -1,0 +1,118 @@
+/** The revisions of the policy set, and what one of them changed. */
+import { type Content, html, type Markup } from '../browser/html.ts';
+import { timeOf } from '../browser/page.ts';
+import type { Effect } from '../engine/compile/policy.ts';
+import type { PolicyFile } from '../policies/files/yaml.ts';
+import type { RevisionJson } from '../rest/policy-sets/routes.ts';
+import { column, decisionMark, empty, heading, nextPage, subjectMark, table } from './marks.ts';
+import { nextQuery, type Shown, type View, withQuery } from './view.ts';
+
+export const HISTORY = '/console/history';
+
+const made = ({ created, updated, deleted }: RevisionJson): string =>
+  [
+    ...(created > 0 ? [`${created} created`] : []),
+    ...(updated > 0 ? [`${updated} updated`] : []),
+    ...(deleted > 0 ? [`${deleted} deleted`] : []),
+  ].join(', ');
+
+export async function historyPage({ get, query }: View): Promise<Shown> {
+  const { body: revisions, next } = await get<RevisionJson[]>(withQuery('/policies/history', { ...query, limit: '100' }));
+  const row = (
+    revision: RevisionJson,
+  ): Markup => html`<tr><th scope="row"><a href="/console/history/${revision.revision}">Revision ${revision.revision}</a><span class="sub">${revision.reason}</span></th>
+<td data-label="When">${timeOf(Date.parse(revision.created_at))}</td><td data-label="Who">${revision.actor.email === '' ? revision.actor.id : revision.actor.email}</td>
+<td data-label="Policies">${made(revision)}${revision.policy !== null && html`<span class="sub">${revision.policy.name}</span>`}</td></tr>`;
+  return {
+    title: 'History',
+    body: html`${heading('History', 'Each change of the policy set makes a revision. The newest comes first.')}
+${
+  revisions.length === 0
+    ? empty('The policy set has not been changed yet.')
+    : table(
+        'Revisions, the newest first',
+        [column('Revision'), column('When'), column('Who'), column('Policies')],
+        revisions.map(row),
+      )
+}
+${nextPage(HISTORY, nextQuery(next), 'Older')}`,
+  };
+}
+
+interface Decided {
+  readonly effect: Effect;
+  readonly policy: { readonly name: string } | null;
+}
+
+interface Compared {
+  readonly verdict: 'equal' | 'stricter' | 'looser' | 'incomparable' | 'unknown';
+  readonly changes: readonly {
+    readonly action: 'create' | 'update' | 'delete';
+    readonly name: string;
+    readonly members: readonly string[];
+    readonly before: PolicyFile | null;
+    readonly after: PolicyFile | null;
+    readonly flips:
+      | readonly {
+          readonly subjects: readonly {
+            readonly subject_type: 'role' | 'group' | 'user' | 'everyone';
+            readonly subject_value: string | null;
+          }[];
+          readonly target: string;
+          readonly resource_type: string | null;
+          readonly resource_name: string | null;
+          readonly before: Decided;
+          readonly after: Decided;
+        }[]
+      | null;
+  }[];
+}
+
+const VERDICTS: Readonly<Record<Compared['verdict'], string>> = {
+  equal: 'No decision changed.',
+  stricter: 'Stricter: some requests were denied from then on, and none was newly allowed.',
+  looser: 'Looser: some requests were allowed from then on, and none was newly denied.',
+  incomparable: 'Some requests were allowed from then on, and others were denied.',
+  unknown: 'The analysis would take too long, so it is not known which decisions changed.',
+};
+const ACTIONS = { create: 'created', update: 'updated', delete: 'deleted' } as const;
+const SHOWN = 100;
+
+export async function revisionPage({ get, id }: View): Promise<Shown> {
+  const revision = Number(id);
+  const { verdict, changes } = (
+    await get<Compared>(withQuery('/policies/compare', { from: String(Math.max(0, revision - 1)), to: id }))
+  ).body;
+  return {
+    title: `Revision ${id}`,
+    body: html`${heading(`Revision ${id}`, VERDICTS[verdict])}
+${changes.length > SHOWN && html`<p>These are the first ${SHOWN} of ${changes.length} changed policies.</p>`}
+${changes.length === 0 && empty('This revision changed no policy.')}
+${changes.slice(0, SHOWN).map(changeSection)}
+<p class="row"><a class="btn plain" href="${HISTORY}">History</a></p>`,
+  };
+}
+
+function changeSection({ action, name, members, before, after, flips }: Compared['changes'][number], at: number): Markup {
+  const value = (file: PolicyFile | null, member: string): Content => {
+    const its: unknown = file?.[member as keyof PolicyFile];
+    return file === null ? null : html`<code>${typeof its === 'string' ? its : JSON.stringify(its)}</code>`;
+  };
+  const rows = members.map(
+    (member) =>
+      html`<tr><th scope="row"><code>${member}</code></th><td data-label="Before">${value(before, member)}</td><td data-label="After">${value(after, member)}</td></tr>`,
+  );
+  return html`<section class="stack tight" aria-labelledby="change-${at}"><h2 id="change-${at}">${name} <span class="tag">${ACTIONS[action]}</span></h2>
+${members.length > 0 && table(`Members of ${name} that changed`, [column('Member'), column('Before'), column('After')], rows)}
+${flips === null && html`<p class="muted">It is not known whether decisions changed: the analysis would take too long.</p>`}
+${flips?.map(
+  ({ subjects, target, resource_type, resource_name, before: was, after: is }) =>
+    html`<p class="sm">For example ${
+      resource_name === null ? 'the use' : html`the ${resource_type} <code>${resource_name}</code>`
+    } of <b>${target}</b> for ${
+      subjects.length === 0 ? 'users whom no policy names' : html`<span class="tags">${subjects.map(subjectMark)}</span>`
+    }: ${decided(was)} before, ${decided(is)} after.</p>`,
+)}</section>`;
+}
+
+const decided = ({ effect, policy }: Decided): Markup => decisionMark(effect, policy?.name ?? null);
