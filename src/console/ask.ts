@@ -4,9 +4,9 @@
  */
 import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
-import express from 'express';
+import express, { type Response } from 'express';
 import { AppError } from '../base/errors.ts';
-import { openContext, type RequestContext } from '../http/context.ts';
+import { contextOf, openContext } from '../http/context.ts';
 import { authorizing } from '../rest/authorize.ts';
 import { type Mount, routeTable } from '../rest/route-table.ts';
 
@@ -16,13 +16,11 @@ export interface Answer<T> {
   readonly next: URLSearchParams | null;
 }
 
-/** Rejects with the error of the operation. */
-export type Ask = <T>(
-  by: Pick<RequestContext, 'requestId' | 'admission'>,
-  method: 'GET' | 'POST',
-  path: string,
-  body?: object,
-) => Promise<Answer<T>>;
+/**
+ * `page`: the answer that the page becomes. Its context has the user. Rejects with the error of the operation. If the browser leaves, the
+ * operation learns it as if its own client had left, and the promise may stay open.
+ */
+export type Ask = <T>(page: Response, method: 'GET' | 'POST', path: string, body?: object) => Promise<Answer<T>>;
 
 const NEXT = /^<[^?>]*\?([^>]*)>; rel="next"$/;
 
@@ -34,12 +32,16 @@ export function createAsk(mounts: readonly Mount[]): Ask {
   app.use('/api', authorizing(routeTable(guarded)));
   for (const { path, router } of guarded) app.use(path, router);
 
-  return <T>(by: Pick<RequestContext, 'requestId' | 'admission'>, method: string, path: string, body?: object) =>
+  return <T>(page: Response, method: string, path: string, body?: object) =>
     new Promise<Answer<T>>((resolve, reject) => {
       const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body });
       req.push(null);
       const res = new ServerResponse(req);
-      openContext(res as never, { ...by });
+      // `held` is what the operation of REST makes of it.
+      const { requestId, admission } = contextOf(page);
+      openContext(res as never, { requestId, ...(admission === undefined ? {} : { admission }) });
+      const leave = (): void => void res.emit('close');
+      page.once('close', leave);
       const chunks: Buffer[] = [];
       const take = (chunk: unknown): void => {
         if (typeof chunk === 'string' || chunk instanceof Uint8Array) chunks.push(Buffer.from(chunk as string));
@@ -58,12 +60,14 @@ export function createAsk(mounts: readonly Mount[]): Ask {
             body: (text === '' ? null : JSON.parse(text)) as T,
             next: link === undefined ? null : new URLSearchParams(link),
           });
-          res.emit('close');
+          page.off('close', leave);
+          leave();
           return res;
         },
       });
-      app(req as never, res as never, (error?: unknown) =>
-        reject(error ?? new AppError('not_found', 'There is no resource at this path.')),
-      );
+      app(req as never, res as never, (error?: unknown) => {
+        page.off('close', leave);
+        reject(error ?? new AppError('not_found', 'There is no resource at this path.'));
+      });
     });
 }

@@ -81,15 +81,11 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
       sendPage(res, status, { title, body, style: CONSOLE_STYLE_PATH, frame: frame(current, path) });
     };
 
-  function viewOf(id: unknown, query: View['query'], res: Response): View {
-    const { requestId, admission } = contextOf(res);
-    const by = { requestId, ...(admission === undefined ? {} : { admission }) };
-    return {
-      ...{ query, id: encodeURIComponent(String(id)) },
-      get: (path) => ask(by, 'GET', path),
-      post: (path, body) => ask(by, 'POST', path, body),
-    };
-  }
+  const viewOf = (id: unknown, query: View['query'], res: Response): View => ({
+    ...{ query, id: encodeURIComponent(String(id)) },
+    get: (path) => ask(res, 'GET', path),
+    post: (path, body) => ask(res, 'POST', path, body),
+  });
 
   router.get('/', async (req, res) => {
     const current = await sessions.currentUser(req, res);

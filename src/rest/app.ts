@@ -137,8 +137,8 @@ function begin({ config, log, metrics, unread, pages }: AppParts, table: RouteTa
       metrics.requests.inc({ method: known, route, status });
       const took = Math.round(performance.now() - began);
       const user = contextOf(res).admission?.principal.sub;
-      // Probes and scrapes come all the time and would bury the requests of people.
-      const level = route.startsWith('/api/') ? 'info' : 'debug';
+      // Probes, scrapes and files of pages come all the time and would bury the requests of people.
+      const level = /^\/(api|console(?!\/assets))\//.test(route) ? 'info' : 'debug';
       const line = { request_id: requestId, method: known, route, status, took_ms: took, user_id: user };
       log[level](line, STATUS_CODES[status] ?? 'closed by the client');
     });

@@ -1,0 +1,57 @@
+/** Operations of REST that a page asks for inside of the process. */
+import { EventEmitter } from 'node:events';
+import test from 'ava';
+import { type Response, Router } from 'express';
+import { AppError } from '../../src/base/errors.ts';
+import { deferred } from '../../src/base/promises.ts';
+import { createAsk } from '../../src/console/ask.ts';
+import { callerOf } from '../../src/http/caller.ts';
+import { openContext } from '../../src/http/context.ts';
+
+const facts = { issuer: 'i', sub: 's', email: 'e', groups: [], limits: null } as const;
+const token = { token_id: 't', token_kind: 'browser', issued_at: null } as const;
+
+/** The answer of a page for a user with this role. null: the page forgot to say who the user is. */
+function pageOf(role: string | null): Response {
+  const page = new EventEmitter() as unknown as Response;
+  const principal = { ...facts, ...token, role: role ?? '', granted: { role, groups: [] } };
+  const admission = { principal, snapshot: { rights: [] } } as never;
+  openContext(page, { requestId: 'r', ...(role === null ? {} : { admission }) });
+  return page;
+}
+
+test('an operation gets the user and the request of the page, and refuses users without the right', async (t) => {
+  const status = Router();
+  let asked = 0;
+  status.get('/', (_req, res) => {
+    asked++;
+    const { principal, requestId, reason } = callerOf(res);
+    res.setHeader('Link', '</api/status?cursor=x&limit=1>; rel="next"').json({ sub: principal.sub, requestId, reason });
+  });
+  const ask = createAsk([{ path: '/status', router: status }]);
+  const answer = await ask(pageOf('admin'), 'GET', '/status');
+  t.deepEqual(answer.body, { sub: 's', requestId: 'r', reason: null });
+  t.is(answer.next?.get('cursor'), 'x');
+  t.is(asked, 1);
+  const code = async (page: Response, method: 'GET' | 'POST', path: string): Promise<string> =>
+    (await t.throwsAsync<AppError>(ask(page, method, path), { instanceOf: AppError }))?.code ?? '';
+  t.is(await code(pageOf('user'), 'GET', '/status'), 'forbidden');
+  t.is(await code(pageOf(null), 'GET', '/status'), 'unauthenticated');
+  t.is(await code(pageOf('admin'), 'POST', '/status'), 'not_found');
+  t.is(await code(pageOf('admin'), 'GET', '/nothing'), 'not_found');
+  t.is(asked, 1);
+});
+
+test('if the browser leaves, the operation learns it', async (t) => {
+  const status = Router();
+  const [began, left] = [deferred(), deferred()];
+  status.get('/', (_req, res) => {
+    res.once('close', () => left.resolve());
+    began.resolve();
+  });
+  const page = pageOf('admin');
+  void createAsk([{ path: '/status', router: status }])(page, 'GET', '/status');
+  await began.promise;
+  page.emit('close');
+  await t.notThrowsAsync(left.promise);
+});
