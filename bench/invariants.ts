@@ -70,6 +70,7 @@ async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
       ...policy,
       subjects: policy.subjects.map((subject) => ({ ...subject, id: uuidv7() })),
       managed_as: null,
+      drift_since: null,
     }),
   );
   await database.knex.transaction((trx) => policyStore(trx).change(policies.map((after) => ({ before: null, after }))));

@@ -84,7 +84,7 @@ async function fill(databaseUrl: string, count: number): Promise<void> {
     await database.knex.transaction(async (trx) => {
       const store = policyStore(trx);
       for (const policy of createWorkload(MIXES.mixed, count).policies)
-        await store.change([{ before: null, after: { ...policy, managed_as: null } }]);
+        await store.change([{ before: null, after: { ...policy, managed_as: null, drift_since: null } }]);
     });
   } finally {
     await database.close();

@@ -18,6 +18,7 @@ export const ERRORS = {
   identity_taken: { status: 409, title: 'The identity is taken' },
   provider_taken: { status: 409, title: 'The provider exists already' },
   target_name_taken: { status: 409, title: 'The target name is taken' },
+  managed_by_files: { status: 409, title: 'The policy belongs to a file' },
   outside_limits: { status: 409, title: 'Policies are outside the limits of their owner' },
   limits_undecided: { status: 409, title: 'It is unknown whether policies are within the limits of their owner' },
   owner_in_use: { status: 409, title: 'The owner has policies' },

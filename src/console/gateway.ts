@@ -11,6 +11,7 @@ interface Change {
   readonly created_at: string;
   readonly actor: { readonly id: string; readonly email: string };
   readonly reason: string | null;
+  readonly override: boolean;
   readonly action: string;
   readonly object_id: string;
   readonly before: unknown;
@@ -32,12 +33,13 @@ export async function changesPage({ get, query }: View): Promise<Shown> {
     created_at,
     actor,
     reason,
+    override,
     action,
     object_id,
     before,
     after,
   }: Change): Markup => html`<tr><td class="num" data-label="#">${sequence}</td>
-<th scope="row"><code>${action}</code><span class="sub"><code>${object_id}</code></span></th><td data-label="When">${timeOf(Date.parse(created_at))}</td>
+<th scope="row"><code>${action}</code><span class="sub"><code>${object_id}</code></span>${override && html`<span class="tag find">outside of its file</span>`}</th><td data-label="When">${timeOf(Date.parse(created_at))}</td>
 <td data-label="Who">${actor.email === '' ? actor.id : actor.email}<span class="sub">${reason}</span></td>
 <td data-label="What"><details><summary>Before and after</summary><p class="label">Before</p><code class="secret">${json(before)}</code><p class="label">After</p><code class="secret">${json(after)}</code></details></td></tr>`;
   return {

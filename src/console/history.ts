@@ -9,11 +9,12 @@ import { nextQuery, type Shown, type View, withQuery } from './view.ts';
 
 export const HISTORY = '/console/history';
 
-const made = ({ created, updated, deleted }: RevisionJson): string =>
+const made = ({ created, updated, deleted, override }: RevisionJson): string =>
   [
     ...(created > 0 ? [`${created} created`] : []),
     ...(updated > 0 ? [`${updated} updated`] : []),
     ...(deleted > 0 ? [`${deleted} deleted`] : []),
+    ...(override ? ['outside of files'] : []),
   ].join(', ');
 
 export async function historyPage({ get, query }: View): Promise<Shown> {

@@ -1,5 +1,5 @@
 /** Policies in the order of evaluation, and one policy. */
-import { html, type Markup } from '../browser/html.ts';
+import { type Content, html, type Markup } from '../browser/html.ts';
 import { timeOf } from '../browser/page.ts';
 import type { OrderedPolicyJson, PolicyJson } from '../policies/schema.ts';
 import type { TargetJson } from '../targets/document.ts';
@@ -115,8 +115,11 @@ function row(position: number, policy: PolicyJson, previous: number | undefined,
 <th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span></th>
 <td data-label="Target">${targetMark(target_id, names)}<span class="sub">${TYPES[resource_type]}</span></td>
 <td data-label="Applies to"><span class="tags">${subjects.slice(0, SUBJECTS_SHOWN).map(subjectMark)}${more > 0 && html`<span class="tag">${more} more</span>`}${subjects.length === 0 && html`<span class="tag find">no subject: matches no request</span>`}</span>
-<span class="sub">${managed_as === null ? 'made over the API' : `file ${managed_as}`}</span></td></tr>`;
+<span class="sub">${managed_as === null ? 'made over the API' : `file ${managed_as}`}${drift(policy)}</span></td></tr>`;
 }
+
+const drift = ({ drift_since }: PolicyJson): Content =>
+  drift_since !== null && html` <span class="tag find">changed outside of its file since revision ${drift_since}</span>`;
 
 export async function policyPage(view: View): Promise<Shown> {
   const [targets, { body: policy }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${view.id}`)]);
@@ -128,7 +131,7 @@ ${description !== null && description !== '' && html`<p>${description}</p>`}
 <dl class="dl"><dt>Target</dt><dd>${targetMark(target_id, namesOf(targets))}</dd><dt>Covers</dt><dd>${TYPES[resource_type]}</dd>
 <dt>Pattern</dt><dd>${patternMark(resource_pattern)}</dd>
 <dt>Applies to</dt><dd><span class="tags">${subjects.map(subjectMark)}${subjects.length === 0 && 'no subject, so it matches no request'}</span></dd>
-<dt>File</dt><dd>${policy.managed_as ?? 'none: it was made over the API'}</dd>
+<dt>File</dt><dd>${policy.managed_as ?? 'none: it was made over the API'}${drift(policy)}</dd>
 <dt>Created</dt><dd>${timeOf(Date.parse(policy.created_at))}</dd><dt>Updated</dt><dd>${timeOf(Date.parse(policy.updated_at))}</dd>
 <dt>Id</dt><dd><code>${id}</code></dd></dl>
 <p class="row"><a class="btn" href="${withQuery('/console/log', { policy_id: id })}">Its decisions</a>

@@ -35,6 +35,10 @@ export interface Change {
   readonly object_id: string;
   readonly before: object | null;
   readonly after: object | null;
+  /** Of a policy: the owner before and after, or '' if it has none; absent: they differ, so the change concerns every owner. */
+  readonly owner?: string | undefined;
+  /** Whether a policy of a file was changed outside of its file. */
+  readonly override?: boolean;
 }
 
 /** The types of the objects that changes name, in the order of the REST description. */
@@ -65,7 +69,8 @@ const FORGETTABLE = OBJECT_TYPES.filter((type) => type !== 'policy');
 
 const typeOf = ({ action }: Change): string => action.slice(0, action.indexOf('.'));
 
-export interface ChangeRow extends Change, Position {
+export interface ChangeRow extends Omit<Change, 'owner'>, Position {
+  readonly override: boolean;
   readonly object_type: string;
   readonly created_at: number;
   readonly actor: { readonly id: string; readonly email: string };
@@ -156,6 +161,8 @@ export async function createChanges(database: Database, now: () => number) {
           yield {
             ...position,
             ...change,
+            owner: change.owner ?? null,
+            override: change.override ?? false,
             object_type: typeOf(change),
             created_at,
             actor_id: actor.id,
@@ -229,15 +236,17 @@ export async function removeChanges(db: Connection, time: number, limit: number)
   return 0;
 }
 
-interface StoredRow extends Omit<ChangeRow, 'actor' | 'before' | 'after'> {
+interface StoredRow extends Omit<ChangeRow, 'actor' | 'before' | 'after' | 'override'> {
   readonly actor_id: string;
   readonly actor_email: string;
   readonly before: string | null;
   readonly after: string | null;
+  readonly override: number | boolean | null;
 }
 
-const readRow = ({ actor_id, actor_email, before, after, ...row }: StoredRow): ChangeRow => ({
+const readRow = ({ actor_id, actor_email, before, after, override, ...row }: StoredRow): ChangeRow => ({
   ...row,
+  override: Boolean(override),
   actor: { id: actor_id, email: actor_email },
   before: before === null ? null : JSON.parse(before),
   after: after === null ? null : JSON.parse(after),
@@ -264,40 +273,51 @@ export async function policiesBefore(
   return found.map(({ object_id, before }) => ({ object_id, before: before === null ? null : JSON.parse(before) }));
 }
 
+/** Returns the newest revision that changed policies of the owner; 0: there is none. */
+export async function newestOf(db: Connection, owner: string): Promise<number> {
+  const newest = async (owner: string | null): Promise<number> =>
+    (await db('changes').where({ object_type: 'policy', owner }).orderBy('revision', 'desc').first('revision'))?.revision ?? 0;
+  // null: a change that concerns every owner.
+  return Math.max(await newest(owner), await newest(null));
+}
+
 /** One transaction that changed policies. */
 export interface RevisionRow extends Pick<ChangeRow, 'revision' | 'created_at' | 'actor' | 'request_id' | 'reason'> {
   /** How many policies were created, updated and deleted. */
   readonly created: number;
   readonly updated: number;
   readonly deleted: number;
+  /** Whether the transaction changed a policy of a file outside of its file. */
+  readonly override: boolean;
   /** The policy, if the transaction changed only one. */
   readonly policy: { readonly id: string; readonly name: string } | null;
 }
 
 /** Returns at most `limit` revisions before `cursor` (a revision), newest first. */
 export async function listRevisions(db: Connection, limit: number, cursor: number | null): Promise<RevisionRow[]> {
-  const counts: { revision: number; action: string; count: number; first: number }[] = await db('changes')
-    .where('object_type', 'policy')
-    .whereIn(
-      'revision',
-      // MySQL allows no LIMIT in an IN subquery, except inside a derived table.
-      db
-        .from(
-          db('changes')
-            .distinct('revision')
-            .where('object_type', 'policy')
-            .modify((query) => {
-              if (cursor !== null) query.where('revision', '<', cursor);
-            })
-            .orderBy('revision', 'desc')
-            .limit(limit)
-            .as('r'),
-        )
-        .select('r.revision'),
-    )
-    .groupBy('revision', 'action')
-    .orderBy('revision', 'desc')
-    .select('revision', 'action', db.raw('count(*) as ??', ['count']), db.raw('min(sequence) as ??', ['first']));
+  const counts: { revision: number; action: string; override: number | boolean | null; count: number; first: number }[] =
+    await db('changes')
+      .where('object_type', 'policy')
+      .whereIn(
+        'revision',
+        // MySQL allows no LIMIT in an IN subquery, except inside a derived table.
+        db
+          .from(
+            db('changes')
+              .distinct('revision')
+              .where('object_type', 'policy')
+              .modify((query) => {
+                if (cursor !== null) query.where('revision', '<', cursor);
+              })
+              .orderBy('revision', 'desc')
+              .limit(limit)
+              .as('r'),
+          )
+          .select('r.revision'),
+      )
+      .groupBy('revision', 'action', 'override')
+      .orderBy('revision', 'desc')
+      .select('revision', 'action', 'override', db.raw('count(*) as ??', ['count']), db.raw('min(sequence) as ??', ['first']));
   const firsts = new Map<number, number>();
   for (const { revision, first } of counts) firsts.set(revision, Math.min(Number(first), firsts.get(revision) ?? Number(first)));
   const rows = new Map<number, StoredRow>();
@@ -316,6 +336,7 @@ export async function listRevisions(db: Connection, limit: number, cursor: numbe
       return {
         ...{ revision, created_at, actor, request_id, reason },
         ...{ created, updated: all - created - deleted, deleted },
+        override: counts.some((c) => c.revision === row.revision && Boolean(c.override)),
         policy: all === 1 ? { id: row.object_id, name } : null,
       };
     });

@@ -24,6 +24,7 @@ import * as provedAt from './migrations/0018-proved-at.ts';
 import * as directory from './migrations/0019-directory.ts';
 import * as owners from './migrations/0020-owners.ts';
 import * as invariants from './migrations/0021-invariants.ts';
+import * as drift from './migrations/0022-drift.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -51,6 +52,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0019-directory', directory.up],
   ['0020-owners', owners.up],
   ['0021-invariants', invariants.up],
+  ['0022-drift', drift.up],
 ];
 
 const LOCK_SECONDS = 120;

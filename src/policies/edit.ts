@@ -12,7 +12,7 @@ import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/poli
 import { createLimitCheck, type LimitCheck, type Limits } from './limits/limits.ts';
 import { ownerStore } from './limits/owner-store.ts';
 import { outsideLimits } from './limits/refusal.ts';
-import { ownerOf, requireChanges } from './owners.ts';
+import { drifted, ownerOf, requireChanges } from './owners.ts';
 import { type PolicyStore, policyStore, type StoredChange } from './policy-store.ts';
 import {
   POLICY_LIMITS,
@@ -72,8 +72,8 @@ export interface AddedSubject {
 }
 
 /**
- * Each method makes one administrative change, or none if nothing changes. `ifMatch` is the header of the request. All throw
- * AppError `invalid_request`, `not_found`, `precondition_failed`, `outside_limits` and `retry`, and what `Guard` and `Administer` throw.
+ * Each method makes one administrative change, or none if nothing changes. All throw AppError `invalid_request`, `not_found`,
+ * `precondition_failed`, `managed_by_files`, `outside_limits` and `retry`, and what `Guard` and `Administer` throw.
  */
 export type PolicyEdits = ReturnType<typeof createPolicyEdits>;
 
@@ -167,6 +167,7 @@ export async function tryPolicySet(
 
 /** One policy, and the policies around it. */
 interface OneState {
+  readonly revision: number;
   /** null: no policy has the id. */
   readonly before: StoredPolicy | null;
   /** All policies; empty if the edit does not need them. */
@@ -177,10 +178,23 @@ interface OneState {
   readonly limits: Limits | null;
 }
 
+/** The conditions of a request. */
+export interface EditConditions {
+  /** The header `If-Match`. */
+  readonly ifMatch?: string | undefined;
+  /** Whether the policy may belong to a file. */
+  readonly override?: boolean;
+}
+
 /** What a request changes in a policy. */
 type OneChange<T> =
   | { readonly verb: null; readonly result: T }
-  | { readonly verb: string; readonly after: StoredPolicy | null; readonly result: T };
+  | {
+      readonly verb: string;
+      readonly after: StoredPolicy | null;
+      /** `stored`: `after` as it is stored. */
+      readonly resultOf: (stored: StoredPolicy | null) => T;
+    };
 
 export function createPolicyEdits(parts: PolicyEditParts) {
   const { newId, now } = parts;
@@ -214,7 +228,13 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       id,
       targetId = null,
       adds,
-    }: { readonly id: string | null; readonly targetId?: string | null | undefined; readonly adds: boolean },
+      override = false,
+    }: {
+      readonly id: string | null;
+      readonly targetId?: string | null | undefined;
+      readonly adds: boolean;
+      readonly override?: boolean;
+    },
     change: (before: StoredPolicy | null) => OneChange<T>,
   ): Promise<Edited<T>> {
     const targetExists = async (db: Connection): Promise<boolean> => targetId === null || parts.targetExists(db, targetId);
@@ -225,14 +245,17 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       if (changed.verb === null) {
         return { result: changed.result, candidate: null, touches: [{ before, after: before }], apply: null };
       }
-      const { verb, after, result } = changed;
+      const { verb, resultOf } = changed;
+      if (before !== null && before.managed_as !== null && !override) throw managedByFiles(before, before.managed_as);
+      const revision = state.revision + 1;
+      const after = changed.after && drifted(changed.after, before, revision);
       return {
-        result,
+        result: resultOf(after),
         candidate: after !== null && adds ? await soundSetWith(after, state, outsideOf) : null,
         touches: [{ before, after }],
         apply: async (store) => {
-          await store.change([{ before, after }]);
-          return [changeOf(verb, before, after)];
+          await store.change([{ before, after }], revision);
+          return [changeOf(verb, before, after, true)];
         },
       };
     };
@@ -246,6 +269,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         const before = id === null ? null : await policyStore(db).find(id);
         const owner = before && ownerOf(before);
         return {
+          revision: (await readPosition(db)).revision,
           before,
           policies: adds ? await policyStore(db).all() : [],
           targetExists: await targetExists(db),
@@ -279,15 +303,21 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         id: newId(),
         subjects: sortedSubjects(subjects),
         managed_as: null,
+        drift_since: null,
         created_at: time,
         updated_at: time,
       };
       return editOne(caller, { id: null, targetId: document.target_id, adds: true }, () => ({
-        ...{ verb: 'create', after: policy, result: policy },
+        ...{ verb: 'create', after: policy, resultOf: () => policy },
       }));
     },
 
-    update(caller: Caller, id: string, update: PolicyUpdate, ifMatch: string | undefined): Promise<Edited<StoredPolicy>> {
+    update(
+      caller: Caller,
+      id: string,
+      update: PolicyUpdate,
+      { ifMatch, override }: EditConditions = {},
+    ): Promise<Edited<StoredPolicy>> {
       const time = now();
       const ids = new Map<string, string>();
       const idOf = (key: string): string => {
@@ -295,29 +325,29 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         ids.set(key, made);
         return made;
       };
-      return editOne(caller, { id, targetId: update.target_id, adds: true }, (found) => {
+      return editOne(caller, { id, targetId: update.target_id, adds: true, override }, (found) => {
         const before = required(found, ifMatch);
         const after = updated(before, update, idOf, time);
         if (after === before) return { verb: null, result: before };
-        return { verb: 'update', after, result: after };
+        return { verb: 'update', after, resultOf: (stored) => stored ?? after };
       });
     },
 
-    delete: (caller: Caller, id: string, ifMatch: string | undefined): Promise<Edited<null>> =>
-      editOne(caller, { id, adds: false }, (found) => {
+    delete: (caller: Caller, id: string, { ifMatch, override }: EditConditions = {}): Promise<Edited<null>> =>
+      editOne(caller, { id, adds: false, override }, (found) => {
         required(found, ifMatch);
-        return { verb: 'delete', after: null, result: null };
+        return { verb: 'delete', after: null, resultOf: () => null };
       }),
 
     addSubject(
       caller: Caller,
       id: string,
       document: SubjectDocument,
-      ifMatch: string | undefined,
+      { ifMatch, override }: EditConditions = {},
     ): Promise<Edited<AddedSubject>> {
       const time = now();
       const subject: PolicySubject = { ...document, id: newId() };
-      return editOne<AddedSubject>(caller, { id, adds: true }, (found) => {
+      return editOne<AddedSubject>(caller, { id, adds: true, override }, (found) => {
         const before = required(found, ifMatch);
         const there = before.subjects.find((known) => subjectKey(known) === subjectKey(subject));
         if (there) return { verb: null, result: { subject: there, added: false } };
@@ -325,27 +355,43 @@ export function createPolicyEdits(parts: PolicyEditParts) {
           throw new AppError('limit_reached', `A policy can have at most ${POLICY_LIMITS.subjects} subjects. Remove one first.`);
         }
         const after = { ...before, subjects: sortedSubjects([...before.subjects, subject]), updated_at: time };
-        return { verb: 'add_subject', after, result: { subject, added: true } };
+        return { verb: 'add_subject', after, resultOf: () => ({ subject, added: true }) };
       });
     },
 
-    removeSubject(caller: Caller, id: string, subjectId: string, ifMatch: string | undefined): Promise<Edited<null>> {
+    removeSubject(
+      caller: Caller,
+      id: string,
+      subjectId: string,
+      { ifMatch, override }: EditConditions = {},
+    ): Promise<Edited<null>> {
       const time = now();
-      return editOne(caller, { id, adds: false }, (found) => {
+      return editOne(caller, { id, adds: false, override }, (found) => {
         const before = required(found, ifMatch);
         const subjects = before.subjects.filter((subject) => subject.id !== subjectId);
         if (subjects.length === before.subjects.length)
           throw new AppError('not_found', 'The policy has no subject with this id.');
-        return { verb: 'remove_subject', after: { ...before, subjects, updated_at: time }, result: null };
+        return { verb: 'remove_subject', after: { ...before, subjects, updated_at: time }, resultOf: () => null };
       });
     },
   };
 }
 
+function managedByFiles({ name }: StoredPolicy, managedAs: string): AppError {
+  const [owner, file] = managedAs.split('/');
+  const detail = `The policy ${JSON.stringify(name)} belongs to the file ${file}.yaml of the owner ${owner}, so the change was not stored. Change the file and apply it. In an emergency, repeat the request with ?override=true. Plans then show the change as drift until the file is applied.`;
+  return new AppError('managed_by_files', detail);
+}
+
 export const policyEtag = (policy: StoredPolicy): string => etagOf(policyJson(policy));
 
-export function changeOf(verb: string, before: StoredPolicy | null, after: StoredPolicy | null): Change {
+/** `outside`: the change is not made by files. */
+export function changeOf(verb: string, before: StoredPolicy | null, after: StoredPolicy | null, outside: boolean): Change {
+  const owners = new Set([before, after].flatMap((policy) => (policy === null ? [] : (ownerOf(policy) ?? []))));
+  const [owner = ''] = owners;
   return {
+    owner: owners.size > 1 ? undefined : owner,
+    override: outside && owners.size > 0,
     action: `policy.${verb}`,
     object_id: (after ?? before)?.id ?? '',
     before: before && policyJson(before),
@@ -356,7 +402,7 @@ export function changeOf(verb: string, before: StoredPolicy | null, after: Store
 /** Returns `before` itself if nothing changes. Throws AppError `invalid_request` if a read-only member was changed. */
 function updated(before: StoredPolicy, update: PolicyUpdate, idOf: (subjectKey: string) => string, time: number): StoredPolicy {
   const shown = policyJson(before);
-  const errors = readOnlyErrors(['id', 'managed_as', 'created_at', 'updated_at'], update, shown);
+  const errors = readOnlyErrors(['id', 'managed_as', 'drift_since', 'created_at', 'updated_at'], update, shown);
   const there = new Map(before.subjects.map((subject) => [subjectKey(subject), subject]));
   update.subjects?.forEach((subject, index) => {
     if (subject.id !== undefined && subject.id !== there.get(subjectKey(subject))?.id) {
@@ -368,7 +414,7 @@ function updated(before: StoredPolicy, update: PolicyUpdate, idOf: (subjectKey: 
   });
   if (errors.length > 0) throw invalidRequest(errors);
 
-  const { id: _, managed_as: _managed, created_at: __, updated_at: ___, subjects: given, ...members } = update;
+  const { id: _, managed_as: __, drift_since: ___, created_at: ____, updated_at: _____, subjects: given, ...members } = update;
   const wanted = given && new Map(given.map((subject) => [subjectKey(subject), subject]));
   const subjects = wanted
     ? sortedSubjects([...wanted].map(([key, subject]) => there.get(key) ?? { ...subject, id: idOf(key) }))

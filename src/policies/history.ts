@@ -3,7 +3,7 @@
  * of them.
  */
 import { AppError } from '../base/errors.ts';
-import { policiesBefore, readPosition } from '../db/changes.ts';
+import { newestOf, policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { policyStore } from './policy-store.ts';
@@ -32,4 +32,18 @@ export async function requireRevision(db: Connection, revision: number): Promise
     throw new AppError('not_found', `Revision ${revision} does not exist: the newest is ${newest}.`);
   }
   return newest;
+}
+
+/** What was changed of the policies of an owner. */
+export interface OwnerHistory {
+  /** The newest revision that changed a policy of the owner. */
+  readonly revision: number;
+  /** For policies that were deleted outside of their files: `drift_since`, by `managed_as`. */
+  readonly deleted: ReadonlyMap<string, number>;
+}
+
+/** `owner` null: no file is involved, so every revision counts. `db` is a snapshot or a transaction. */
+export async function ownerHistory(db: Connection, owner: string | null): Promise<OwnerHistory> {
+  if (owner === null) return { revision: (await readPosition(db)).revision, deleted: new Map() };
+  return { revision: await newestOf(db, owner), deleted: await policyStore(db).deletedOf(owner) };
 }

@@ -1,4 +1,4 @@
-/** Which policies a caller may plan, change and read, by their owners. */
+/** Which policies a caller may plan, change and read, by their owners, and the mark of a change outside of files. */
 import { type Held, hasFor, type OWNED_RIGHTS, type Owners } from '../auth/rights.ts';
 import { AppError } from '../base/errors.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
@@ -9,6 +9,12 @@ type OwnedRight = (typeof OWNED_RIGHTS)[number];
 /** The owner of a policy; null: the policy was created over the API, and belongs to no file. */
 export const ownerOf = ({ managed_as }: Pick<StoredPolicy, 'managed_as'>): string | null =>
   managed_as === null ? null : managed_as.slice(0, managed_as.indexOf('/'));
+
+/** Returns the policy with the mark that it was changed outside of its file. `revision`: that of the change. */
+export const drifted = (after: StoredPolicy, before: StoredPolicy | null, revision: number): StoredPolicy => ({
+  ...after,
+  drift_since: after.managed_as === null ? null : (before?.drift_since ?? revision),
+});
 
 function forbidden(right: OwnedRight, owner: string | null): AppError {
   const policies = owner === null ? 'policies of all owners and of none' : `policies of the owner ${owner}`;

@@ -188,16 +188,36 @@ export function policyStore(db: Connection) {
     inOrder,
     find: async (id: string): Promise<StoredPolicy | null> => (await read((policies) => policies.where({ id })))[0] ?? null,
 
-    /** Writes many changes in few statements. It does not keep the order of two changes to the same policy. */
-    async change(changes: readonly StoredChange[]): Promise<void> {
+    /**
+     * Returns `drift_since` of the policies of this owner that were deleted outside of their files and that no file has created again, by
+     * `managed_as`.
+     */
+    async deletedOf(owner: string): Promise<Map<string, number>> {
+      const rows: { managed_as: string; drift_since: number }[] = await db('deleted_policies').where((own) =>
+        ofOwners(own, [owner]),
+      );
+      return new Map(rows.map(({ managed_as, drift_since }) => [managed_as, drift_since]));
+    },
+
+    /**
+     * Writes many changes in few statements. It does not keep the order of two changes to the same policy. `outsideAt`: the revision of
+     * changes that are not made by files.
+     */
+    async change(changes: readonly StoredChange[], outsideAt: number | null = null): Promise<void> {
+      const files = new Set<string>();
+      const missing: { managed_as: string; drift_since: number }[] = [];
       const gone: string[] = [];
       const made: StoredPolicy[] = [];
       const changed: StoredPolicy[] = [];
       const subjectsGone: string[] = [];
       const subjectsMade: ReturnType<typeof subjectRow>[] = [];
       for (const { before, after } of changes) {
+        for (const policy of [before, after]) if (policy !== null && policy.managed_as !== null) files.add(policy.managed_as);
         if (after === null) {
           if (before !== null) gone.push(before.id);
+          if (before !== null && before.managed_as !== null && outsideAt !== null) {
+            missing.push({ managed_as: before.managed_as, drift_since: before.drift_since ?? outsideAt });
+          }
           continue;
         }
         (before === null ? made : changed).push(after);
@@ -215,6 +235,8 @@ export function policyStore(db: Connection) {
       // Delete first, because another subject may take the place of a deleted one.
       await deleteWhere('policy_subjects', 'id', subjectsGone);
       await insert('policy_subjects', subjectsMade);
+      await deleteWhere('deleted_policies', 'managed_as', files);
+      await insert('deleted_policies', missing);
     },
 
     /** Returns whether a policy names this target. */

@@ -30,6 +30,7 @@ export interface PolicyDocument extends Omit<Policy, 'id' | 'subjects' | 'create
 export interface PolicyUpdate extends Partial<PolicyDocument> {
   readonly id?: string;
   readonly managed_as?: string | null;
+  readonly drift_since?: number | null;
   readonly created_at?: string;
   readonly updated_at?: string;
 }
@@ -119,6 +120,7 @@ export const changedPolicy = model<UpdateInput>('PolicyUpdate', {
   ...(Object.fromEntries(optional) as typeof apiMembers),
   subjects: listOf(knownSubject),
   managed_as: readOnly(Joi.string().allow(null)),
+  drift_since: readOnly(Joi.number().integer().allow(null)),
   created_at: readOnly(asTimestamp(Joi.string())),
   updated_at: readOnly(asTimestamp(Joi.string())),
 }).required();
@@ -177,6 +179,9 @@ export interface PolicyJson extends Omit<StoredPolicy, 'created_at' | 'updated_a
   readonly updated_at: string;
 }
 
+/** Members that older versions did not record. */
+type Newer = 'managed_as' | 'drift_since';
+
 export function policyJson(policy: StoredPolicy): PolicyJson {
   return {
     id: policy.id,
@@ -190,6 +195,7 @@ export function policyJson(policy: StoredPolicy): PolicyJson {
     enabled: policy.enabled,
     subjects: policy.subjects.map(subjectJson),
     managed_as: policy.managed_as,
+    drift_since: policy.drift_since,
     created_at: timestamp(policy.created_at),
     updated_at: timestamp(policy.updated_at),
   };
@@ -219,11 +225,12 @@ export interface OrderedPolicyJson {
 
 export const orderedJson = ({ position, policy }: OrderedPolicy): OrderedPolicyJson => ({ position, policy: policyJson(policy) });
 
-/** Reads back `policyJson` from recorded changes. Changes older than policy files have no `managed_as`. */
-export function policyFromJson(json: Omit<PolicyJson, 'managed_as'> & Partial<Pick<PolicyJson, 'managed_as'>>): StoredPolicy {
+/** Reads back `policyJson` from recorded changes. Older changes lack some members. */
+export function policyFromJson(json: Omit<PolicyJson, Newer> & Partial<Pick<PolicyJson, Newer>>): StoredPolicy {
   return {
     ...json,
     managed_as: json.managed_as ?? null,
+    drift_since: json.drift_since ?? null,
     created_at: Date.parse(json.created_at),
     updated_at: Date.parse(json.updated_at),
   };

@@ -83,11 +83,12 @@ test.serial('plan, apply, history, diff, show, rollback and export work together
   const { id } = (await rest.policies()).find(({ managed_as }) => managed_as === 'default/developers-read-resources') ?? {
     id: '',
   };
-  await rest.call(200, 'PUT', `/${id}`, { priority: 51 });
-  await rest.call(201, 'POST', `/${id}/subjects`, { subject_type: 'group', subject_value: 'a\u202eb' });
+  await rest.call(200, 'PUT', `/${id}?override=true`, { priority: 51 });
+  await rest.call(201, 'POST', `/${id}/subjects?override=true`, { subject_type: 'group', subject_value: 'a\u202eb' });
   await rest.call(201, 'POST', '', policyBody({ name: 'By hand' }));
   const drift = await run(0, 'plan', '--dir', dir, '--prune');
   t.true(drift.out.includes('~ update "Developers read the demo\'s resources" (developers-read-resources.yaml'));
+  t.regex(drift.out, /\(developers-read-resources\.yaml, .*\)\n {4}changed outside of its file since revision 2\n/);
   t.true(drift.out.includes('    priority: 51 -> 50\n    subjects:\n      - group: "a\\u{202e}b"\n'), drift.out);
   t.true(drift.out.includes('Policies without a file: 1.'));
   const before = readFileSync(changed, 'utf8');
@@ -99,17 +100,20 @@ test.serial('plan, apply, history, diff, show, rollback and export work together
   t.true(existsSync(join(dir, 'by-hand.yaml')));
   t.regex(
     (await run(0, 'apply', '--dir', dir, '--prune')).out,
-    /^No changes: 7 files match their policies\.\nPolicies without a file: 1\. --adopt/,
+    /^Applied, as revision 5:\n\n~ update .*\n {4}changed outside of its file since revision 2\n\n0 to create, 1 to update, .*, 6 unchanged\.\nPolicies without a file: 1\. --adopt/,
   );
 
   const history = await run(0, 'history');
   t.regex(
     history.out,
-    /^4 .* created "By hand"\n3 .* changed .*\n2 .* changed "Developers read the demo's resources"\n1 .* admin@example\.com {2}6 created {2}\(the first ones – all\)\n$/,
+    /^5 .* changed "Developers read the demo's resources"\n4 .* created "By hand"\n3 .* changed .*\n2 .* changed "Developers read the demo's resources" outside of files\n1 .* admin@example\.com {2}6 created {2}\(the first ones – all\)\n$/,
   );
   t.is(JSON.parse((await run(0, 'history', '--limit', '2', '--json')).out).length, 2);
-  t.regex((await run(0, 'diff', '1', '2')).out, /^From revision 1 to 2:\n\n~ update .*\n {4}priority: 50 -> 51\n$/);
-  t.is((await run(0, 'diff', '4')).out, 'No difference.\n');
+  t.regex(
+    (await run(0, 'diff', '1', '2')).out,
+    /^From revision 1 to 2:\n\n~ update .*\n {4}changed outside of its file\n {4}priority: 50 -> 51\n$/,
+  );
+  t.is((await run(0, 'diff', '5')).out, 'No difference.\n');
   t.is(
     (await run(0, 'compare', '3', '1')).out.replace(/[0-9a-f-]{36}/g, '<id>'),
     `From revision 3 to 1. Decisions: stricter: some requests that were allowed are denied, and none that were denied are allowed.
@@ -123,9 +127,9 @@ Denied, for example:
   );
   t.regex(
     (await run(0, 'compare', '1')).out,
-    /^From revision 1 to 4\. Decisions: looser: .*\n\+ anybody, everything, tool "x"\n/s,
+    /^From revision 1 to 5\. Decisions: looser: .*\n\+ anybody, everything, tool "x"\n/s,
   );
-  t.is((await run(0, 'compare', '4')).out, 'From revision 4 to 4. Decisions: equal: every request gets the same effect.\n');
+  t.is((await run(0, 'compare', '5')).out, 'From revision 5 to 5. Decisions: equal: every request gets the same effect.\n');
   t.like(JSON.parse((await run(0, 'compare', '1', '4', '--json')).out), { from: 1, to: 4, verdict: 'looser' });
   await run(1, 'compare', '9');
   t.regex(
@@ -135,11 +139,11 @@ Denied, for example:
   const shown = await run(1, 'rollback', '1');
   t.regex(
     shown.out,
-    /^Decisions: .*To match revision 1, revision 4 would become:.*Nothing was changed\. Add --yes to roll back\.\n$/s,
+    /^Decisions: .*To match revision 1, revision 5 would become:.*Nothing was changed\. Add --yes to roll back\.\n$/s,
   );
   t.regex(
     (await run(0, 'rollback', '1', '--yes', '--reason', 'enough')).out,
-    /^Decisions: .*\nRolled back to revision 1, as revision 5:\n/s,
+    /^Decisions: .*\nRolled back to revision 1, as revision 6:\n/s,
   );
   t.is((await run(0, 'rollback', '1')).out, 'The policies already match revision 1.\n');
   await run(1, 'rollback', '9');
@@ -206,7 +210,7 @@ test.serial('an error in a file names file, line and column, for people and prog
   await run(0, 'apply', '--dir', dir);
   t.is((await rest.policies()).length, 2);
   // Export writes through no link, and over nothing that it cannot read.
-  for (const { id } of await rest.policies()) await rest.call(200, 'PUT', `/${id}`, { priority: 77 });
+  for (const { id } of await rest.policies()) await rest.call(200, 'PUT', `/${id}?override=true`, { priority: 77 });
   t.regex((await run(1, 'export', '--dir', dir)).err, /a\.yaml is a link/);
   rmSync(join(dir, 'a.yaml'));
   writeFileSync(join(dir, 'a.yaml'), 'name: [\n# of people\n');

@@ -71,6 +71,16 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   t.regex(textOf(await open(console_, `/console/users/${user.id}`)), /What the user may use now.*echo.*Everyone may echo/);
   t.regex(textOf(await open(console_, '/console/changes')), /policies\.apply|policy\.create/);
   t.regex(textOf(await open(console_, '/console/replicas')), /this one.*has the newest state/);
+
+  // A change outside of a file.
+  const old = ordered.find(({ policy }) => policy.name === 'Old')?.policy.id;
+  await gateway.rest(200, 'PUT', `/api/policies/${old}?override=true`, { token, body: { description: 'x' } });
+  for (const path of ['', `/${old}`])
+    t.regex(
+      textOf(await open(console_, `/console/policies${path}`)),
+      /default\/old changed outside of its file since revision \d/,
+    );
+  t.regex(textOf(await open(console_, '/console/changes')), new RegExp(`policy\\.update ${old} outside of its file`));
 });
 
 test.serial('texts of strangers do not become markup', async (t) => {

@@ -240,9 +240,10 @@ export async function administration(
     () => own('DELETE'),
     () => api('POST', '/policies', policyBody()),
     () => api('POST', '/policies', { ...policyBody(), effect: 'allow', priority: 9, subjects: [{ subject_type: 'everyone' }] }),
-    () => ofPolicy((id) => api('PUT', `/policies/${id}`, { enabled: chance(), priority: Math.floor(random() * 5) })),
-    () => ofPolicy((id) => api('POST', `/policies/${id}/subjects`, policySubject())),
-    () => ofPolicy((id) => api('DELETE', `/policies/${id}`)),
+    () =>
+      ofPolicy((id) => api('PUT', `/policies/${id}?override=true`, { enabled: chance(), priority: Math.floor(random() * 5) })),
+    () => ofPolicy((id) => api('POST', `/policies/${id}/subjects?override=true`, policySubject())),
+    () => ofPolicy((id) => api('DELETE', `/policies/${id}?override=true`)),
     () => api('POST', '/policies/apply', { files: files() }),
     rollBack,
     () => api('PUT', `/policies/drafts/${name()}`, { files: files() }),

@@ -126,11 +126,11 @@ eachEngine(
     const { id } = created.result;
     const etag = policyEtag(created.result);
     for (const update of [{}, { name: created.result.name }, { subjects: [{ subject_type: 'everyone', subject_value: null }] }]) {
-      const { result, position } = await edits.update(ADMIN, id, readPolicyUpdate(update), etag);
+      const { result, position } = await edits.update(ADMIN, id, readPolicyUpdate(update), { ifMatch: etag });
       t.deepEqual(result, created.result);
       t.deepEqual(position, created.position);
     }
-    const changed = await edits.update(ADMIN, id, readPolicyUpdate({ description: 'why' }), etag);
+    const changed = await edits.update(ADMIN, id, readPolicyUpdate({ description: 'why' }), { ifMatch: etag });
     t.is(changed.result.created_at, created.result.created_at);
     t.true(changed.result.updated_at > created.result.updated_at);
     t.is(changed.position.revision, 2);

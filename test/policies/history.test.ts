@@ -64,7 +64,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 eachEngine(test.serial, 'each revision shows the policies that were live then, whatever changed later', async (t, at_) => {
   const { database, edits, sets } = await start(t, at_);
   const seen = new Map<number, StoredPolicy[]>([[0, []]]);
-  const none = undefined;
+  const conditions = { override: true };
 
   async function run(it: Step): Promise<void> {
     const { policies, revision } = await live(database);
@@ -84,17 +84,17 @@ eachEngine(test.serial, 'each revision shows the policies that were live then, w
         await sets.rollback(ADMIN, { revision: it.which % (revision + 1), owner: null, expectedRevision: revision });
         return;
       case 'update':
-        if (policy) await edits.update(ADMIN, policy.id, readPolicyUpdate({ priority: it.value, description: 'x' }), none);
+        if (policy) await edits.update(ADMIN, policy.id, readPolicyUpdate({ priority: it.value, description: 'x' }), conditions);
         return;
       case 'delete':
-        if (policy) await edits.delete(ADMIN, policy.id, none);
+        if (policy) await edits.delete(ADMIN, policy.id, conditions);
         return;
       case 'add':
-        if (policy) await edits.addSubject(ADMIN, policy.id, readSubject(role), none);
+        if (policy) await edits.addSubject(ADMIN, policy.id, readSubject(role), conditions);
         return;
       case 'remove': {
         const subject = policy?.subjects[it.value % Math.max(1, policy.subjects.length)];
-        if (policy && subject) await edits.removeSubject(ADMIN, policy.id, subject.id, none);
+        if (policy && subject) await edits.removeSubject(ADMIN, policy.id, subject.id, conditions);
         return;
       }
       default:

@@ -189,14 +189,14 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
         const it = nth(change.nth);
         return {
           after: it === undefined ? [] : [{ ...it, ...change.change }],
-          work: () => edits.update(ADMIN, it?.id ?? '', change.change as never, undefined),
+          work: () => edits.update(ADMIN, it?.id ?? '', change.change as never, { override: true }),
         };
       }
       case 'subject': {
         const it = nth(change.nth);
         return {
           after: it === undefined ? [] : [{ ...it, subjects: [...it.subjects, change.subject] }],
-          work: () => edits.addSubject(ADMIN, it?.id ?? '', change.subject, undefined),
+          work: () => edits.addSubject(ADMIN, it?.id ?? '', change.subject, { override: true }),
         };
       }
       case 'create':

@@ -27,6 +27,7 @@ export function policy(id: string, over: Partial<StoredPolicy> = {}): StoredPoli
     enabled: true,
     subjects: [],
     managed_as: null,
+    drift_since: null,
     created_at: 1,
     updated_at: 2,
     ...over,

@@ -119,7 +119,7 @@ eachEngine(test.serial, 'explain, simulate and test answer as the gateway decide
 
   // After a change the set of before is not asked again.
   const denying = (await policies()).find(({ managed_as }) => managed_as === 'default/contractors-stay-out-of-blobs');
-  await call(200, 'PUT', `/${denying?.id}`, { enabled: false });
+  await call(200, 'PUT', `/${denying?.id}?override=true`, { enabled: false });
   t.like((await call<Explained>(200, 'POST', '/explain', asked)).body, { effect: 'allow', revision: 2 });
   t.true((await call<Tested>(200, 'POST', '/test', { tests })).body.failed > 0);
 });

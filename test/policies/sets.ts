@@ -9,6 +9,7 @@ export interface ChangeJson {
   readonly file: string | null;
   readonly policy_id: string | null;
   readonly name: string;
+  readonly drift_since: number | null;
   readonly members: readonly string[];
   readonly before: PolicyFile | null;
   readonly after: PolicyFile | null;
@@ -18,7 +19,12 @@ export interface PlanAnswer {
   readonly revision: number;
   readonly changes: readonly ChangeJson[];
   readonly unchanged: number;
-  readonly left: readonly { readonly file: string; readonly policy_id: string; readonly name: string }[];
+  readonly left: readonly {
+    readonly file: string;
+    readonly policy_id: string;
+    readonly name: string;
+    readonly drift_since: number | null;
+  }[];
   readonly unmanaged: number;
 }
 
@@ -29,6 +35,7 @@ export interface RevisionAnswer {
   readonly created: number;
   readonly updated: number;
   readonly deleted: number;
+  readonly override: boolean;
   readonly policy: { readonly id: string; readonly name: string } | null;
 }
 

@@ -191,8 +191,9 @@ const show: Command = {
     );
     const names = await targetNames(client);
     const texts = set.policies.map((policy) => {
-      const { managed_as: managed } = policy;
-      const head = `# ${policy.id}${managed === null ? '' : `, ${managed}`}\n`;
+      const { managed_as: managed, drift_since: drift } = policy;
+      const outside = drift === null ? '' : `, changed outside of its file since revision ${drift}`;
+      const head = `# ${policy.id}${managed === null ? '' : `, ${managed}`}${outside}\n`;
       return head + formatPolicyFile(fileOf(policyFromJson(policy), (id) => names.get(id)));
     });
     return { text: `${set.made === null ? '' : `# ${revisionLine(set.made)}`}${texts.join('---\n')}`, json: set };
@@ -284,7 +285,17 @@ async function targetNames(client: Client): Promise<Map<string, string>> {
   return new Map(targets.map(({ id, name }) => [id, name]));
 }
 
-function revisionLine({ revision, created_at, actor, reason, created, updated, deleted, policy }: RevisionJson): string {
+function revisionLine({
+  revision,
+  created_at,
+  actor,
+  reason,
+  created,
+  updated,
+  deleted,
+  override,
+  policy,
+}: RevisionJson): string {
   const verbs = [
     [created, 'created'],
     [updated, 'changed'],
@@ -293,14 +304,15 @@ function revisionLine({ revision, created_at, actor, reason, created, updated, d
   const what = verbs.flatMap(([count, verb]) =>
     count === 0 ? [] : [policy === null ? `${count} ${verb}` : `${verb} ${JSON.stringify(policy.name)}`],
   );
-  return `${revision}  ${created_at}  ${actor.email}  ${what.join(', ')}${reason === null ? '' : `  (${reason})`}\n`;
+  return `${revision}  ${created_at}  ${actor.email}  ${what.join(', ')}${override ? ' outside of files' : ''}${reason === null ? '' : `  (${reason})`}\n`;
 }
 
 function planText({ changes, unchanged, left, unmanaged }: Plan, head: string): string {
   const count = (action: Change['action']): number => changes.filter((change) => change.action === action).length;
   const notes = [
     ...left.map(
-      ({ file, name }) => `${file} no longer exists, but its policy ${JSON.stringify(name)} stays: --prune deletes it.`,
+      ({ file, name, drift_since: drift }) =>
+        `${file} no longer exists, but its policy ${JSON.stringify(name)} stays${drift === null ? '' : `, changed outside of its file since revision ${drift}`}: --prune deletes it.`,
     ),
     ...(unmanaged === 0
       ? []
@@ -332,9 +344,12 @@ function warningsText({ warnings }: Pick<PlanWithFlips, 'warnings'>): string {
   return `\n${lines.join('')}${more(warnings, WARNINGS_SHOWN, 'warnings')}`;
 }
 
-function changeText({ action, file, policy_id, name, members, before, after }: Change): string {
+function changeText({ action, file, policy_id, name, drift_since, members, before, after }: Change): string {
   const sign = SIGNS[action];
-  const head = `${sign} ${action} ${JSON.stringify(name)} (${[file, policy_id].filter((part) => part !== null).join(', ')})\n`;
+  const since = drift_since === null ? '' : ` since revision ${drift_since}`;
+  const isDrift = drift_since !== null || members.includes('drift_since');
+  const drift = isDrift ? `    ${before === null ? 'deleted' : 'changed'} outside of its file${since}\n` : '';
+  const head = `${sign} ${action} ${JSON.stringify(name)} (${[file, policy_id].filter((part) => part !== null).join(', ')})\n${drift}`;
   if (before !== null && after !== null) return head + members.map((member) => memberText(member, before, after)).join('');
   const whole = after ?? before;
   if (whole === null) return head;
@@ -346,6 +361,8 @@ const indented = (lines: readonly string[], sign: string, depth = 4): string =>
 
 function memberText(member: string, before: PolicyFile, after: PolicyFile): string {
   switch (member) {
+    case 'drift_since':
+      return '';
     case 'managed_as':
       return '    belongs to the file from now on\n';
     case 'subjects':

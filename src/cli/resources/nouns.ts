@@ -228,7 +228,7 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
       list: {
         does: 'GET /api/changes',
         limit: 100,
-        columns: ['sequence', 'created_at', 'actor.email|actor.id', 'action', 'object_type', 'object_id', 'reason'],
+        columns: ['sequence', 'created_at', 'actor.email|actor.id', 'action', 'object_type', 'object_id', 'override', 'reason'],
       },
     },
   },

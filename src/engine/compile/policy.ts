@@ -44,4 +44,6 @@ export interface Policy {
 export interface StoredPolicy extends Policy {
   /** `<owner>/<file name without its extension>` of the policy's file; null: the policy was created over the API. */
   readonly managed_as: string | null;
+  /** The first revision that changed the policy outside of its file since the file was last applied; null: none did. */
+  readonly drift_since: number | null;
 }

@@ -6,7 +6,7 @@ import type { Connection, Database } from '../../db/database.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import { findUser, userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
-import { policiesAt } from '../history.ts';
+import { ownerHistory, policiesAt } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
 import { ownerStore } from '../limits/owner-store.ts';
@@ -57,11 +57,12 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
   });
   const host = {
     now: () => database.snapshot(storedNow),
-    async state(give: Give) {
+    async state(give: Give, owner: string | null) {
       const { policies, ...stored } = await database.snapshot(async (db) => ({
         ...(await storedNow(db)),
         policies: await policyStore(db).all(),
         limits: await ownerStore(db).limits(),
+        history: await ownerHistory(db, owner),
       }));
       await give(policies);
       return stored;
@@ -134,11 +135,12 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
     async suggest(task: SuggestTask, { position, policies, targets }: Moment, needs: readonly Need[], asked: AskedBy) {
       const candidate: StoredPolicy[] = [];
       const host = {
-        async state(give: Give): Promise<Stored & Pick<SetState, 'limits'>> {
+        async state(give: Give, owner: string | null): Promise<Stored & Pick<SetState, 'limits' | 'history'>> {
           await give(policies);
           const now = await database.snapshot(async (db) => ({
             ...(await storedNow(db)),
             limits: await ownerStore(db).limits(),
+            history: await ownerHistory(db, owner),
           }));
           return { ...now, position, targets: targets.map(({ id, name, enabled }) => ({ id, name, enabled })) };
         },

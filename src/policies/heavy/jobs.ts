@@ -65,8 +65,9 @@ const textOf = new TextEncoder();
 const answerOf = (position: Position, value: unknown): HeavyAnswer => ({ position, json: textOf.encode(JSON.stringify(value)) });
 const bodyOf = (body: Uint8Array | null): unknown => (body === null ? undefined : parseBody(body));
 
-async function stateOf(desk: Desk): Promise<SetState & Stored> {
-  const { value, items } = await desk.ask<Stored & Pick<SetState, 'limits'>, StoredPolicy>('state');
+/** `owner`: the owner whose files are planned. */
+async function stateOf(desk: Desk, owner: string | null = null): Promise<SetState & Stored> {
+  const { value, items } = await desk.ask<Stored & Pick<SetState, 'limits' | 'history'>, StoredPolicy>('state', owner);
   return { ...value, policies: items };
 }
 
@@ -91,7 +92,7 @@ async function momentOf(desk: Desk, source: SetSource, owners: Owners): Promise<
   const body = await filesOf(source, async (draft) => (await desk.ask<DraftContent>('draft', draft)).value);
   if (body !== null) requirePlannable(owners, requestOf(body));
   const parsed = body === null ? null : await readFiles(new Map(Object.entries(body.files)));
-  const state = await stateOf(desk);
+  const state = await stateOf(desk, body && requestOf(body).owner);
   if (body === null || parsed === null) return { ...state, stored: state.policies, changes: [] };
   const plan = await planOn(state, { ...requestOf(body), files: parsed }, await made());
   return { ...state, policies: plan.candidate, stored: setBefore(plan.candidate, plan.changes), changes: plan.changes };
@@ -132,7 +133,7 @@ export const jobs = {
     const request = requestOf(validate(planBody, bodyOf(body)));
     requirePlannable(owners, request);
     const files = await readFiles(request.files);
-    const state = await stateOf(desk);
+    const state = await stateOf(desk, request.owner);
     const plan = await planOn(state, { ...request, files }, await made());
     const { changes, ...rest } = await shownPlan(desk, state, plan);
     return answerOf(state.position, {
@@ -227,7 +228,7 @@ export const jobs = {
 
   /** Makes a suggestion. Emits the policies that it would make as items. */
   async suggest(task: SuggestTask, desk: Desk): Promise<Suggestion> {
-    const state = await stateOf(desk);
+    const state = await stateOf(desk, task.owner);
     const needs = (await desk.ask<null, Need>('needs')).items;
     const parts = { made: await made(), engineOf: build, say: saying(desk) };
     const { suggestion, candidate } = await suggest(task, state, needs, parts);

@@ -163,7 +163,8 @@ export function surroundingsOf(
   const others = policies.map(
     ({ id, owner: of, target, subjects, ...rest }): OtherPolicy => ({
       ...rest,
-      ...{ id, name: `${of === null ? 'policy' : `${of}'s policy`} ${id}`, description: null, enabled: true, managed_as: null },
+      ...{ id, name: `${of === null ? 'policy' : `${of}'s policy`} ${id}`, description: null, enabled: true },
+      ...{ managed_as: null, drift_since: null },
       ...{ target_id: target === null ? null : targetId(target), created_at: 0, updated_at: 0, owner: of },
       subjects: subjects.map((subject, i) => ({ id: `${id} ${i}`, ...readSubject(subject, ids) })),
     }),

@@ -9,7 +9,7 @@ import type { TargetName } from './planning.ts';
 export const planCounts = (plan: Pick<PolicyPlan, 'unchanged' | 'left' | 'unmanaged'>, { revision }: Position) => ({
   revision,
   unchanged: plan.unchanged,
-  left: plan.left.map(({ file, policy }) => ({ file, policy_id: policy.id, name: policy.name })),
+  left: plan.left.map(({ file, policy }) => ({ file, policy_id: policy.id, name: policy.name, drift_since: policy.drift_since })),
   unmanaged: plan.unmanaged,
 });
 
@@ -19,11 +19,12 @@ export const changesJson = (changes: readonly PolicyChange[], targets: readonly 
 
 export function changeJsonWith(targets: readonly TargetName[]) {
   const names = new Map(targets.map(({ id, name }) => [id, name]));
-  return ({ action, file, before, after }: PolicyChange) => ({
+  return ({ action, file, before, after, deletedSince }: PolicyChange) => ({
     action,
     file,
     policy_id: (after ?? before)?.id ?? null,
     name: (after ?? before)?.name ?? '',
+    drift_since: deletedSince ?? before?.drift_since ?? null,
     members: changedMembers(before, after).map((member) => (member === 'target_id' ? 'target' : member)),
     before: before && fileOf(before, (id) => names.get(id)),
     after: after && fileOf(after, (id) => names.get(id)),

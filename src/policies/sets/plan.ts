@@ -3,6 +3,7 @@ import { atOnce } from '../../base/turns/slices.ts';
 import type { PolicySubject, StoredPolicy } from '../../engine/compile/policy.ts';
 import { fileNames, fileOf, managedAs, managedFile, possibleNames } from '../files/file.ts';
 import { changedKeys, errorAt, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from '../files/yaml.ts';
+import type { OwnerHistory } from '../history.ts';
 import type { StoredChange } from '../policy-store.ts';
 import { sortedSubjects, subjectKey } from '../schema.ts';
 
@@ -11,6 +12,8 @@ export interface PolicyChange extends StoredChange {
   readonly action: 'create' | 'update' | 'adopt' | 'delete';
   /** null: the change is between two sets, without files. */
   readonly file: string | null;
+  /** `drift_since` of a policy that was deleted outside of its file, and that the file now creates or adopts. */
+  readonly deletedSince?: number | undefined;
 }
 
 export interface PolicyPlan {
@@ -39,6 +42,8 @@ export interface PlanRequest {
 export interface PlanContext {
   readonly policies: readonly StoredPolicy[];
   readonly targets: readonly { readonly id: string; readonly name: string }[];
+  /** Absent: there is no gateway. */
+  readonly history?: Pick<OwnerHistory, 'deleted'>;
   /** Returns the same id each time for the same name. */
   readonly idFor: (what: string) => string;
   readonly time: number;
@@ -81,7 +86,7 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
         fileOf(before, (id) => targetNames.get(id)),
         wanted,
       ).length > 0;
-    if (before !== null && !differs && (owned || !adopt)) {
+    if (before !== null && !differs && before.drift_since === null && (owned || !adopt)) {
       unchanged++;
     } else if (before !== null && !owned && !adopt) {
       errors.push(
@@ -89,7 +94,8 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
       );
     } else {
       const after = become(before, wanted, file, request, context, targetIds);
-      changes.push({ action: before === null ? 'create' : owned ? 'update' : 'adopt', file, before, after });
+      const deletedSince = owned ? undefined : context.history?.deleted.get(managedAs(owner, file));
+      changes.push({ action: before === null ? 'create' : owned ? 'update' : 'adopt', file, before, after, deletedSince });
     }
   }
   if (errors.length > 0) return { errors };
@@ -162,6 +168,7 @@ function become(
       }),
     ),
     managed_as: managedAs(owner, file),
+    drift_since: null,
     created_at: before?.created_at ?? time,
     updated_at: time,
   };
@@ -208,6 +215,7 @@ const MEMBERS = [
   'enabled',
   'subjects',
   'managed_as',
+  'drift_since',
 ] as const;
 
 /** Returns the members that differ; none if the policy is created or deleted. */

@@ -6,9 +6,10 @@ import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/p
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { FILE_NAME, FILE_NAME_RULE, isOf } from '../files/file.ts';
 import { describePolicyFileError, errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
+import type { OwnerHistory } from '../history.ts';
 import { createLimitCheck, type LimitCheck, type LimitsByOwner, type Outside } from '../limits/limits.ts';
 import { type OutsideField, outsideLimits } from '../limits/refusal.ts';
-import { ownerOf } from '../owners.ts';
+import { drifted, ownerOf } from '../owners.ts';
 import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFilesInSteps } from './plan.ts';
 
 export interface TargetName {
@@ -22,6 +23,8 @@ export interface SetState {
   readonly policies: readonly StoredPolicy[];
   readonly targets: readonly TargetName[];
   readonly limits: LimitsByOwner;
+  /** Of the owner whose files are planned. */
+  readonly history: OwnerHistory;
 }
 
 export interface Expected {
@@ -150,10 +153,16 @@ export async function planRollback(
   { refusalOf, outsideOf, time }: Made,
 ): Promise<RollbackPlan> {
   requireExpected(state, request);
-  const candidate = request.owner === null ? old : ofOwnerAsThen(state.policies, old, request.owner);
-  const changes = changesBetween(state.policies, candidate).map((change) => ({
+  const { policies, position } = state;
+  const now = new Map(policies.map((policy) => [policy.id, policy]));
+  const candidate = (request.owner === null ? old : ofOwnerAsThen(policies, old, request.owner)).map((policy) => ({
+    ...policy,
+    // A rollback ends no drift.
+    drift_since: now.get(policy.id)?.drift_since ?? null,
+  }));
+  const changes = changesBetween(policies, candidate).map((change) => ({
     ...change,
-    after: change.after && { ...change.after, updated_at: time },
+    after: change.after && drifted({ ...change.after, updated_at: time }, change.before, position.revision + 1),
   }));
   const known = new Set(state.targets.map(({ id }) => id));
   const errors: FieldError[] = [];

@@ -4,7 +4,7 @@ import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
-import { policiesAt } from '../history.ts';
+import { ownerHistory, policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
 import type { PlanRequest, PolicyChange, PolicyPlan } from './plan.ts';
@@ -54,18 +54,19 @@ export function createPolicySets(parts: PolicySetParts) {
     targets: (await parts.targets(db)).map(({ id, name }) => ({ id, name })),
     owners: await ownerStore(db).glance(),
   });
-  const read = async (db: Connection): Promise<SetState> => ({
+  const read = async (db: Connection, owner: string | null): Promise<SetState> => ({
     position: await readPosition(db),
     policies: await policyStore(db).all(),
     targets: await parts.targets(db),
     limits: await ownerStore(db).limits(),
+    history: await ownerHistory(db, owner),
   });
 
   return {
     /** Returns what `apply` would do. Throws what `apply` would throw. */
     async plan(request: ApplyRequest, by: string): Promise<Planned<PolicyPlan> & Pick<SetState, 'position'>> {
       const files = await parts.readFiles(request.files, by);
-      const state = await database.snapshot(read);
+      const state = await database.snapshot((db) => read(db, request.owner));
       const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
       if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);
       return { plan, targets: state.targets, position: state.position };
@@ -80,10 +81,11 @@ export function createPolicySets(parts: PolicySetParts) {
       const files = await parts.readFiles(request.files, caller.principal.sub);
       const made = madeForRequest(parts);
       return edit(caller, {
-        ...{ glance, read },
+        glance,
+        read: (db: Connection) => read(db, request.owner),
         async plan(state: SetState) {
           const plan = await planOn(state, { ...request, files }, made);
-          const planned = carryingOut({ plan, targets: state.targets }, plan);
+          const planned = carryingOut({ plan, targets: state.targets }, plan, null);
           return {
             ...planned,
             apply: async (store, trx, authority) => [
@@ -105,10 +107,10 @@ export function createPolicySets(parts: PolicySetParts) {
         { ...caller, reason: why },
         {
           glance,
-          read: async (db: Connection) => ({ state: await read(db), old: await policiesAt(db, revision) }),
+          read: async (db: Connection) => ({ state: await read(db, null), old: await policiesAt(db, revision) }),
           async plan({ state, old }) {
             const plan = await planRollback(state, old, request, made);
-            return carryingOut({ plan, targets: state.targets }, plan);
+            return carryingOut({ plan, targets: state.targets }, plan, state.position.revision + 1);
           },
         },
       );
@@ -116,9 +118,11 @@ export function createPolicySets(parts: PolicySetParts) {
   };
 }
 
+/** `outsideAt`: the revision of changes that are not made by files. */
 function carryingOut<T>(
   result: T,
   { changes, candidate }: { readonly changes: readonly PolicyChange[]; readonly candidate: EditPlan<T>['candidate'] },
+  outsideAt: number | null,
 ): EditPlan<T> {
   return {
     result,
@@ -129,17 +133,23 @@ function carryingOut<T>(
       changes.length === 0
         ? null
         : async (store) => {
-            await store.change(changes);
-            return inSlices(recordsOf(changes));
+            await store.change(changes, outsideAt);
+            return inSlices(recordsOf(changes, outsideAt !== null));
           },
   };
 }
 
-/** Returns the entries of the change feed. Pauses after each one, so that the caller can let other work run. */
-export function* recordsOf(changes: readonly Pick<PolicyChange, 'before' | 'after'>[]): Generator<undefined, Change[]> {
+/**
+ * Returns the entries of the change feed. Pauses after each one, so that the caller can let other work run. `outside`: the changes are not
+ * made by files.
+ */
+export function* recordsOf(
+  changes: readonly Pick<PolicyChange, 'before' | 'after'>[],
+  outside: boolean,
+): Generator<undefined, Change[]> {
   const records: Change[] = [];
   for (const { before, after } of changes) {
-    records.push(changeOf(before === null ? 'create' : after === null ? 'delete' : 'update', before, after));
+    records.push(changeOf(before === null ? 'create' : after === null ? 'delete' : 'update', before, after, outside));
     yield;
   }
   return records;

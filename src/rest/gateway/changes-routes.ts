@@ -26,6 +26,7 @@ function changeJson(row: ChangeRow) {
     actor: row.actor,
     request_id: row.request_id,
     reason: row.reason,
+    override: row.override,
     action: row.action,
     object_type: row.object_type,
     object_id: row.object_id,

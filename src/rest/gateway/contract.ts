@@ -14,6 +14,7 @@ const Change = s.model('Change', {
   actor: s.actor,
   request_id: s.string,
   reason: s.described('The reason in the words of the actor; null: the actor gave none.', s.orNull(s.string)),
+  override: s.described('Whether a policy that belongs to a file was changed outside of its file.', s.boolean),
   action: s.string,
   object_type: s.oneOf(OBJECT_TYPES),
   object_id: s.string,

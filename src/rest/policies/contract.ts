@@ -55,6 +55,12 @@ const managedAs = s.described(
   s.orNull(s.string),
 );
 
+/** Of a policy. */
+export const driftSince = s.described(
+  'The first revision that changed the policy outside of its file since the file was last applied; null: none did.',
+  s.orNull(s.integer),
+);
+
 const PolicySubject = s.model('PolicySubject', {
   id: s.uuid,
   subject_type: subjectType,
@@ -65,6 +71,7 @@ export const Policy = s.model<PolicyJson>('Policy', {
   ...policyMembers,
   subjects: s.listOf(PolicySubject),
   managed_as: managedAs,
+  drift_since: driftSince,
   ...s.times,
 });
 
@@ -77,6 +84,7 @@ const Revision = s.model<RevisionRow>('Revision', {
   created: s.described('The number of created policies.', s.integer),
   updated: s.integer,
   deleted: s.integer,
+  override: s.described('Whether a policy that belongs to a file was changed outside of its file.', s.boolean),
   policy: s.described(
     'The changed policy, if the revision changed only one.',
     s.orNull(s.model('ChangedPolicy', { id: s.uuid, name: s.string })),
@@ -94,6 +102,15 @@ const atRevision = parameter(
   { type: 'integer', minimum: 0 },
   'A revision of the history. Absent: the current one.',
 );
+
+const overriding = [
+  parameter(
+    'query',
+    'override',
+    { type: 'boolean' },
+    'Changes a policy that belongs to a file, which is refused otherwise. Plans show the change as drift until the file is applied.',
+  ),
+];
 
 const PolicyRego = s.model('PolicyRego', {
   revision: s.integer,
@@ -136,6 +153,7 @@ export const POLICY_OPERATIONS: Operations = {
     gives: { 200: one(Policy, REVISION, 'ETag') },
     refuses: [409],
     conditional: true,
+    query: overriding,
   },
   'DELETE /api/policies/{id}': {
     id: 'deletePolicy',
@@ -143,6 +161,7 @@ export const POLICY_OPERATIONS: Operations = {
     summary: 'Delete a policy.',
     gives: { 204: nothing(REVISION) },
     conditional: true,
+    query: overriding,
     refuses: [409],
   },
   'POST /api/policies/{id}/subjects': {
@@ -153,6 +172,7 @@ export const POLICY_OPERATIONS: Operations = {
     gives: { 200: one(PolicySubject, REVISION), 201: one(PolicySubject, REVISION) },
     refuses: [409],
     conditional: true,
+    query: overriding,
   },
   'DELETE /api/policies/{id}/subjects/{subjectId}': {
     id: 'removePolicySubject',
@@ -160,6 +180,7 @@ export const POLICY_OPERATIONS: Operations = {
     summary: 'Remove a subject from a policy.',
     gives: { 204: nothing(REVISION) },
     conditional: true,
+    query: overriding,
     refuses: [409],
   },
   'GET /api/policies/history': get(

@@ -1,13 +1,13 @@
 /** `/api/policies`: single policies. */
-import { type Response, Router } from 'express';
+import { type Request, type Response, Router } from 'express';
 import { AppError } from '../../base/errors.ts';
-import { pathId } from '../../base/validate.ts';
+import { pathId, readQuery } from '../../base/validate.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
 import { heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
-import { type PolicyEdits, policyEtag } from '../../policies/edit.ts';
+import { type EditConditions, type PolicyEdits, policyEtag } from '../../policies/edit.ts';
 import { ownerOf, plannableOwners, requireOwner } from '../../policies/owners.ts';
 import { type OrderedPolicy, policyStore } from '../../policies/policy-store.ts';
 import {
@@ -73,20 +73,20 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
 
   router.put('/:id', async (req, res) => {
     const id = pathId(req.params.id);
-    const { result, position } = await edits.update(callerOf(res), id, readPolicyUpdate(req.body), req.get('If-Match'));
+    const { result, position } = await edits.update(callerOf(res), id, readPolicyUpdate(req.body), conditionsOf(req));
     showRevision(res, position);
     res.setHeader('ETag', policyEtag(result)).json(policyJson(result));
   });
 
   router.delete('/:id', async (req, res) => {
-    const { position } = await edits.delete(callerOf(res), pathId(req.params.id), req.get('If-Match'));
+    const { position } = await edits.delete(callerOf(res), pathId(req.params.id), conditionsOf(req));
     showRevision(res, position);
     res.status(204).end();
   });
 
   router.post('/:id/subjects', async (req, res) => {
     const id = pathId(req.params.id);
-    const { result, position } = await edits.addSubject(callerOf(res), id, readSubject(req.body), req.get('If-Match'));
+    const { result, position } = await edits.addSubject(callerOf(res), id, readSubject(req.body), conditionsOf(req));
     showRevision(res, position);
     res.status(result.added ? 201 : 200).json(subjectJson(result.subject));
   });
@@ -94,12 +94,18 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
   router.delete('/:id/subjects/:subjectId', async (req, res) => {
     const id = pathId(req.params.id);
     const subjectId = pathId(req.params.subjectId);
-    const { position } = await edits.removeSubject(callerOf(res), id, subjectId, req.get('If-Match'));
+    const { position } = await edits.removeSubject(callerOf(res), id, subjectId, conditionsOf(req));
     showRevision(res, position);
     res.status(204).end();
   });
 
   return router;
+}
+
+/** Throws AppError `invalid_request`. */
+function conditionsOf(req: Request): EditConditions {
+  const { override } = readQuery(req.query, { override: /^(true|false)$/ });
+  return { ifMatch: req.get('If-Match'), override: override === 'true' };
 }
 
 export function showRevision(res: Response, position: Position): void {

@@ -15,7 +15,7 @@ import { BrokenInvariant } from '../invariants/contract.ts';
 import { queryOf, schemaOf } from '../openapi/from-joi.ts';
 import { get, inLines, type Operations, one, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
-import { objectFound, policyMembers, policyRef, principalFound, subjectFound } from '../policies/contract.ts';
+import { driftSince, objectFound, policyMembers, policyRef, principalFound, subjectFound } from '../policies/contract.ts';
 
 export const ownerName = schemaOf(ownerCheck);
 export const policyFiles = schemaOf(filesCheck);
@@ -41,6 +41,10 @@ const policyChange = {
   file: s.described('null if no file is involved.', s.orNull(s.string)),
   policy_id: s.described('null if the policy does not exist yet.', s.orNull(s.uuid)),
   name: s.string,
+  drift_since: s.described(
+    'The first revision that changed or deleted the policy outside of its file since the file was last applied; null: none did.',
+    s.orNull(s.integer),
+  ),
   members: s.described('The members that differ.', s.listOf(s.string)),
   before: fileContent,
   after: fileContent,
@@ -89,7 +93,7 @@ const policyPlan = {
   unchanged: s.described('The number of files without a change.', s.integer),
   left: s.described(
     'Policies whose files are missing. They stay because `prune` is not set.',
-    s.listOf(s.model('LeftPolicy', { file: s.string, policy_id: s.uuid, name: s.string })),
+    s.listOf(s.model('LeftPolicy', { file: s.string, policy_id: s.uuid, name: s.string, drift_since: driftSince })),
   ),
   unmanaged: s.described(
     'The number of policies that belong to no file. It includes a policy with the same content as a file that has not adopted it.',

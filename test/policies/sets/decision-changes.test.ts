@@ -116,7 +116,7 @@ eachEngine(test.serial, 'a plan says which decisions change, and the gateway the
 
   // Comparisons of revisions show the policies of that time, with their ids.
   const [one] = (await policies()).filter(({ name }) => name === 'Read');
-  await call(200, 'PUT', `/${one?.id}`, { resource_pattern: '^read$', description: 'less' });
+  await call(200, 'PUT', `/${one?.id}?override=true`, { resource_pattern: '^read$', description: 'less' });
   await call(201, 'POST', '', policyBody({ name: 'By hand', resource_pattern: '^read$' }));
   const compare = async (query: string) =>
     (await call<Compared & { from: number; to: number }>(200, 'GET', `/compare?${query}`)).body;

@@ -33,11 +33,14 @@ const places = ({ errors = [] }: ProblemAnswer) => errors.map((e) => `${e.file}:
 
 test('the change feed has one change for each of many policies', (t) => {
   const [before, after] = [policy('a'), policy('a', { name: 'changed' })];
-  const steps = recordsOf([
-    { before: null, after },
-    { before, after },
-    { before, after: null },
-  ]);
+  const steps = recordsOf(
+    [
+      { before: null, after },
+      { before, after },
+      { before, after: null },
+    ],
+    false,
+  );
   for (let i = 0; i < 3; i++) t.false(steps.next().done);
   const { value } = steps.next();
   t.deepEqual(
@@ -186,7 +189,7 @@ eachEngine(
 
     // A policy that is of a file can still be changed over the API; the file wins the next time.
     const id = (await policies()).find(({ name }) => name === 'con')?.id;
-    await call(200, 'PUT', `/${id}`, { priority: 99 });
+    await call(200, 'PUT', `/${id}?override=true`, { priority: 99 });
     await call(400, 'PUT', `/${id}`, { managed_as: 'default/other' });
     await call(200, 'PUT', `/${id}`, (await call(200, 'GET', `/${id}`)).body);
     await call(201, 'POST', '', policyBody({ name: 'By hand' }));
@@ -348,7 +351,7 @@ eachEngine(test.serial, 'a set that is applied to another gateway has the same e
   });
   const runs = await fc.assert(
     fc.asyncProperty(fc.array(body, { maxLength: 8 }), async (bodies) => {
-      for (const { id } of await one.policies()) await one.call(204, 'DELETE', `/${id}`);
+      for (const { id } of await one.policies()) await one.call(204, 'DELETE', `/${id}?override=true`);
       await two.apply({}, { prune: true });
       for (const policy of bodies) await one.call(201, 'POST', '', policy);
 
@@ -586,12 +589,12 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
   const { result } = await sets.apply(caller, { ...request, files: files(1) });
   const id = result.plan.changes[0]?.after?.id ?? '';
 
-  meanwhile = () => edits.update(caller, id, readPolicyUpdate({ priority: 2, name: 'other' }), undefined);
+  meanwhile = () => edits.update(caller, id, readPolicyUpdate({ priority: 2, name: 'other' }), { override: true });
   const { result: second } = await sets.apply(caller, { ...request, files: files(3) });
   t.like(second.plan.changes[0]?.before, { priority: 2, name: 'other' });
   t.like((await policyStore(database.knex).all())[0], { id, priority: 3, name: 'Everyone may echo' });
 
-  meanwhile = () => edits.delete(caller, id, undefined);
+  meanwhile = () => edits.delete(caller, id, { override: true });
   const late = sets.apply(caller, { ...request, files: files(4), expectedRevision: 3 });
   t.is((await t.throwsAsync<AppError>(late, { instanceOf: AppError }))?.code, 'precondition_failed');
   t.deepEqual(await policyStore(database.knex).all(), []);

@@ -50,6 +50,7 @@ const stored = ({ policies }: World): StoredPolicy[] =>
     return {
       ...policy,
       managed_as: owner == null ? null : `${owner}file-${i}`,
+      drift_since: null,
       subjects: policy.subjects.map((subject) =>
         subject.subject_type === 'user' ? { ...subject, subject_value: USER[subject.subject_value ?? ''] ?? null } : subject,
       ),
@@ -122,12 +123,17 @@ const window = { from: 0, to: 1 };
 let ids = 0;
 
 const suggestOn = (policies: readonly StoredPolicy[], asked: SuggestTask['asked'], needs: Parameters<typeof suggest>[2]) =>
-  suggest({ asked, owner: 'default', window }, { position, policies, targets: TARGETS, limits: new Map() }, needs, {
-    // Ids of policies decide ties.
-    made: madeForRequest({ checkPattern: module.checkPattern, newId: () => `${'azm'[ids % 3]}${ids++}`, now: () => 0 }),
-    engineOf: build,
-    say: () => {},
-  });
+  suggest(
+    { asked, owner: 'default', window },
+    { position, policies, targets: TARGETS, limits: new Map(), history: { revision: 1, deleted: new Map() } },
+    needs,
+    {
+      // Ids of policies decide ties.
+      made: madeForRequest({ checkPattern: module.checkPattern, newId: () => `${'azm'[ids % 3]}${ids++}`, now: () => 0 }),
+      engineOf: build,
+      say: () => {},
+    },
+  );
 
 const drive = (steps: Generator<undefined, void>): Promise<void> => inSlices(steps);
 const known = new Set(TARGETS.map(({ id }) => id));

@@ -297,7 +297,7 @@ test.serial('a holder of policies:manage for an owner changes only policies of t
 
   // Changing.
   await mine(403, 'POST', '/api/policies', api);
-  await mine(200, 'PUT', `/api/policies/${of('team-a')}`, { priority: 3 });
+  await mine(200, 'PUT', `/api/policies/${of('team-a')}?override=true`, { priority: 3 });
   for (const managed_as of ['team-b/one', 'team-a/two', null])
     await mine(400, 'PUT', `/api/policies/${of('team-a')}`, { managed_as });
   await mine(200, 'POST', '/api/policies/plan', { files, owner: 'team-a', prune: true });
