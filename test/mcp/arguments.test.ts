@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { startSdkSse } from '../support/upstreams/legacy-sse.ts';
 import { startModernOnly } from '../support/upstreams/modern-only.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
-import { everywhere, openEverywhere } from './aggregate.ts';
+import { everywhere, openEverywhere } from './aggregate/aggregate.ts';
 import { routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, modern, open, send } from './raw.ts';
 

@@ -6,13 +6,13 @@ export interface Case {
   readonly shownBy: Readonly<Record<string, readonly string[]>>;
 }
 
-const HTTP = 'mcp/adversarial-http.test.ts';
-const MESSAGES = 'mcp/adversarial-messages.test.ts';
-const SESSIONS = 'mcp/adversarial-sessions.test.ts';
-const UPSTREAM = 'mcp/adversarial-upstream.test.ts';
-const RESOURCES = 'mcp/adversarial-resources.test.ts';
-const LOAD = 'mcp/adversarial-load.test.ts';
-const GATEWAY = 'mcp/adversarial-gateway.test.ts';
+const HTTP = 'mcp/adversarial/adversarial-http.test.ts';
+const MESSAGES = 'mcp/adversarial/adversarial-messages.test.ts';
+const SESSIONS = 'mcp/adversarial/adversarial-sessions.test.ts';
+const UPSTREAM = 'mcp/adversarial/adversarial-upstream.test.ts';
+const RESOURCES = 'mcp/adversarial/adversarial-resources.test.ts';
+const LOAD = 'mcp/adversarial/adversarial-load.test.ts';
+const GATEWAY = 'mcp/adversarial/adversarial-gateway.test.ts';
 
 const refused = (...what: string[]): string[] => what.map((name) => `400 and nothing forwarded: ${name}`);
 
@@ -336,12 +336,12 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
     {
       what: 'Names of targets and tools are put together so that they come apart in another place.',
       shownBy: {
-        'mcp/aggregate-names.test.ts': [
+        'mcp/aggregate/aggregate-names.test.ts': [
           'a joined name splits into the same target and name, whatever the target calls it',
           'names of two targets never become the same joined name',
           'a name without a target is not a joined name',
         ],
-        'mcp/aggregate.test.ts': ['a name without a target is refused before any target is asked'],
+        'mcp/aggregate/aggregate.test.ts': ['a name without a target is refused before any target is asked'],
       },
     },
   ],
@@ -351,7 +351,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A page shows nothing but goes on, or a cursor is forged or belongs to another.',
       shownBy: {
         [UPSTREAM]: ['a page without visible items keeps its cursor, and the cursor is passed on unchanged'],
-        'mcp/aggregate.test.ts': [
+        'mcp/aggregate/aggregate.test.ts': [
           'a page on which everything is denied is empty and has a next page',
           'a cursor is valid only for its caller, its session and its method',
         ],
@@ -536,7 +536,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A target that serves two users talks to one of them.',
       shownBy: {
         'sessions/streams.test.ts': ['a message of a target to one user reaches no other user (case 47)'],
-        'mcp/aggregate-streams.test.ts': [
+        'mcp/aggregate/aggregate-streams.test.ts': [
           "a stream carries nothing from other callers' sessions or from other sessions of its caller",
         ],
         [SESSIONS]: ['each principal has its own session with the target'],

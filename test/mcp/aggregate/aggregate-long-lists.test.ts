@@ -1,0 +1,341 @@
+/** Long lists at the aggregate endpoint: what the gateway holds in memory for them, and who waits for whom. */
+import { once } from 'node:events';
+import { type ClientRequest, createServer, type IncomingMessage, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import test, { type ExecutionContext } from 'ava';
+import type { AuditWriter } from '../../../src/audit/records/records.ts';
+import type { Taken } from '../../../src/base/budgets.ts';
+import { createCancellation } from '../../../src/base/cancellation.ts';
+import { deferred } from '../../../src/base/promises.ts';
+import { DEFAULT_LIMITS, type McpLimits } from '../../../src/mcp/limits/limits.ts';
+import { createListRoom } from '../../../src/mcp/limits/lists.ts';
+import { answerText, type RecordingUpstream, type Script, startRecording } from '../../support/upstreams/recording.ts';
+import { routed } from '../gateway.ts';
+import { call } from '../raw.ts';
+import { type Everywhere, everywhere, type Message, messagesIn, openEverywhere, target, until } from './aggregate.ts';
+
+const UNAVAILABLE = 'portcullis/unavailable';
+const KIB = 1024;
+const TOOLS = 100;
+/** About 2 KiB each. */
+const tools = Array.from({ length: TOOLS }, (_, i) => ({
+  name: `tool_${i}`,
+  description: 'x'.repeat(2_000),
+  inputSchema: { type: 'object' },
+}));
+const PAGE = JSON.stringify(tools).length;
+
+/** `long` has as many targets as asked for. `short` has one tool. All are one server. */
+async function start(
+  t: ExecutionContext,
+  { targets, limits = {}, audit }: { targets: number; limits?: Partial<McpLimits>; audit?: (own: AuditWriter) => AuditWriter },
+): Promise<{ at: Everywhere<'short'>; long: RecordingUpstream; asked: () => number }> {
+  const long = await startRecording(target({ 'tools/list': { tools } }));
+  t.teardown(long.stop);
+  const names = Array.from({ length: targets }, (_, i) => `long-${String(i).padStart(3, '0')}`);
+  const silent: AuditWriter = { decision: async () => undefined, shown: async () => undefined, outcome: () => undefined };
+  const at = await everywhere(
+    t,
+    { short: { 'tools/list': { tools: [{ name: 'one', inputSchema: { type: 'object' } }] } } },
+    {
+      // The target runs in this process, which may be busy: only a test that sets these limits itself has late targets.
+      limits: { joinMs: 60_000, lateMs: 60_000, ...limits },
+      rights: { alice: () => true, bob: () => true, carol: () => true },
+      targets: names.map((name) => routed(name, long.url)),
+      ...(audit === undefined ? {} : { deps: { audit: audit(silent) } }),
+    },
+  );
+  const asked = (): number => long.seen().filter((method) => method === 'tools/list').length;
+  return { at, long, asked };
+}
+
+const limitsOf = (lists: Partial<McpLimits['lists']>): McpLimits['lists'] => ({ ...DEFAULT_LIMITS.lists, ...lists });
+
+function post(at: Everywhere<string>, session: string, user: string): ClientRequest {
+  const headers = {
+    authorization: `Bearer ${user}`,
+    'content-type': 'application/json',
+    accept: 'application/json, text/event-stream',
+    'mcp-session-id': session,
+  };
+  const req = request(`${at.gateway.origin}/mcp`, { method: 'POST', headers });
+  req.end(JSON.stringify(call('tools/list')));
+  return req.on('error', () => undefined);
+}
+
+/** An answer that is not read. */
+async function unread(req: ClientRequest): Promise<IncomingMessage> {
+  const [res] = (await once(req, 'response')) as [IncomingMessage];
+  return res.pause();
+}
+
+async function bodyOf(res: IncomingMessage): Promise<Message> {
+  let text = '';
+  for await (const part of res.setEncoding('utf8')) text += part;
+  return messagesIn(text).at(-1) ?? (JSON.parse(text) as Message);
+}
+
+test.serial('a page of a long list asks only the targets that it has room for, and the pages have every tool once', async (t) => {
+  const targets = 36;
+  const { at, asked } = await start(t, { targets, limits: { lists: limitsOf({ answer: 6 * PAGE }) } });
+  const session = await openEverywhere(at);
+  const names: string[] = [];
+  let most = 0;
+  for (let cursor: string | undefined, before = 0; ; before = asked()) {
+    const { result } = await at.ask(session, 'tools/list', cursor === undefined ? {} : { cursor });
+    t.is(result._meta, undefined);
+    names.push(...result.tools.map(({ name }: { name: string }) => name));
+    most = Math.max(most, asked() - before);
+    cursor = result.nextCursor;
+    if (cursor === undefined) break;
+  }
+  t.is(names.length, targets * TOOLS + 1);
+  t.is(new Set(names).size, names.length);
+  t.deepEqual(
+    names,
+    names.toSorted((a, b) => order(a) - order(b)),
+    'the order of the targets, and of their tools',
+  );
+  // The targets that fit, the one that does not, and those that were asked at the same time.
+  t.true(most <= 6 + 1 + 16, `${most} targets were asked for one page`);
+});
+
+/** Tools of `short` come last. */
+const order = (name: string): number =>
+  name.startsWith('short') ? 1e9 : Number(/^long-(\d+)/.exec(name)?.[1]) * 1_000 + Number(/_(\d+)$/.exec(name)?.[1]);
+
+test.serial('a long list waits until the client of another has read its answer, and short lists do not wait', async (t) => {
+  const answersOfPrincipal = 45 * PAGE;
+  const { at, asked } = await start(t, {
+    targets: 40,
+    limits: {
+      lists: limitsOf({
+        answer: answersOfPrincipal,
+        smallAnswer: 2 * PAGE,
+        answersOfPrincipal,
+        answersOfAll: 2 * answersOfPrincipal,
+      }),
+    },
+  });
+  const [alice, bob, carol] = await Promise.all(['alice', 'bob', 'carol'].map((user) => openEverywhere(at, { user })));
+  const first = await unread(post(at, alice ?? '', 'alice'));
+  const before = asked();
+  t.is(before, 40);
+  let hasAnswered = false;
+  const second = at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' }).then((answer) => {
+    hasAnswered = true;
+    return answer;
+  });
+  await until(() => asked() > before + 2);
+  for (let i = 0; i < 20; i++) {
+    t.deepEqual((await at.ask(carol ?? '', 'prompts/list', {}, { user: 'carol' })).result, { prompts: [] });
+  }
+  t.false(hasAnswered);
+  t.true(asked() <= before + 2 + 16, `${asked() - before} pages were read while there was no room for the answer`);
+  t.is((await bodyOf(first)).result.tools.length, 40 * TOOLS + 1);
+  const { result } = await second;
+  t.is(result.tools.length, 40 * TOOLS + 1);
+  t.is(result._meta, undefined);
+});
+
+test.serial('a client that leaves gives its room back, and one that waits for room leaves the queue', async (t) => {
+  const answersOfPrincipal = 45 * PAGE;
+  const { at, asked } = await start(t, {
+    targets: 40,
+    limits: {
+      lists: limitsOf({
+        answer: answersOfPrincipal,
+        smallAnswer: 2 * PAGE,
+        answersOfPrincipal,
+        answersOfAll: 2 * answersOfPrincipal,
+      }),
+    },
+  });
+  const [alice, bob] = await Promise.all(['alice', 'bob'].map((user) => openEverywhere(at, { user })));
+  const first = await unread(post(at, alice ?? '', 'alice'));
+  const leaving = post(at, alice ?? '', 'alice');
+  // Her last list was long, so this one waits before it asks any target.
+  t.deepEqual((await at.ask(bob ?? '', 'prompts/list', {}, { user: 'bob' })).result, { prompts: [] });
+  t.is(asked(), 40);
+  leaving.destroy();
+  first.destroy();
+  const { result } = await at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' });
+  t.is(result.tools.length, 40 * TOOLS + 1);
+});
+
+test.serial('two long lists in one batch do not wait for each other', async (t) => {
+  const answersOfPrincipal = 12 * PAGE;
+  const { at } = await start(t, {
+    targets: 10,
+    limits: {
+      lists: limitsOf({
+        answer: answersOfPrincipal,
+        smallAnswer: PAGE,
+        answersOfPrincipal,
+        answersOfAll: 4 * answersOfPrincipal,
+      }),
+    },
+  });
+  const session = await openEverywhere(at, { revision: '2025-03-26' });
+  const body = [call('tools/list', {}, 1), call('tools/list', {}, 2)];
+  const { text } = await at.send({ body, headers: ['mcp-session-id', session] });
+  const answers = JSON.parse(text) as Message[];
+  t.deepEqual(
+    answers.map(({ result }) => result.tools.length),
+    [10 * TOOLS + 1, 10 * TOOLS + 1],
+  );
+});
+
+/** The same target, but its lists come as events. */
+const withEvents = (script: Script): Script => {
+  return (received, res) => {
+    const { id, method } = received.message ?? {};
+    if (method !== 'tools/list') return script(received, res);
+    answerText(res, `data: ${JSON.stringify({ jsonrpc: '2.0', id, result: { tools } })}\n\n`, 'text/event-stream');
+  };
+};
+
+for (const form of ['JSON', 'events'] as const) {
+  test.serial(
+    `while a long page is recorded, other long pages wait for room, and their target is not late: ${form}`,
+    async (t) => {
+      const blocked = deferred<void>();
+      let recording = 0;
+      const { at, long, asked } = await start(t, {
+        targets: 1,
+        // A page fits. A second one does not fit beside it.
+        limits: { joinMs: 300, lateMs: 100, lists: limitsOf({ readingOfPrincipal: 2 * PAGE, readingOfAll: 3 * PAGE }) },
+        audit: (own) => ({
+          ...own,
+          // The first page that is read keeps its room.
+          shown: async ({ names }) => {
+            if (names.length > 1 && recording++ === 0) await blocked.promise;
+          },
+        }),
+      });
+      if (form === 'events') long.script = withEvents(long.script);
+      const [alice, bob, carol] = await Promise.all(['alice', 'bob', 'carol'].map((user) => openEverywhere(at, { user })));
+      const first = [1, 2].map((id) => at.ask(alice ?? '', 'tools/list', {}, { user: 'alice', id }));
+      await until(() => recording > 0);
+      const second = at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' });
+      await until(() => asked() === 3);
+      const since = performance.now();
+      while (performance.now() - since < 2 * 300) {
+        t.deepEqual((await at.ask(carol ?? '', 'prompts/list', {}, { user: 'carol' })).result, { prompts: [] });
+      }
+      t.is(recording, 1, 'the other pages are not read while there is no room');
+      blocked.resolve();
+      for (const { result } of await Promise.all([...first, second])) {
+        t.is(result._meta, undefined, `${UNAVAILABLE} names no target`);
+        t.is(result.tools.length, TOOLS + 1);
+      }
+      t.is(recording, 3);
+    },
+  );
+}
+
+/** A target that sends notifications without end before each answer to `tools/list`. Returns its address. */
+async function startEndless(t: ExecutionContext): Promise<string> {
+  const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x' } });
+  const batch = `event: message\ndata: ${note}\n\n`.repeat(100);
+  const server = createServer(async (req, res) => {
+    const { id, method } = JSON.parse((await text(req)) || '{}');
+    if (method === 'tools/list') {
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      const go = (): void => {
+        if (!res.destroyed) res.write(batch, () => setImmediate(go));
+      };
+      return go();
+    }
+    if (id === undefined) return void res.writeHead(req.method === 'GET' ? 405 : 202).end();
+    const result = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'endless', version: '1' } };
+    res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
+}
+
+test.serial('a target that sends notifications without end is late, and the list goes on without it', async (t) => {
+  const url = await startEndless(t);
+  const at = await everywhere(
+    t,
+    { short: { 'tools/list': { tools: [{ name: 'one', inputSchema: { type: 'object' } }] } } },
+    { limits: { joinMs: 1_000, lateMs: 100 }, rights: { alice: () => true }, targets: [routed('endless', url)] },
+  );
+  const session = await openEverywhere(at, { user: 'alice' });
+  const { result } = await at.ask(session, 'tools/list', {}, { user: 'alice' });
+  t.deepEqual(result._meta, { [UNAVAILABLE]: ['endless'] });
+  t.is(result.tools.length, 1);
+});
+
+test.serial('a list that finds no room for its answer in time is refused', async (t) => {
+  const answersOfPrincipal = 45 * PAGE;
+  const lists = { answer: answersOfPrincipal, smallAnswer: 2 * PAGE, answersOfPrincipal, answersOfAll: 2 * answersOfPrincipal };
+  const { at } = await start(t, { targets: 40, limits: { lists: limitsOf({ ...lists, answerWaitMs: 200 }) } });
+  const [alice, bob] = await Promise.all(['alice', 'bob'].map((user) => openEverywhere(at, { user })));
+  const first = await unread(post(at, alice ?? '', 'alice'));
+  const list = () => at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' });
+  const refused = await list();
+  t.is(refused.result, undefined);
+  t.truthy(refused.error);
+  await bodyOf(first);
+  t.is((await list()).result.tools.length, 40 * TOOLS + 1);
+});
+
+test('room to read counts a page that is larger than the share of a caller as the whole share', async (t) => {
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 10 * KIB, readingOfAll: 40 * KIB }), () => 0);
+  const gone = createCancellation();
+  const first = await room.toRead('a', 100 * KIB, gone);
+  t.is(room.taken.reading, 10 * KIB);
+  const second = room.toRead('a', 100 * KIB, gone);
+  const other = await room.toRead('b', 1, gone);
+  t.is(room.taken.reading, 10 * KIB + 1);
+  first?.giveBack();
+  (await second)?.giveBack();
+  other?.giveBack();
+  t.is(room.taken.reading, 0);
+});
+
+test('a long page is read although the short pages of others keep the room nearly full', async (t) => {
+  let now = 0;
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 100, readingOfAll: 400 }), () => now);
+  const gone = createCancellation();
+  const short: Promise<Taken | null>[] = [];
+  const read = (id: number): void => void short.push(room.toRead(`short ${id}`, 10, gone));
+  for (let id = 0; id < 30; id++) read(id);
+  let isRead = false;
+  const long = room.toRead('long', 100, gone).then((taken) => {
+    isRead = true;
+    return taken;
+  });
+  // As soon as a short page has been read, a further one comes. A page takes 100 ms.
+  for (let id = 30; !isRead && id < 1_000; id++) {
+    read(id);
+    now += 100 / 30;
+    (await short.shift())?.giveBack();
+    await Promise.resolve();
+  }
+  t.true(isRead);
+  t.true(now < 1_500, `it waited for ${now} ms`);
+  (await long)?.giveBack();
+  for (const one of short) (await one)?.giveBack();
+  t.is(room.taken.reading, 0);
+});
+
+test('a caller that is gone gets no room and leaves none behind', async (t) => {
+  const room = createListRoom(limitsOf({ answersOfPrincipal: 10, answersOfAll: 40 }), () => 0);
+  const [stays, leaves] = [createCancellation(), createCancellation()];
+  const first = await room.toAnswer('a', 10, stays);
+  const second = room.toAnswer('a', 10, leaves);
+  leaves.abort();
+  t.is(await second, null);
+  first?.giveBack();
+  t.is(room.taken.answers, 0);
+  t.is(await room.toAnswer('a', 10, leaves), null, 'the caller was gone before');
+});

@@ -1,0 +1,257 @@
+/** One caller takes as much of a target as it can get, and other callers are still served. */
+import { connect } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
+import { createBridgedSessions } from '../../../src/mcp/upstream/bridge/sessions.ts';
+import { createUnread } from '../../../src/mcp/upstream/unread.ts';
+import type { Upstream } from '../../../src/mcp/upstream/upstream.ts';
+import { ACCESS, httpTarget, LIMITS } from '../../support/upstreams/drive.ts';
+import { startScriptedSse } from '../../support/upstreams/legacy-sse.ts';
+import { answerText, byMethod, type Script, startRecording } from '../../support/upstreams/recording.ts';
+import { until } from '../aggregate/aggregate.ts';
+import { routed, startGateway, type TestGateway } from '../gateway.ts';
+import { call, inSession, open, send } from '../raw.ts';
+
+const rights = { alice: () => true, bob: () => true };
+
+async function start(t: ExecutionContext, script: Script, limits: Partial<McpLimits> = {}): Promise<TestGateway> {
+  const upstream = await startRecording(script);
+  const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights, limits });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  return gateway;
+}
+
+test('messages to a hanging target take the slots of their sender, also when the sender has left', async (t) => {
+  const usual = byMethod({ 'tools/call': { content: [] } });
+  let held = 0;
+  let deletions = 0;
+  const gateway = await start(
+    t,
+    (received, res) => {
+      if (received.httpMethod === 'DELETE') return void deletions++;
+      if (received.message?.method === 'notifications/progress') return void held++;
+      return usual(received, res);
+    },
+    { callsPerPrincipal: 3 },
+  );
+  const session = await open(gateway);
+  const progress = JSON.stringify({
+    jsonrpc: '2.0',
+    method: 'notifications/progress',
+    params: { progressToken: 1, progress: 1 },
+  });
+  const head = ['POST /mcp/t HTTP/1.1', 'Host: x', 'Authorization: Bearer alice', `Mcp-Session-Id: ${session}`];
+  const types = ['Content-Type: application/json', 'Accept: application/json, text/event-stream'];
+  for (let sent = 1; sent <= 2; sent++) {
+    const client = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
+    client.write([...head, ...types, `Content-Length: ${progress.length}`, '', progress].join('\r\n'));
+    await until(() => held === sent);
+    client.destroy();
+  }
+  void send(gateway, inSession(session, '', { method: 'DELETE' })).catch(() => undefined);
+  await until(() => deletions === 1);
+  const refused = await send(gateway, inSession(session, progress));
+  t.is(refused.status, 429);
+  t.is((await send(gateway, inSession(session, '', { method: 'DELETE' }))).status, 429);
+  t.is(held, 2);
+  const bob = await open(gateway, { user: 'bob' });
+  t.is((await send(gateway, inSession(bob, call('tools/call', { name: 'x' }), { user: 'bob' }))).status, 200);
+});
+
+test('calls that take all slots of a user can still be cancelled', async (t) => {
+  const usual = byMethod({});
+  const arrived: string[] = [];
+  const gateway = await start(
+    t,
+    (received, res) => {
+      const method = received.message?.method ?? '';
+      arrived.push(method);
+      if (method === 'notifications/cancelled') return void res.writeHead(202).end();
+      return method === 'tools/call' ? undefined : usual(received, res);
+    },
+    { callsPerPrincipal: 1 },
+  );
+  const session = await open(gateway);
+  void send(gateway, inSession(session, call('tools/call', { name: 'work' }))).catch(() => undefined);
+  await until(() => arrived.includes('tools/call'));
+  t.is((await send(gateway, inSession(session, call('tools/call', { name: 'work' })))).status, 429);
+  const cancel = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } });
+  t.is((await send(gateway, inSession(session, cancel))).status, 202);
+  await until(() => arrived.includes('notifications/cancelled'));
+});
+
+test('one user does not get all connections to a target of HTTP with SSE', async (t) => {
+  const upstream = await startScriptedSse({});
+  const gateway = await startGateway({ targets: [routed('t', upstream.url, { transport: 'sse' })], rights });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const port = Number(new URL(gateway.origin).port);
+  const openStream = async (): Promise<void> => {
+    const session = await open(gateway);
+    const client = connect(port, '127.0.0.1').on('error', () => undefined);
+    const head = ['GET /mcp/t HTTP/1.1', 'Host: x', 'Authorization: Bearer alice', 'Accept: text/event-stream'];
+    client.write([...head, `Mcp-Session-Id: ${session}`, '', ''].join('\r\n'));
+    await new Promise((resolve) => client.once('data', resolve));
+  };
+  const refused = await t.throwsAsync(async () => {
+    for (let i = 0; i < 250; i++) await openStream();
+  });
+  t.regex(refused?.message ?? '', /reached a limit on what it keeps open for targets/);
+  await t.notThrowsAsync(open(gateway, { user: 'bob' }));
+});
+
+test('one user does not end the sessions of others at a target that the bridge serves', (t) => {
+  const http: Upstream = { send: async () => ({ fault: 'unreachable' }), close: async () => undefined };
+  let ids = 0;
+  const sessions = createBridgedSessions({ http, limits: LIMITS, newId: () => `${++ids}`, now: () => 0, unread: createUnread() });
+  const target = httpTarget('streamable-http', 'http://127.0.0.1:1/mcp');
+  const client = { info: undefined, capabilities: {} };
+  const keep = (user: string) => sessions.keep({ target, access: { ...ACCESS, user } }, client, {});
+  const { id } = keep('bob');
+  for (let i = 0; i < 2_500; i++) keep('alice');
+  t.is(sessions.use(id, { target, access: ACCESS })?.id, id);
+  sessions.endAll();
+});
+
+test('large answers for one user leave room for those of others', async (t) => {
+  const unread = createUnread();
+  const MIB = 1024 * 1024;
+  const accounts = Array.from({ length: 400 }, () => unread.open('t', 'alice'));
+  t.true(accounts.filter((account) => account.set(MIB) === null).length < 40);
+  t.is(unread.open('t', 'bob').set(8 * MIB), null);
+  t.is(unread.open('u', 'bob').set(8 * MIB), null);
+  for (const account of accounts) account.close();
+  const waiting = accounts.map(() => unread.open('t', 'alice'));
+  const arrived = waiting.map((account) => account.reserve(MIB));
+  t.is(await unread.open('t', 'bob').reserve(8 * MIB), null, 'it does not wait behind those of another user');
+  for (const account of waiting) account.close();
+  await Promise.all(arrived);
+});
+
+test('a user whose answers wait at several targets leaves room for others at each of them', (t) => {
+  const unread = createUnread();
+  const MIB = 1024 * 1024;
+  const targets = ['t', 'u', 'v', 'w'];
+  const accounts = targets.flatMap((target) => Array.from({ length: 64 }, () => unread.open(target, 'alice')));
+  t.true(accounts.filter((account) => account.set(MIB) === null).length < 80);
+  for (const target of targets) {
+    const account = unread.open(target, 'bob');
+    t.is(account.set(8 * MIB), null);
+    account.close();
+  }
+});
+
+test('the share of a user has room for one answer of the size that an administrator allows', async (t) => {
+  const MIB = 1024 * 1024;
+  const text = 'x'.repeat(40 * MIB);
+  const usual = byMethod({});
+  const gateway = await start(
+    t,
+    (received, res) => {
+      const { id, method, params } = received.message ?? {};
+      if (method !== 'tools/call') return usual(received, res);
+      const whole = JSON.stringify({ jsonrpc: '2.0', id, result: { content: [{ type: 'text', text }] } });
+      if (params?.name === 'announced') res.setHeader('content-length', whole.length);
+      if (params?.name === 'event') answerText(res, `data: ${whole}\n\n`, 'text/event-stream');
+      else answerText(res, whole);
+    },
+    { answerBytes: 64 * MIB },
+  );
+  const session = await open(gateway);
+  for (const name of ['announced', 'in parts', 'event']) {
+    const reply = await send(gateway, inSession(session, call('tools/call', { name })));
+    t.true(reply.text.length > 40 * MIB, `${name}: ${reply.text.slice(0, 200)}`);
+  }
+});
+
+test('an event id that cannot be sent back does not make its target unreachable for others', async (t) => {
+  const usual = byMethod({ 'tools/call': { content: [] } });
+  const resumed: (string | undefined)[] = [];
+  const gateway = await start(t, (received, res) => {
+    if (received.httpMethod !== 'GET') return usual(received, res);
+    resumed.push(received.headers['last-event-id']?.toString());
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    const changed = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}';
+    res.end(`id: \u00e9\u65e5\ndata: ${changed}\n\nid: \u0001\ndata: ${changed}\n\n`);
+  });
+  const session = await open(gateway);
+  const listen = (...headers: string[]) =>
+    send(gateway, inSession(session, '', { method: 'GET', headers: ['accept', 'text/event-stream', ...headers] }));
+  const [sound = '', unsound = ''] = [...(await listen()).text.matchAll(/^id: (.+)$/gm)].map(([, id]) => id);
+  t.is((await listen('last-event-id', sound)).status, 200);
+  t.is(Buffer.from(resumed[1] ?? '', 'latin1').toString(), '\u00e9\u65e5');
+  for (let i = 0; i < 3; i++) t.is((await listen('last-event-id', unsound)).status, 503);
+  const bob = await open(gateway, { user: 'bob' });
+  t.is((await send(gateway, inSession(bob, call('tools/call', { name: 'x' }), { user: 'bob' }))).code, undefined);
+});
+
+test('the streams of one user at the aggregate endpoint open only a limited number of streams at targets', async (t) => {
+  const upstream = await startRecording(byMethod({}));
+  const gateway = await startGateway({
+    targets: ['a', 'b', 'c'].map((name) => routed(name, upstream.url)),
+    rights,
+    limits: { targetStreamsPerPrincipal: 7 },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const port = Number(new URL(gateway.origin).port);
+  const openStream = async (user: string): Promise<string> => {
+    const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } };
+    const opened = await send(gateway, { path: '/mcp', user, body: call('initialize', params) });
+    const client = connect(port, '127.0.0.1').on('error', () => undefined);
+    const head = ['GET /mcp HTTP/1.1', 'Host: x', `Authorization: Bearer ${user}`, 'Accept: text/event-stream'];
+    client.write([...head, `Mcp-Session-Id: ${opened.headers['mcp-session-id']}`, '', ''].join('\r\n'));
+    return new Promise((resolve) => client.once('data', (data) => resolve(data.toString().slice(9, 12))));
+  };
+  t.deepEqual([await openStream('alice'), await openStream('alice'), await openStream('alice')], ['200', '200', '429']);
+  t.is(await openStream('bob'), '200');
+});
+
+test('the answers of a batch wait for each other only as far as the caller has room for them', async (t) => {
+  const text = 'a'.repeat(40_000);
+  const script = byMethod({ 'tools/call': { content: [{ type: 'text', text }] } });
+  const gateway = await start(t, script, { waitingBytesOfPrincipal: 100_000 });
+  const session = await open(gateway, { revision: '2025-03-26' });
+  const batch = [1, 2, 3].map((id) => call('tools/call', { name: 'x' }, id));
+  for (const round of ['first', 'after the first has given its room back']) {
+    const { status, text: answer } = await send(gateway, inSession(session, batch));
+    const kinds = (JSON.parse(answer) as { result?: object; error?: { message: string } }[]).map(
+      ({ error }) => error?.message.slice(0, 28) ?? 'result',
+    );
+    t.is(status, 200, round);
+    t.deepEqual(kinds.sort(), ['The answers to this batch, o', 'result', 'result'], round);
+  }
+});
+
+test('the pages of a list at the aggregate endpoint wait for each other only as far as the caller has room for them', async (t) => {
+  const tools = [{ name: 'x', description: 'a'.repeat(60_000), inputSchema: { type: 'object' } }];
+  const upstream = await startRecording(byMethod({ 'tools/list': { tools } }));
+  const gateway = await startGateway({
+    targets: [routed('t', upstream.url), routed('u', upstream.url)],
+    rights,
+    limits: { waitingBytesOfPrincipal: 100_000 },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const path = '/mcp';
+  const opened = await send(gateway, {
+    path,
+    body: call('initialize', { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } }),
+  });
+  const session = String(opened.headers['mcp-session-id']);
+  for (const round of ['first', 'after the first has given its room back']) {
+    const { text } = await send(gateway, inSession(session, call('tools/list'), { path }));
+    const { result } = JSON.parse(text) as { result: { tools: object[]; _meta?: Record<string, string[]> } };
+    t.is(result.tools.length, 1, round);
+    t.is(result._meta?.['portcullis/unavailable']?.length, 1, round);
+  }
+});

@@ -1,0 +1,119 @@
+/** The bridge reads large messages of targets in steps, never as a whole. */
+import test, { type ExecutionContext } from 'ava';
+import { createBridge } from '../../../../src/mcp/upstream/bridge/bridge.ts';
+import { createHttpUpstream } from '../../../../src/mcp/upstream/http.ts';
+import { createUpstreamModes, type UpstreamModes } from '../../../../src/mcp/upstream/modes.ts';
+import { createUnread } from '../../../../src/mcp/upstream/unread.ts';
+import { ACCESS, type Driver, drive, httpTarget, LIMITS, succeeded } from '../../../support/upstreams/drive.ts';
+import { answerJson, answerText, startRecording } from '../../../support/upstreams/recording.ts';
+
+const DISCOVERED = {
+  resultType: 'complete',
+  supportedVersions: ['2026-07-28'],
+  capabilities: { tools: {} },
+  _meta: { 'io.modelcontextprotocol/serverInfo': { name: 's', version: '1' } },
+};
+const tool = (i: number, type: string): object => ({
+  name: `tool${i}`,
+  description: 'd'.repeat(1_000),
+  inputSchema: { type: 'object', properties: { region: { type, 'x-mcp-header': 'Region' } } },
+});
+
+interface World {
+  readonly driver: Driver;
+  readonly modes: UpstreamModes;
+  readonly url: string;
+}
+
+/** A target of 2026-07-28 whose answers have `padding` characters beside what they say. */
+async function start(t: ExecutionContext, padding: number, tools: readonly unknown[] = []): Promise<World> {
+  const target = await startRecording(({ message }, res) => {
+    const { id, method } = message ?? {};
+    if (method === 'initialize') return answerJson(res, { jsonrpc: '2.0', id, error: { code: -32601, message: 'no' } }, {}, 400);
+    const result = method === 'server/discover' ? DISCOVERED : { resultType: 'complete', tools, content: [] };
+    const text = JSON.stringify({ jsonrpc: '2.0', id, result: { ...result, padding: 'x'.repeat(padding) } });
+    if (method !== 'tools/call') return answerText(res, text);
+    answerText(
+      res,
+      `data: {"jsonrpc":"2.0","method":"notifications/message","params":{}}\n\ndata: ${text}\n\n`,
+      'text/event-stream',
+    );
+  });
+  t.teardown(() => target.stop());
+  const limits = { ...LIMITS, answerBytes: 16 * 1024 * 1024 };
+  const http = createHttpUpstream(limits);
+  const modes = createUpstreamModes(http, Date.now);
+  let ids = 0;
+  const bridge = createBridge({ http, modes, limits, newId: () => `own-${++ids}`, now: Date.now, unread: createUnread() });
+  t.teardown(() => bridge.close());
+  return { driver: drive(bridge, httpTarget('streamable-http', target.url)), modes, url: target.url };
+}
+
+/** Returns the length of the longest text that was parsed as a whole during the work. */
+async function longestParsed(work: () => Promise<unknown>): Promise<number> {
+  const { parse } = JSON;
+  let longest = 0;
+  JSON.parse = (text: string, ...rest) => {
+    longest = Math.max(longest, text.length);
+    return parse(text, ...rest) as unknown;
+  };
+  try {
+    await work();
+  } finally {
+    JSON.parse = parse;
+  }
+  return longest;
+}
+
+const STEP = 64 * 1024;
+
+test.serial('large answers of a target are read in steps, as JSON and as events', async (t) => {
+  const tools = Array.from({ length: 3_000 }, (_, i) => tool(i, i % 2 === 0 ? 'string' : 'object'));
+  const { driver } = await start(t, 500_000, tools);
+  let listed = '';
+  const events: string[] = [];
+  const longest = await longestParsed(async () => {
+    await driver.open();
+    const list = succeeded(await driver.send({ body: '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' }));
+    if (list.type === 'json') listed = String(await list.read());
+    const call = '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"tool0","arguments":{}}}';
+    const called = succeeded(await driver.send({ body: call }));
+    if (called.type === 'stream') for await (const some of called.events) events.push(...some.map(({ data }) => data));
+  });
+  t.true(longest <= STEP, `${longest} characters were parsed at once`);
+  const { result } = JSON.parse(listed) as { result: { tools: { name: string }[]; padding: string } };
+  t.deepEqual(
+    result.tools.map(({ name }) => name),
+    Array.from({ length: 1_500 }, (_, i) => `tool${2 * i}`),
+    'a tool with an invalid declaration is left out',
+  );
+  t.is(events.length, 2);
+  t.true((events[1]?.length ?? 0) > 500_000);
+});
+
+test.serial('a tool whose schema holds too many values to be read is left out', async (t) => {
+  const many = { name: 'many', inputSchema: { type: 'object', enum: Array.from({ length: 30_000 }, () => 0) } };
+  const { driver } = await start(t, STEP, [tool(0, 'string'), many]);
+  await driver.open();
+  const list = succeeded(await driver.send({ body: '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' }));
+  const { result } = JSON.parse(list.type === 'json' ? String(await list.read()) : '') as {
+    result: { tools: { name: string }[] };
+  };
+  t.deepEqual(
+    result.tools.map(({ name }) => name),
+    ['tool0'],
+  );
+});
+
+test.serial('the answer to server/discover is read in steps', async (t) => {
+  const { modes, url } = await start(t, 900_000);
+  let modern: unknown;
+  const longest = await longestParsed(async () => {
+    modern = await modes.speaksStateless(
+      { target: httpTarget('streamable-http', url), access: ACCESS },
+      new AbortController().signal,
+    );
+  });
+  t.true(modern);
+  t.true(longest <= STEP, `${longest} characters were parsed at once`);
+});

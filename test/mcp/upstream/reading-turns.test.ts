@@ -1,0 +1,201 @@
+/** A target that takes much processor time is read in small parts, and nothing of it is lost. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import test from 'ava';
+import { createLog } from '../../../src/base/log.ts';
+import { createAddressRule } from '../../../src/base/network/network-address.ts';
+import { read } from '../../../src/mcp/upstream/bridge/messages.ts';
+import { createAgents, sourceOf } from '../../../src/mcp/upstream/connect.ts';
+import { createEventQueue } from '../../../src/mcp/upstream/events.ts';
+import { chargeEvents, PART_BYTES, pipeInTurns, takeInTurns, turnOf } from '../../../src/mcp/upstream/reading-turns.ts';
+import { startProcess } from '../../../src/mcp/upstream/stdio/process.ts';
+import type { ProcessFault } from '../../../src/mcp/upstream/upstream.ts';
+
+type Agents = ReturnType<typeof createAgents>;
+
+function bodyOf(agents: Agents, [target, user]: readonly [string, string], origin: string): Promise<readonly Buffer[]> {
+  const chunks: Buffer[] = [];
+  return new Promise((resolve, reject) => {
+    agents.dispatch(
+      target,
+      user,
+      { origin, path: '/', method: 'GET' },
+      {
+        onRequestStart: () => undefined,
+        onResponseData: (_, chunk) => void chunks.push(chunk),
+        onResponseEnd: () => resolve(chunks),
+        onResponseError: (_, cause) => reject(cause),
+      },
+    );
+  });
+}
+
+/** Charges the source with more than it may use in a minute. */
+const exhaust = (source: string): void => chargeEvents(source, 2_000_000);
+
+test.serial('a source above its limit waits for its turn, and others do not', async (t) => {
+  t.is(turnOf('busy'), null);
+  exhaust('busy');
+  t.is(turnOf('idle'), null);
+  await turnOf('busy');
+  t.not(turnOf('busy'), null, 'the next part waits, too');
+});
+
+test.serial('the event loop serves others between the parts of a source above its limit', async (t) => {
+  const text = `{"jsonrpc":"2.0","id":"unknown","result":[${'0,'.repeat(1_000)}0]}`;
+  const queue = createEventQueue('dense', { moved: () => undefined, closed: () => undefined });
+  for (let i = 0; i < 500; i++) queue.push(text);
+  queue.end();
+  exhaust('dense');
+  let [parts, served] = [0, 0];
+  const serve = setInterval(() => served++, 0);
+  for await (const events of queue.events) {
+    parts++;
+    for (const { data } of events) await read(data, 'dense');
+  }
+  clearInterval(serve);
+  t.true(parts >= 500 / 32, 'a part is small');
+  t.true(served >= parts / 2, `${served} times for ${parts} parts`);
+});
+
+test.serial('a chunk that takes long to read is read in turns, although its source is within its limit', async (t) => {
+  let parts = 0;
+  const slow = (): void => {
+    parts++;
+    for (const until = performance.now() + 3; performance.now() < until; );
+  };
+  const taking = takeInTurns('slow lines', Buffer.alloc(10), 1, slow);
+  t.true(parts < 10, `${parts} parts at once`);
+  await taking;
+  t.is(parts, 10);
+});
+
+test.serial('bytes of a source above its limit are taken in parts and in order', async (t) => {
+  const taken: string[] = [];
+  let isFree = false;
+  const parts = pipeInTurns(
+    'parts',
+    2,
+    (bytes) => taken.push(bytes.toString()),
+    () => {
+      isFree = true;
+    },
+  );
+  t.true(parts.push(Buffer.from('abc')));
+  exhaust('parts');
+  t.false(parts.push(Buffer.from('defgh')));
+  t.false(parts.push(Buffer.from('i')));
+  await parts.pending;
+  t.deepEqual(taken, ['ab', 'c', 'de', 'fg', 'h', 'i']);
+  t.true(isFree);
+  t.is(parts.pending, null);
+});
+
+for (const [what, target, user] of [
+  ['another target at the same address', 'good', 'eve'],
+  ['what the same target sends to another user', 'bad', 'alice'],
+] as const) {
+  test.serial(`what a target sends to a user above the limit is read in parts, but not ${what}`, async (t) => {
+    const sent = Buffer.alloc(4 * 1024 * 1024, 'abc');
+    const server = createServer((_, res) => void res.end(sent)).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const agents = createAgents(5_000, createAddressRule([]));
+    t.teardown(async () => {
+      await agents.destroy();
+      server.close();
+    });
+    const heavy = ['bad', 'eve'] as const;
+    exhaust(sourceOf(heavy[0], heavy[1]));
+    // One after the other, so that they take the same connection if the target is the same.
+    for (const source of [[target, user], heavy, [target, user]] as const) {
+      const chunks = await bodyOf(agents, source, `http://127.0.0.1:${port}`);
+      t.true(Buffer.concat(chunks).equals(sent));
+      t.is(
+        chunks.every(({ length }) => length <= PART_BYTES),
+        source === heavy,
+      );
+    }
+  });
+}
+
+test.serial('a process above its limit is read in parts', async (t) => {
+  const lines = 20_000;
+  const script = `process.stdout.write(Array.from({ length: ${lines} }, (_, id) => JSON.stringify({ jsonrpc: '2.0', id, result: {} })).join('\\n') + '\\n')`;
+  let turn = 0;
+  const timer = setInterval(() => turn++, 0);
+  t.teardown(() => clearInterval(timer));
+  exhaust('a target');
+  const ids: unknown[] = [];
+  const ofTurn = new Map<number, number>();
+  await new Promise<void>((resolve) => {
+    const spec = { name: 'a target', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
+    startProcess(
+      spec,
+      1_000_000,
+      {
+        line(line) {
+          if (line.kind === 'message' && line.message.kind === 'response') ids.push(line.message.id);
+          ofTurn.set(turn, (ofTurn.get(turn) ?? 0) + 1);
+          if (ids.length === lines) resolve();
+        },
+        ended: () => resolve(),
+      },
+      createLog('silent'),
+    );
+  });
+  t.deepEqual(
+    ids,
+    Array.from({ length: lines }, (_, id) => id),
+  );
+  const most = Math.max(...ofTurn.values());
+  t.true(most * '{"jsonrpc":"2.0","id":1,"result":{}}'.length <= 3 * PART_BYTES, `${most} lines in one turn`);
+});
+
+test.serial('the reader of a flood of events gets few at once', async (t) => {
+  const queue = createEventQueue('flood', { moved: () => undefined, closed: () => undefined });
+  for (let i = 0; i < 100; i++) queue.push(String(i));
+  queue.end();
+  exhaust('flood');
+  const sizes: number[] = [];
+  const read: string[] = [];
+  for await (const events of queue.events) {
+    sizes.push(events.length);
+    read.push(...events.map(({ data }) => data));
+  }
+  t.deepEqual(sizes, [32, 32, 32, 4]);
+  t.deepEqual(
+    read,
+    Array.from({ length: 100 }, (_, i) => String(i)),
+  );
+  t.is(queue.pending, 0);
+});
+
+test.serial('the reader of large events gets few at once, and what waits is counted', async (t) => {
+  let counted = 0;
+  const moved = (delta: number): void => {
+    counted += delta;
+  };
+  const queue = createEventQueue('large', { moved, closed: () => undefined });
+  for (let i = 0; i < 5; i++) queue.push('x'.repeat(10_000));
+  t.true(counted > 50_000);
+  queue.end();
+  const sizes: number[] = [];
+  for await (const events of queue.events) {
+    sizes.push(events.length);
+    t.is(queue.pending, counted);
+  }
+  t.deepEqual(sizes, [2, 2, 1]);
+  t.is(counted, 0);
+});
+
+test.serial('what a process above its limit has written before its end is read to the end', async (t) => {
+  const script = `process.stderr.write('a line\\n'.repeat(30_000) + 'the end\\n', () => process.exit(1))`;
+  exhaust('a talker');
+  const fault = await new Promise<ProcessFault>((ended) => {
+    const spec = { name: 'a talker', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
+    startProcess(spec, 1_000_000, { line: () => undefined, ended }, createLog('silent'));
+  });
+  t.true(fault.stderr.endsWith('a line\nthe end\n'), fault.stderr.slice(-20));
+});

@@ -1,0 +1,240 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { createEventQueue } from '../../../../src/mcp/upstream/events.ts';
+import {
+  createLineReader,
+  oversizedId,
+  printable,
+  readLine,
+  type Skipped,
+  toLine,
+} from '../../../../src/mcp/upstream/stdio/lines.ts';
+import { createStderr, hideSecrets } from '../../../../src/mcp/upstream/stdio/stderr.ts';
+
+test('lines are the same wherever the bytes are split', (t) => {
+  const lineText = fc.string({ unit: 'binary' }).map((text) => text.replace(/[\r\n]/g, ''));
+  fc.assert(
+    fc.property(fc.array(fc.tuple(lineText, fc.boolean())), fc.infiniteStream(fc.integer({ min: 1, max: 7 })), (lines, sizes) => {
+      const bytes = Buffer.from(lines.map(([text, crlf]) => `${text}${crlf ? '\r\n' : '\n'}`).join(''));
+      const read: string[] = [];
+      const reader = createLineReader(
+        1_000_000,
+        (line) => read.push(line.toString('utf8')),
+        () => t.fail(),
+      );
+      for (let at = 0; at < bytes.length; ) {
+        const size = sizes.next().value ?? 1;
+        t.true(reader.push(bytes.subarray(at, at + size)));
+        at += size;
+      }
+      t.deepEqual(
+        read,
+        lines.map(([text]) => Buffer.from(text).toString('utf8')),
+      );
+    }),
+    { numRuns: 200 },
+  );
+});
+
+test('a line above the limit is skipped, and the next one is read', (t) => {
+  const read: string[] = [];
+  const skipped: Skipped[] = [];
+  const reader = () =>
+    createLineReader(
+      10,
+      (line) => read.push(line.toString()),
+      (one) => skipped.push(one),
+    );
+  t.true(reader().push(Buffer.from(`${'x'.repeat(10)}\n`)));
+  t.deepEqual(read.splice(0), ['xxxxxxxxxx']);
+  const text = `${'ab'.repeat(50)}\nnext\n${'x'.repeat(11)}\nlast\n`;
+  for (const size of [1, 3, 7, 1000]) {
+    const slow = reader();
+    for (let at = 0; at < text.length; at += size) t.true(slow.push(Buffer.from(text.slice(at, at + size))));
+    t.deepEqual(read.splice(0), ['next', 'last'], `${size}`);
+    t.deepEqual(
+      skipped.splice(0).map(({ bytes, tail }) => `${bytes} ${tail}`),
+      [`100 ${'ab'.repeat(50)}`, `11 ${'x'.repeat(11)}`],
+    );
+  }
+});
+
+test('a line without an end is reported and never stored', (t) => {
+  const reader = createLineReader(
+    10,
+    () => t.fail(),
+    () => t.fail(),
+  );
+  const taken = Array.from({ length: 17 }, () => reader.push(Buffer.from('x'.repeat(10))));
+  t.deepEqual(taken, [...Array(16).fill(true), false]);
+});
+
+test('a large answer is assigned to its request by its first or last members, as SDKs write them', (t) => {
+  const idIn = (head: string, tail: string) => oversizedId({ bytes: 9, head: Buffer.from(head), tail: Buffer.from(tail) });
+  for (const [why, head, tail, id] of [
+    ['Python', '{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"xx', 'xx"}]}}', 7],
+    ['TypeScript', '{"result":{"content":[{"type":"text","text":"xx', 'xx"}]},"jsonrpc":"2.0","id":7}', 7],
+    ['an error', '{ "id" : 7 , "jsonrpc" : "2.0", "error" : {', '}}\r', 7],
+    ['a request', '{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{', '}}', null],
+    ['a request, its method first', '{"method":"sampling/createMessage","params":{', '},"jsonrpc":"2.0","id":7}', null],
+    ['an id within a text', '{"result":{"text":"xx', String.raw`},\"id\":7}"}}`, null],
+    ['an id within the result', '{"result":{"items":[', '{"id":7}]}}', null],
+    ['an id of the client kind', '{"jsonrpc":"2.0","id":"7","result":{', '}}', null],
+    ['no JSON', 'xxxxxxxx', 'xxxx', null],
+  ] as const) {
+    t.is(idIn(head, tail), id, why);
+  }
+});
+
+test('every reader sees a message as one line with the same content', (t) => {
+  const value = fc.jsonValue();
+  fc.assert(
+    fc.property(value, fc.constantFrom('\n', '\r\n', '\r', ' '), (content, gap) => {
+      const text = `{${gap}"a":${gap}${JSON.stringify(content)}${gap},"b":"x\u2028y\u2029z\u0085"}`;
+      const line = toLine(text);
+      t.is(line.indexOf('\n'), line.length - 1);
+      t.notRegex(line.slice(0, -1), /[\r\n\u0085\u2028\u2029\v\f]/);
+      t.deepEqual(JSON.parse(line), JSON.parse(text));
+    }),
+  );
+});
+
+test('garbage and an unreadable answer get different results', (t) => {
+  for (const text of [
+    'Welcome',
+    '',
+    '12',
+    'null',
+    '[]',
+    '{}',
+    '{"a":1}',
+    '{broken',
+    '{"jsonrpc":"2.0","method":7}',
+    '\ufeff{"jsonrpc":"2.0","id":1,"result":{}}',
+  ]) {
+    t.is(readLine(text).kind, 'garbage', text);
+  }
+  const message = readLine(' {"jsonrpc":"2.0","id":1,"result":{}} ');
+  t.is(message.kind, 'message');
+  for (const text of [
+    '{"jsonrpc":"2.0","id":1,"id":1,"result":{}}',
+    '{"jsonrpc":"2.0","id":1,"result":{},"Result":{}}',
+    '{"jsonrpc":"2.0","id":1,"result":7}',
+    `{"jsonrpc":"2.0","id":1,"result":{"a":${'['.repeat(1000)}${']'.repeat(1000)}}}`,
+    '{"jsonrpc":"1.0","id":1,"result":{}}',
+  ]) {
+    const line = readLine(text);
+    t.is(line.kind, 'broken', text);
+    t.is(line.kind === 'broken' && line.id, 1);
+  }
+  t.is(readLine('{"jsonrpc":"2.0","id":1,"method":"a","params":[]}').kind, 'garbage', 'a request is no answer');
+});
+
+test('printed output can neither move a cursor nor imitate a log line', (t) => {
+  t.is(printable('a\u001b[31mb\r\n\u0007\u2028\u202ec\td'), 'a\\u{1b}[31mb\\u{d}\\u{a}\\u{7}\\u{2028}\\u{202e}c d');
+});
+
+test('secrets are removed, also line by line, longest first', (t) => {
+  const { hide } = hideSecrets(['topsecret', 'topsecret-and-more', 'first line\nsecond line', 'abc', '']);
+  t.is(hide('x topsecret-and-more y topsecret z'), 'x [redacted] y [redacted] z');
+  t.is(hide('second line'), '[redacted]');
+  t.is(hide('abc'), 'abc', 'too short to be told from other text');
+  for (const user of ['', 'a:', 'ab:', 'abc:']) {
+    const shown = hide(`Basic ${Buffer.from(`${user}topsecret!`).toString('base64')}`);
+    t.regex(shown, /\[redacted\]/, user);
+    t.false(Buffer.from(shown.replace('[redacted]', ''), 'base64').toString('latin1').includes('secret'), user);
+  }
+  t.is(hideSecrets(['p w/"x']).hide('p%20w%2F%22x p w/\\"x'), '[redacted] [redacted]');
+  t.is(hideSecrets(['p w/"x']).hide('p%20w%2f%22x'), '[redacted]');
+  t.is(hideSecrets(['top/z']).hide('746f702f7a 746F702F7A'), '[redacted] [redacted]');
+});
+
+test('no part of a secret shows, wherever chunks of a line without end are split', (t) => {
+  const secrets = ['topsecret-1', 'top', 'K'.repeat(5_000), `-----BEGIN-----\n${'m'.repeat(64)}`];
+  for (let pad = 4_080; pad < 4_110; pad++) {
+    for (const secret of ['topsecret-1', `${'K'.repeat(5_000)}`]) {
+      for (const split of [1, 5, secret.length - 1]) {
+        const logged: string[] = [];
+        const stderr = createStderr(hideSecrets(secrets), (line) => logged.push(line()));
+        const text = `${'.'.repeat(pad)}${secret}${'.'.repeat(6_000)}`;
+        stderr.push(Buffer.from(text.slice(0, pad + split)));
+        stderr.push(Buffer.from(text.slice(pad + split)));
+        stderr.end();
+        t.regex(`${stderr.tail()}${logged.join('\n')}\n`, /^(?:[.\n]|\[r?e?d?a?c?t?e?d?(?:\]|\n))*$/, `${pad} ${split}`);
+      }
+    }
+  }
+  const { cut, hide } = hideSecrets(secrets);
+  const printed = `TOKEN=${'K'.repeat(5_000)} and more`;
+  t.is(hide(printed.slice(0, cut(printed, 1_000))), 'TOKEN=');
+});
+
+test('a line without end is passed on in parts even if it repeats a secret', (t) => {
+  let lines = 0;
+  const stderr = createStderr(hideSecrets(['aaaaaaaa', 'aaaa']), () => {
+    lines++;
+  });
+  const chunk = Buffer.alloc(64 * 1024, 'a');
+  for (let i = 0; i < 100; i++) stderr.push(chunk);
+  t.is(lines, 100);
+});
+
+function watchedQueue() {
+  const seen = { unread: 0, closed: 0 };
+  const queue = createEventQueue('a target', {
+    moved(delta) {
+      seen.unread += delta;
+    },
+    closed() {
+      seen.closed++;
+    },
+  });
+  return { queue, seen };
+}
+
+test('the events of a queue arrive in order, whether the reader or the writer comes first', async (t) => {
+  const { queue, seen } = watchedQueue();
+  const iterator = queue.events[Symbol.asyncIterator]();
+  queue.push('a');
+  queue.push('bc');
+  t.is(seen.unread, 3 + 2 * 128, 'each event takes memory beside its data');
+  const first = await iterator.next();
+  t.deepEqual(
+    (first.value as { data: string }[]).map(({ data }) => data),
+    ['a', 'bc'],
+  );
+  t.is(seen.unread, 0);
+  const second = iterator.next();
+  queue.push('d');
+  t.is(seen.unread, 0, 'somebody waits for it');
+  t.is((await second).value?.[0]?.data, 'd');
+  queue.push('e');
+  queue.end();
+  queue.push('too late');
+  t.is((await iterator.next()).value?.length, 1);
+  t.is(seen.closed, 0);
+  t.true((await iterator.next()).done);
+  t.is(seen.closed, 1);
+  t.is(queue.pending, 0);
+});
+
+test('a queue that fails or has no reader gives no more events and counts nothing', async (t) => {
+  for (const way of ['fail', 'close', 'fail after end', 'fail a waiting reader'] as const) {
+    const { queue, seen } = watchedQueue();
+    const iterator = queue.events[Symbol.asyncIterator]();
+    const waiting = way === 'fail a waiting reader' ? iterator.next() : null;
+    if (waiting === null) queue.push('a');
+    if (way === 'fail after end') queue.end();
+    if (way === 'close') queue.close();
+    else queue.fail(new Error('broke off'));
+    t.is(seen.unread, 0, way);
+    t.is(seen.closed, 1, way);
+    if (way === 'close') t.true((await iterator.next()).done);
+    else await t.throwsAsync(waiting ?? iterator.next(), { message: 'broke off' }, way);
+    t.true((await iterator.next()).done, way);
+    queue.push('b');
+    queue.fail(new Error('again'));
+    t.is(seen.unread, 0, way);
+    t.is(seen.closed, 1, way);
+  }
+});
