@@ -289,6 +289,21 @@ eachServer(test.serial, 'a replica that missed two replacements of an upstream s
   await t.throwsAsync(callIn(session), { message: /Session not found/ });
 });
 
+eachServer(
+  test.serial,
+  'a request survives that the successor that a different replica has opened is lost, too',
+  async (t, at) => {
+    const { w, target, callIn } = await recycling(t, at.url);
+    const other = await startGateway(t, at.url);
+    await w.allow({ name: 'all' });
+    const session = await openSession(w.mcp, w.token);
+    target.lose();
+    t.regex(await callIn(session, `${other.url}/mcp/everything`), /^up-2 /);
+    target.lose();
+    t.regex(await callIn(session), /^up-3 /);
+  },
+);
+
 test.serial('a failed reconnection gives a clear error, and the next request tries again', async (t) => {
   const { w, target, asAdmin, callIn } = await recycling(t);
   await w.allow({ name: 'all' });

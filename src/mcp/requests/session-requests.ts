@@ -65,7 +65,8 @@ function lingering(gone: Cancellable, graceMs: number): Cancellable {
 
 /**
  * Sends a message of a session. If the target has lost the upstream session, it has not acted on the message: the gateway
- * replaces the upstream session and sends the message again, once.
+ * replaces the upstream session and sends the message again. If a different replica has opened that upstream session, it may be lost, too:
+ * with a process of that replica, for example. Then the gateway opens one, and sends the message for the last time.
  */
 export async function sendInSession(
   caller: Caller,
@@ -74,21 +75,23 @@ export async function sendInSession(
   id: RpcId | null,
 ): Promise<ReachedInSession | UpstreamSessionFailure> {
   const { session } = sessionTarget;
-  const first = await caller.deps.links.current(sessionTarget);
-  if (isUpstreamSessionFailure(first)) return first;
-  const answer = await sendTo(caller, sessionTarget, first, sent);
-  if (isFault(answer)) return answer;
-  const reached: ReachedInSession = { answer, linked: { session, link: first } };
-  if (first.upstreamId === null || (answer.status !== 404 && answer.status !== 400)) return reached;
-  // A lost session is HTTP 404 by the specification; SDK servers answer 400 and say so in the message.
-  const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
-  if (!isLostSession(answer.status, error)) return { ...reached, error };
-  answer.discard();
-  const second = await caller.deps.links.replace(sessionTarget, first);
-  if (isUpstreamSessionFailure(second)) return second;
+  const { links } = caller.deps;
   const { lastEventId: _, ...afresh } = sent;
-  const again = await sendTo(caller, sessionTarget, second, afresh);
-  return isFault(again) ? again : { answer: again, linked: { session, link: second } };
+  let link = await links.current(sessionTarget);
+  for (let sending = sent, isLast = false; ; sending = afresh) {
+    if (isUpstreamSessionFailure(link)) return link;
+    const answer = await sendTo(caller, sessionTarget, link, sending);
+    if (isFault(answer)) return answer;
+    const reached: ReachedInSession = { answer, linked: { session, link } };
+    if (isLast || link.upstreamId === null || (answer.status !== 404 && answer.status !== 400)) return reached;
+    // A lost session is HTTP 404 by the specification; SDK servers answer 400 and say so in the message.
+    const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
+    if (!isLostSession(answer.status, error)) return { ...reached, error };
+    answer.discard();
+    isLast = sending === afresh;
+    link = await links.replace(sessionTarget, link);
+    isLast ||= links.helloOf(session, sessionTarget.target.id) !== null;
+  }
 }
 
 /** Sends a message on this upstream session. */
