@@ -317,7 +317,14 @@ test.serial('the commands of the walkthrough work in order, and print what the p
     'git revert --no-edit -m 1 HEAD > /dev/null': async () => {
       const job = pushed('main');
       t.is((await job('check')).code, 0);
-      t.deepEqual((await job('plan')).outputs, { revision: '4', changes: '0' });
+      const plan = await job('plan');
+      t.deepEqual(plan.outputs, { revision: '4', changes: '1' });
+      t.regex(
+        plan.log,
+        /^Decisions: equal: [\s\S]* {4}changed outside of its file since revision 4\n\n0 to create, 1 to update/m,
+      );
+      t.is((await job('apply', { 'needs.plan.outputs.revision': '4' })).code, 0);
+      t.deepEqual((await job('plan')).outputs, { revision: '5', changes: '0' });
     },
   };
 

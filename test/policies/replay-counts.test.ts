@@ -282,7 +282,8 @@ eachEngine(test.serial, 'a draft that is deleted or replaced during its activati
       changes: (await alongside?.(trx, ALL_RIGHTS)) ?? [],
     }));
     applied++;
-    return { result: { plan: { changes: [], unchanged: 0, left: [], unmanaged: 0, candidate: [] }, targets: [] }, position };
+    const plan = { changes: [], unchanged: 0, left: [], unmanaged: 0, candidate: [], ownerRevision: 0 };
+    return { result: { plan, targets: [] }, position };
   };
   const sets = {} as PolicySets;
   const drafts = createDrafts({ administer, sets, applyTested, database, now: Date.now });

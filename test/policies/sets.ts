@@ -17,6 +17,7 @@ export interface ChangeJson {
 
 export interface PlanAnswer {
   readonly revision: number;
+  readonly owner_revision: number;
   readonly changes: readonly ChangeJson[];
   readonly unchanged: number;
   readonly left: readonly {

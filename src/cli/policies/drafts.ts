@@ -78,7 +78,7 @@ const activate: Command = {
   help: 'Applies nothing if the draft changes in the meantime or, for a draft with tests, if the policies or a target change.',
   options: {
     hash: { value: 'HASH', help: 'refuses if the draft no longer has this hash, so that you activate exactly what you reviewed' },
-    'expect-revision': { value: 'REVISION', help: 'refuses if the policies are at a different revision' },
+    'expect-revision': { value: 'REVISION', help: 'refuses if policies of the owner changed after this revision' },
     reason: REASON,
   },
   async run(given) {

@@ -37,7 +37,7 @@ const ADOPT: Option = {
 const REASON: Option = { value: 'TEXT', help: 'why; the history records it' };
 const EXPECT: Option = {
   value: 'REVISION',
-  help: 'refuses if the policies are at a different revision, so that you change exactly what you reviewed',
+  help: 'refuses if policies of the owner changed after this revision, so that you apply exactly what you reviewed; plan prints it',
 };
 
 const exportFiles: Command = {
@@ -121,7 +121,10 @@ Like compare, it analyses all possible requests to find the decisions that would
     const notable = (changes && given.flag('detailed-exitcode')) || (answer.unmanaged > 0 && given.flag('fail-on-unmanaged'));
     return {
       code: notable ? EXIT.changes : EXIT.ok,
-      text: decisions + planText(answer, changes ? `Revision ${answer.revision} would become:` : ''),
+      text:
+        decisions +
+        planText(answer, changes ? `Revision ${answer.revision} would become:` : '') +
+        (changes ? `To apply exactly this, pass --expect-revision ${answer.owner_revision}.\n` : ''),
       json: answer,
     };
   },
@@ -221,7 +224,7 @@ Exit code: 0 success, or nothing to do; 1 failure, or --yes is missing; 2 wrong 
   options: {
     yes: { help: 'rolls back exactly as the plan shows; changes nothing if the policies change in the meantime' },
     owner: { value: 'NAME', help: 'only policies of this owner (default: every policy)' },
-    'expect-revision': EXPECT,
+    'expect-revision': { value: 'REVISION', help: 'refuses if the policies are at a different revision' },
     reason: REASON,
   },
   async run(given, say) {

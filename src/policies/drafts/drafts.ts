@@ -6,7 +6,7 @@ import type { Change, Position } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { requireOwner } from '../owners.ts';
 import { type Draft, type DraftContent, draftHash } from '../sets/draft.ts';
-import type { PolicyPlan } from '../sets/plan.ts';
+import type { PlannedFiles } from '../sets/planning.ts';
 import type { ApplyRequest, Planned, PolicySets } from '../sets/sets.ts';
 import { type ApplyTested, readTests } from '../sets/test-set.ts';
 import { draftStore, shadowStore } from './draft-store.ts';
@@ -117,7 +117,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
       caller: Caller,
       name: string,
       { ifMatch, expectedRevision }: { readonly ifMatch: string | undefined; readonly expectedRevision: number | null },
-    ): Promise<{ result: Planned<PolicyPlan>; position: Position }> {
+    ): Promise<{ result: Planned<PlannedFiles>; position: Position }> {
       const draft = await requireDraft(database.knex, name, ifMatch);
       const tests = new Map(Object.entries(draft.tests));
       const reason = caller.reason ?? `draft ${name}`;

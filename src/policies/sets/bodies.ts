@@ -33,7 +33,9 @@ export const planMembers = {
   ),
   prune: Joi.boolean().description('Whether policies of the owner are deleted if their files are missing.'),
   adopt: Joi.boolean().description('Whether a file takes over a policy of the same name that was created over the API.'),
-  expected_revision: revision.description('The request is refused (412) if the policies are at a different revision.'),
+  expected_revision: revision.description(
+    'The request is refused (412) if policies of the owner changed after this revision; with `adopt`, if any policy changed. `owner_revision` of a plan is the revision to send.',
+  ),
 };
 export const reason = text(REASON_MAX).description('The reason of the change. It is stored with the change.');
 export const planBody = model<PlanBody>('PolicyFilesToPlan', planMembers).required();
@@ -53,7 +55,7 @@ export interface RollbackBody {
 const rollbackMembers = {
   revision: revision.required(),
   owner: ownerName.description('Only policies of this owner are rolled back. Absent: all policies.'),
-  expected_revision: planMembers.expected_revision,
+  expected_revision: revision.description('The request is refused (412) if the policies are at a different revision.'),
 };
 export const rollbackBody = model<RollbackBody & { reason?: string }>('Rollback', { ...rollbackMembers, reason }).required();
 export const rollbackPlanBody = model<RollbackBody>('RollbackToPlan', rollbackMembers).required();

@@ -2,16 +2,21 @@
 import type { Position } from '../../db/changes.ts';
 import { fileOf } from '../files/file.ts';
 import type { DecisionChanges } from './decision-changes.ts';
-import { changedMembers, type PolicyChange, type PolicyPlan } from './plan.ts';
-import type { TargetName } from './planning.ts';
+import { changedMembers, type PolicyChange } from './plan.ts';
+import type { PlannedFiles, TargetName } from './planning.ts';
 
 /** A plan without its changes. */
-export const planCounts = (plan: Pick<PolicyPlan, 'unchanged' | 'left' | 'unmanaged'>, { revision }: Position) => ({
+export const planCounts = (plan: Omit<PlannedFiles, 'changes' | 'candidate'>, { revision }: Position) => ({
   revision,
+  owner_revision: plan.ownerRevision,
   unchanged: plan.unchanged,
   left: plan.left.map(({ file, policy }) => ({ file, policy_id: policy.id, name: policy.name, drift_since: policy.drift_since })),
   unmanaged: plan.unmanaged,
 });
+
+/** The answer to an apply, without its changes. */
+export const appliedCounts = ({ ownerRevision, ...plan }: PlannedFiles, position: Position) =>
+  planCounts({ ...plan, ownerRevision: plan.changes.length === 0 ? ownerRevision : position.revision }, position);
 
 /** Shows policies in the form of their files, because people read names, not ids. */
 export const changesJson = (changes: readonly PolicyChange[], targets: readonly TargetName[]) =>

@@ -28,10 +28,18 @@ export interface SetState {
 }
 
 export interface Expected {
-  /** Refuse if the set is at a different revision; null: accept any revision. */
+  /** Refuse if the policies of the owner changed after this revision, or with `adopt` any policy; null: accept any revision. */
   readonly expectedRevision: number | null;
-  /** Refuse if one of these was deleted or renamed: files name their targets, and the revision says nothing about targets. */
-  readonly expectedTargets?: readonly TargetName[];
+  /**
+   * Refuse if any policy changed after this revision, or if one of these targets was deleted or renamed: files name their targets, and the
+   * revision says nothing about targets.
+   */
+  readonly tested?: { readonly revision: number; readonly targets: readonly TargetName[] };
+}
+
+export interface PlannedFiles extends PolicyPlan {
+  /** The revision to expect, so that exactly this plan is applied. */
+  readonly ownerRevision: number;
 }
 
 export interface PlanningParts {
@@ -74,12 +82,15 @@ export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Mad
 }
 
 /** Throws AppError `invalid_request` and `outside_limits` with the positions of the errors in files, and `precondition_failed`. */
-export async function planOn(state: SetState, request: PlanRequest & Expected, made: Made): Promise<PolicyPlan> {
-  requireExpected(state, request);
+export async function planOn(state: SetState, request: PlanRequest & Expected, made: Made): Promise<PlannedFiles> {
+  const { position, history } = state;
+  // An adoption changes policies without an owner.
+  const ownerRevision = request.adopt ? position.revision : history.revision;
+  requireExpected(state, ownerRevision, request);
   const plan = await inSlices(planFilesInSteps(request, { ...state, ...made }));
   if ('errors' in plan) throw badFiles(plan.errors);
   await check(plan, request.files, state.limits, made);
-  return plan;
+  return { ...plan, ownerRevision };
 }
 
 /** Whether the error says that files can no longer be applied, because policies, targets or limits have changed. */
@@ -152,8 +163,11 @@ export async function planRollback(
   request: RollbackRequest,
   { refusalOf, outsideOf, time }: Made,
 ): Promise<RollbackPlan> {
-  requireExpected(state, request);
   const { policies, position } = state;
+  const { expectedRevision } = request;
+  if (expectedRevision !== null && expectedRevision !== position.revision) {
+    throw changed(`The policies are at revision ${position.revision}, not ${expectedRevision}.`);
+  }
   const now = new Map(policies.map((policy) => [policy.id, policy]));
   const candidate = (request.owner === null ? old : ofOwnerAsThen(policies, old, request.owner)).map((policy) => ({
     ...policy,
@@ -209,21 +223,29 @@ function ofOwnerAsThen(now: readonly StoredPolicy[], then: readonly StoredPolicy
   return [...stays, ...then.filter(({ id }) => wasOwners.has(id))].sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-function requireExpected({ position, targets }: SetState, { expectedRevision, expectedTargets = [] }: Expected): void {
-  const { revision } = position;
-  if (expectedRevision !== null && expectedRevision !== revision) {
-    throw new AppError(
-      'precondition_failed',
-      `The policies are at revision ${revision}, not ${expectedRevision}. Review them again, then repeat the request.`,
-    );
+const changed = (what: string): AppError =>
+  new AppError('precondition_failed', `${what} Review the policies again, then repeat the request.`);
+
+/** Throws AppError `precondition_failed`. */
+function requireExpected(
+  { position: { revision }, targets }: SetState,
+  ownerRevision: number,
+  { owner, adopt, expectedRevision, tested }: Pick<PlanRequest, 'owner' | 'adopt'> & Expected,
+): void {
+  if (expectedRevision !== null && expectedRevision > revision) {
+    throw changed(`Revision ${expectedRevision} does not exist: the newest is ${revision}.`);
+  }
+  if (expectedRevision !== null && expectedRevision < ownerRevision) {
+    const whose = adopt ? 'The policies' : `The policies of the owner ${owner}`;
+    throw changed(`${whose} changed at revision ${ownerRevision}, so they are no longer those of revision ${expectedRevision}.`);
+  }
+  if (tested === undefined) return;
+  if (tested.revision !== revision) {
+    throw changed(`While the tests ran, the policies changed from revision ${tested.revision} to ${revision}.`);
   }
   const names = new Map(targets.map(({ id, name }) => [id, name]));
-  const moved = expectedTargets.find(({ id, name }) => names.get(id) !== name);
-  if (moved === undefined) return;
-  throw new AppError(
-    'precondition_failed',
-    `The target ${moved.name} was renamed or deleted in the meantime. Review the policies again, then repeat the request.`,
-  );
+  const moved = tested.targets.find(({ id, name }) => names.get(id) !== name);
+  if (moved !== undefined) throw changed(`The target ${moved.name} was renamed or deleted in the meantime.`);
 }
 
 /** `texts`: texts by file name. Throws AppError `invalid_request` with the positions of the errors. */

@@ -7,10 +7,11 @@ import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEdit
 import { ownerHistory, policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
-import type { PlanRequest, PolicyChange, PolicyPlan } from './plan.ts';
+import type { PlanRequest, PolicyChange } from './plan.ts';
 import {
   type Expected,
   madeForRequest,
+  type PlannedFiles,
   planOn,
   planRollback,
   type RollbackPlan,
@@ -41,8 +42,8 @@ export interface Planned<P> {
 export type Alongside = (trx: Transaction, authority: Authority) => Promise<readonly Change[]>;
 
 /**
- * All throw AppError `invalid_request` and `outside_limits` with the positions of errors in files, and `precondition_failed` if the set is
- * not at the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no change.
+ * All throw AppError `invalid_request` and `outside_limits` with the positions of errors in files, and `precondition_failed` if policies
+ * changed after the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no change.
  */
 export type PolicySets = ReturnType<typeof createPolicySets>;
 
@@ -64,7 +65,7 @@ export function createPolicySets(parts: PolicySetParts) {
 
   return {
     /** Returns what `apply` would do. Throws what `apply` would throw. */
-    async plan(request: ApplyRequest, by: string): Promise<Planned<PolicyPlan> & Pick<SetState, 'position'>> {
+    async plan(request: ApplyRequest, by: string): Promise<Planned<PlannedFiles> & Pick<SetState, 'position'>> {
       const files = await parts.readFiles(request.files, by);
       const state = await database.snapshot((db) => read(db, request.owner));
       const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
@@ -77,7 +78,7 @@ export function createPolicySets(parts: PolicySetParts) {
       caller: Caller,
       request: ApplyRequest,
       alongside: Alongside = async () => [],
-    ): Promise<Edited<Planned<PolicyPlan>>> {
+    ): Promise<Edited<Planned<PlannedFiles>>> {
       const files = await parts.readFiles(request.files, caller.principal.sub);
       const made = madeForRequest(parts);
       return edit(caller, {

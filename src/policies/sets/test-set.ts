@@ -96,6 +96,6 @@ export function createApplyTested({ sets, test }: ApplyTestedParts) {
       throw new AppError('tests_failed', `Nothing was applied, because ${failed} of ${all} tests failed.`, { errors });
     }
     // Apply exactly what was tested.
-    return sets.apply(caller, { ...request, expectedRevision: position.revision, expectedTargets: targets }, alongside);
+    return sets.apply(caller, { ...request, tested: { revision: position.revision, targets } }, alongside);
   };
 }

@@ -15,7 +15,7 @@ import { reportOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary } from '../../policies/sets/draft.ts';
-import { planCounts } from '../../policies/sets/plan-json.ts';
+import { appliedCounts } from '../../policies/sets/plan-json.ts';
 import { cannotBeApplied } from '../../policies/sets/planning.ts';
 import { showRevision } from '../policies/routes.ts';
 import { sendChanges } from '../policy-sets/routes.ts';
@@ -71,7 +71,7 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
       { ifMatch: req.get('If-Match'), expectedRevision: expected_revision ?? null },
     );
     showRevision(res, position);
-    await sendChanges(res, planCounts(result.plan, position), result.plan.changes, result.targets);
+    await sendChanges(res, appliedCounts(result.plan, position), result.plan.changes, result.targets);
   });
 
   router.put('/drafts/:name/shadow', async (req, res) => {

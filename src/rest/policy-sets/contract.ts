@@ -89,6 +89,10 @@ export const policyChangesWithFlips = s.listOf(
 
 const policyPlan = {
   revision: s.described('The revision on which the plan is based. After an apply: the new revision.', s.integer),
+  owner_revision: s.described(
+    'The newest revision that changed policies of the owner; with `adopt`, the newest of all. It is the `expected_revision` for this plan.',
+    s.integer,
+  ),
   changes: policyChanges,
   unchanged: s.described('The number of files without a change.', s.integer),
   left: s.described(

@@ -15,7 +15,7 @@ import { requireOwner } from '../../policies/owners.ts';
 import { policyJson, timestamp } from '../../policies/schema.ts';
 import { requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
 import { changesBetween, type PolicyChange } from '../../policies/sets/plan.ts';
-import { changeJsonWith, planCounts } from '../../policies/sets/plan-json.ts';
+import { appliedCounts, changeJsonWith } from '../../policies/sets/plan-json.ts';
 import type { TargetName } from '../../policies/sets/planning.ts';
 import type { PolicySets } from '../../policies/sets/sets.ts';
 import type { ApplyTested } from '../../policies/sets/test-set.ts';
@@ -101,7 +101,7 @@ export function createPolicySetRoutes(deps: {
     requireOwner(heldOf(res), 'policies:manage', request.adopt ? null : request.owner);
     const { result, position } = tests.size === 0 ? await sets.apply(caller, request) : await applyTested(caller, request, tests);
     showRevision(res, position);
-    await sendChanges(res, planCounts(result.plan, position), result.plan.changes, result.targets);
+    await sendChanges(res, appliedCounts(result.plan, position), result.plan.changes, result.targets);
   });
 
   router.post('/rollback', async (req, res) => {
