@@ -1,6 +1,6 @@
 /**
- * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,kills,upgrade,faults,frozen,new-enemy,accounts,sign-in,keycloak,galera,group-replication`
- * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--kills=n` (200), `--rows=n` (a million rows of an older
+ * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,suggest,limits,kills,upgrade,faults,frozen,new-enemy,accounts,sign-in,keycloak,galera,group-replication`
+ * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--suggestions=n` (10,000), `--changes=n` (10,000), `--kills=n` (200), `--rows=n` (a million rows of an older
  * version) and `--revocations=n` (1,000 of each kind; in the clusters a tenth) and `--calls=n` (10,000 with users' own
  * accounts) say how much. The exit code is 0 if all passed.
  */
@@ -15,6 +15,8 @@ const { values } = parseArgs({
     decisions: { type: 'string', default: '10000000' },
     requests: { type: 'string', default: '2000000' },
     sets: { type: 'string', default: '20000' },
+    suggestions: { type: 'string', default: '10000' },
+    changes: { type: 'string', default: '10000' },
     kills: { type: 'string', default: '200' },
     rows: { type: 'string', default: '1000000' },
     revocations: { type: 'string', default: '1000' },
@@ -45,6 +47,14 @@ const STEPS: Readonly<Record<string, Step>> = {
   analysis: {
     args: ['node_modules/ava/entrypoints/cli.mjs', 'test/policies/analysis/*.test.ts'],
     env: { ANALYSIS_RUNS: values.sets },
+  },
+  suggest: {
+    args: ['node_modules/ava/entrypoints/cli.mjs', '--timeout=60m', 'test/policies/suggest/differential.test.ts'],
+    env: { SUGGEST_RUNS: values.suggestions },
+  },
+  limits: {
+    args: ['node_modules/ava/entrypoints/cli.mjs', 'test/policies/limits.test.ts'],
+    env: { PORTCULLIS_TEST_LIMIT_CASES: values.changes },
   },
   kills: { args: [...typescript, 'test/run.ts', 'test/gateway/kill.test.ts'], env: { PORTCULLIS_TEST_KILLS: values.kills } },
   upgrade: {
