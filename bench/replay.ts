@@ -1,7 +1,7 @@
 /**
  * `npm run bench:replay`: how long it takes to put a million recorded decisions to another set of 1,000 policies, on each database, and for
  * how long other work waits meanwhile. `--json` prints the figures as JSON, `--quick` replays 100,000. `--only=sqlite,mariadb,mysql` leaves
- * out the others.
+ * out the others. `--suggestions` measures suggestions from such a log instead, and a caller beside them.
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Database } from '../src/db/database.ts';
@@ -10,6 +10,7 @@ import { replay } from '../src/policies/replay/replay.ts';
 import type { Engine } from '../test/support/databases/engines.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
 import { eachFilledLog, machineOf, readOptions } from './audit/filled-log.ts';
+import { evenly, measureSuggestions } from './audit/suggestions.ts';
 import type { Bar } from './bars.ts';
 import { TITLES } from './gateway/own.ts';
 import { type Databases, guarded } from './guarded.ts';
@@ -84,5 +85,36 @@ async function run(databases: Databases): Promise<void> {
   if (options.json) console.log(JSON.stringify({ machine, rows: ROWS, figures, bars }, null, 2));
 }
 
+async function runSuggestions(databases: Databases): Promise<void> {
+  const machine = machineOf(say);
+  const parts = { guardian, databases, only: options.only, rows: ROWS, say, adapt: evenly };
+  const figures = await eachFilledLog(parts, async (database, engine) =>
+    (await measureSuggestions(database)).map((each) => ({ engine, ...each })),
+  );
+  const ratios = figures.flat().map(({ victim, control, ...each }) => {
+    return { ...each, victim, control, p50: victim.p50 / control.p50, p99: victim.p99 / control.p99 };
+  });
+  const worst = (of: 'p50' | 'p99'): number => Math.max(...ratios.map((each) => each[of]));
+  const bars: Bar[] = (
+    [
+      ['p50', 3],
+      ['p99', 5],
+    ] as const
+  ).map(([of, most]) => ({
+    what: `${of} of a caller beside a suggestion, of the same caller alone, the highest`,
+    ...{ bar: `under ${most}x`, figure: worst(of), reached: worst(of) < most },
+  }));
+  const lines = columns([
+    ['', 'asked for', 'seconds', 'memory, MiB', 'suggested', 'caller: p50 ms', 'p99 ms', 'alone: p50 ms', 'p99 ms'],
+    ...ratios.map(({ engine, asked, seconds, memory, suggested, victim, control }) => [
+      ...[TITLES[engine], asked],
+      ...[seconds, memory, suggested, victim.p50, victim.p99, control.p50, control.p99].map(number),
+    ]),
+  ]);
+  for (const line of lines) say(line);
+  for (const bar of bars) say(verdictLine(bar));
+  if (options.json) console.log(JSON.stringify({ machine, rows: ROWS, figures: ratios, bars }, null, 2));
+}
+
 const guardian = createGuardian();
-await guarded(guardian, run);
+await guarded(guardian, options.suggestions ? runSuggestions : run);

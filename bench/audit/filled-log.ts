@@ -10,7 +10,7 @@ import type { Guardian } from '../../test/support/databases/guardian.ts';
 import { startDatabases } from '../../test/support/databases/start.ts';
 import { TITLES } from '../gateway/own.ts';
 import type { Databases } from '../guarded.ts';
-import { fillLog } from './log-rows.ts';
+import { type Adapt, fillLog } from './log-rows.ts';
 
 /** In the folder that is removed with all else, however the run ends. */
 export const sqliteIn = (guardian: Guardian): Engine => ({
@@ -42,6 +42,7 @@ export function readOptions() {
       json: { type: 'boolean', default: false },
       quick: { type: 'boolean', default: false },
       only: { type: 'string', default: 'sqlite,mariadb,mysql' },
+      suggestions: { type: 'boolean', default: false },
     },
   });
   return { options, say: (line: string): void => (options.json ? console.error(line) : console.log(line)) };
@@ -54,11 +55,12 @@ export interface LogParts {
   readonly only: string;
   readonly rows: number;
   readonly say: (line: string) => void;
+  readonly adapt?: Adapt;
 }
 
 /** Starts the databases that are wanted, and has `measure` look at a log in each. */
 export async function eachFilledLog<T>(
-  { guardian, databases, only, rows, say }: LogParts,
+  { guardian, databases, only, rows, say, adapt }: LogParts,
   measure: (database: Database, engine: Engine['name']) => Promise<T>,
 ): Promise<T[]> {
   const wanted = new Set(only.split(','));
@@ -71,7 +73,7 @@ export async function eachFilledLog<T>(
     const database = await openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => undefined);
     try {
       const began = performance.now();
-      await fill(database, rows);
+      await fill(database, rows, adapt);
       const seconds = ((performance.now() - began) / 1_000).toFixed(0);
       say(`${TITLES[engine.name]}: ${rows.toLocaleString('en')} decisions, made in ${seconds} s`);
       measured.push(await measure(database, engine.name));
@@ -83,8 +85,8 @@ export async function eachFilledLog<T>(
   return measured;
 }
 
-async function fill(database: Database, rows: number): Promise<void> {
+async function fill(database: Database, rows: number, adapt: Adapt | undefined): Promise<void> {
   if (database.kind === 'sqlite') await database.knex.raw('pragma synchronous = off');
-  await fillLog(database, rows);
+  await fillLog(database, rows, adapt);
   if (database.kind === 'sqlite') await database.knex.raw('pragma synchronous = full');
 }

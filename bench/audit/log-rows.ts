@@ -92,8 +92,11 @@ function decisionOf(rows: number, i: number): DecisionRecord {
   };
 }
 
+/** What a benchmark makes of decision `i`. */
+export type Adapt = (record: DecisionRecord, i: number) => DecisionRecord;
+
 /** `database` has the tables, and nothing in them. */
-export async function fillLog(database: Database, rows: number): Promise<void> {
+export async function fillLog(database: Database, rows: number, adapt: Adapt = (record) => record): Promise<void> {
   let now = START;
   const warn = (record: object): void => console.warn(record);
   const log = { info: () => {}, warn };
@@ -101,7 +104,9 @@ export async function fillLog(database: Database, rows: number): Promise<void> {
   // Decisions of one commit share a segment of the index, as they do where calls are made one by one.
   const block = Math.max(1, Math.min(BLOCK, Math.floor(SPAN_MS / stepOf(rows) / 4)));
   for (let first = 0; first < rows; first += block) {
-    const records = Array.from({ length: Math.min(block, rows - first) }, (_, n) => decisionOf(rows, first + n));
+    const records = Array.from({ length: Math.min(block, rows - first) }, (_, n) =>
+      adapt(decisionOf(rows, first + n), first + n),
+    );
     now = records.at(-1)?.created_at ?? now;
     await Promise.all(records.map((record) => writer.decision(record)));
     const lists = records.filter(({ method }) => method === 'tools/list');

@@ -45,7 +45,7 @@ import { type LogReads, rangeOf, sayingHowFar } from './log-reads.ts';
 export interface SuggestRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
-  readonly moments: Moments;
+  readonly moments: Pick<Moments, 'now'>;
   readonly engineOf: EngineCache;
   readonly heavy: HeavyWork;
   readonly logReads: LogReads;
