@@ -288,7 +288,7 @@ eachEngine(test.serial, 'an apply names the expected revision, and its caller mu
   await apply({ 'a.yaml': file() }, { expected_revision: 0 });
   const late = await refused(412, { 'a.yaml': file({ priority: 11 }) }, { expected_revision: 0 });
   t.is(late.code, 'precondition_failed');
-  t.regex(late.detail, /at revision 1, not 0/);
+  t.regex(late.detail, /owner default changed at revision 1, .* of revision 0\./);
   await call(412, 'POST', '/rollback', { revision: 0, expected_revision: 0 });
 
   // One of several applies of the same revision wins.
