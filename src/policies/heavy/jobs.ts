@@ -14,6 +14,7 @@ import type { User } from '../../users/user-store.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
 import { fileNames, fileOf } from '../files/file.ts';
 import { formatPolicyFile } from '../files/yaml.ts';
+import { invariantFindings } from '../invariants/findings.ts';
 import type { Invariant } from '../invariants/invariant.ts';
 import type { Checked, ToCheck } from '../invariants/invariant-edits.ts';
 import { judge } from '../invariants/judge.ts';
@@ -24,7 +25,7 @@ import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlan
 import { filesOf, type Moment } from '../sets/candidate-set.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
 import type { DraftContent } from '../sets/draft.ts';
-import { invariantFindings, lintJson } from '../sets/lint-report.ts';
+import { invariantsJson, lintJson } from '../sets/lint-report.ts';
 import { changesBetween, type PolicyPlan, setBefore, withChanges } from '../sets/plan.ts';
 import { changesJson, planCounts, withFlips } from '../sets/plan-json.ts';
 import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
@@ -171,7 +172,9 @@ export const jobs = {
     const names = new Map(targets.map(({ id, name }) => [id, name]));
     const { analysed, findings } = lintJson(report, policies, (id) => names.get(id));
     const broken = await judge({ before: [], after: policies, invariants, targets, now, isStored: () => true }, build);
-    const all = [...invariantFindings(broken, invariants, policies, now), ...findings];
+    const existing = new Set(policies.map(({ id }) => id));
+    const found = invariantFindings(broken, invariants, policies, { now, isLost: (id) => !existing.has(id) });
+    const all = [...invariantsJson(found, policies), ...findings];
     return answerOf(position, { revision: position.revision, analysed, findings: all });
   },
 

@@ -104,6 +104,9 @@ export function parseInvariantFile(
   return { file, invariant: { name, reason, never: ready, exceptions, enabled }, errorAt: read.errorAt };
 }
 
+/** Returns the names of the targets. */
+export const targetsIn = ({ never }: InvariantFile): readonly string[] => [...(never.targets ?? []), ...never.except.targets];
+
 /** Returns the canonical file, without members at their default; or `previous` if it already describes the invariant. */
 export function formatInvariantFile(invariant: InvariantFile, previous: string | null = null): string {
   if (previous !== null) {
@@ -162,6 +165,20 @@ function renamed<T extends InvariantDocument>(
       policy: policyOf(exception.policy, ['exceptions', i, 'policy']),
     })),
   };
+}
+
+/**
+ * Returns what the file says without a gateway, with the file as id. An exception for a policy that is not among `policies` keeps the
+ * name of the policy.
+ */
+export function offlineInvariant(
+  { file, invariant }: ParsedInvariantFile,
+  policies: readonly StoredPolicy[],
+  targetId: (name: string) => string,
+): Invariant {
+  const ids = new Map(policies.map((policy) => [policyCalled(policy), policy.id]));
+  const known = renamed(invariant, targetId, (called) => ids.get(called) ?? called);
+  return { ...known, id: file, version: 1, created_at: 0, updated_at: 0 };
 }
 
 const policyCalled = ({ managed_as, id }: StoredPolicy): string => managed_as ?? id;

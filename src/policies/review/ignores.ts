@@ -1,9 +1,13 @@
 /** Comments in policy files that hide a finding of lint: `# portcullis-ignore broad_allow until 2027-01-31: reason`. Pure. */
-import { type FindingCode, SEVERITIES } from '../analysis/analyse.ts';
+import { SEVERITIES } from '../analysis/analyse.ts';
 import { commentsOf, type PolicyFileError } from '../files/yaml.ts';
+import { INVARIANT_SEVERITIES } from '../invariants/findings.ts';
+
+export const LINT_SEVERITIES = { ...SEVERITIES, ...INVARIANT_SEVERITIES };
+export type LintCode = keyof typeof LINT_SEVERITIES;
 
 export interface Ignore {
-  readonly code: FindingCode;
+  readonly code: LintCode;
   /** The last day, in UTC, such as 2027-01-31. */
   readonly until: string;
   readonly reason: string;
@@ -13,7 +17,7 @@ export interface Ignore {
 
 /** An error is a policy without any effect. To hide it would hide that somebody relies on a policy that does nothing. */
 export const mayBeHidden = (code: string): boolean =>
-  Object.hasOwn(SEVERITIES, code) && SEVERITIES[code as FindingCode] !== 'error';
+  Object.hasOwn(LINT_SEVERITIES, code) && LINT_SEVERITIES[code as LintCode] !== 'error';
 
 const BEGIN = /^#+\s*portcullis-ignore\b/;
 const FORM = /^# portcullis-ignore ([^\s:]+) until ([^\s:]+): (.*\S)$/;
@@ -30,7 +34,7 @@ export function readIgnores(
     if (!BEGIN.test(comment)) continue;
     const [, code = '', until = '', reason = ''] = FORM.exec(comment) ?? [];
     const problem = problemOf(code, until, ignores);
-    if (problem === null) ignores.push({ code: code as FindingCode, until, reason, line, column });
+    if (problem === null) ignores.push({ code: code as LintCode, until, reason, line, column });
     else errors.push({ file, line, column, message: problem });
   }
   return errors.length > 0 ? { errors } : { ignores };
@@ -38,11 +42,11 @@ export function readIgnores(
 
 function problemOf(code: string, until: string, before: readonly Ignore[]): string | null {
   if (code === '') return `a comment that hides a finding must have the form "${FORM_TEXT}"`;
-  if (!Object.hasOwn(SEVERITIES, code)) {
-    const known = Object.keys(SEVERITIES).filter(mayBeHidden);
+  if (!Object.hasOwn(LINT_SEVERITIES, code)) {
+    const known = Object.keys(LINT_SEVERITIES).filter(mayBeHidden);
     return `no finding has the name ${code}: use one of ${known.join(', ')}`;
   }
-  if (!mayBeHidden(code)) return `a comment cannot hide a ${code}, because it is an error: correct or delete the policy`;
+  if (!mayBeHidden(code)) return `a comment cannot hide ${code}, because it is an error: correct or delete the policy`;
   if (!isDay(until)) return `${until} is not a day: write it as 2027-01-31`;
   if (before.some((other) => other.code === code)) return `a comment above already hides ${code} in this file`;
   return null;

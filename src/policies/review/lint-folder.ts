@@ -1,13 +1,15 @@
 /** Lint of a folder of policy files: findings with their places in the files, without those that its authors have accepted. Pure. */
 import { createHash } from 'node:crypto';
+import { join } from 'node:path';
 import { inSlices } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
-import { type AnalysisFinding, analyseInSteps, type FindingCode, type Report } from '../analysis/analyse.ts';
+import { type AnalysisFinding, analyseInSteps, type Report } from '../analysis/analyse.ts';
 import type { PolicyFile, PolicyFileError } from '../files/yaml.ts';
 import { subjectKey } from '../schema.ts';
 import { type LintReport, lintedPolicy, lintJson } from '../sets/lint-report.ts';
 import type { OfflineSet } from '../sets/offline.ts';
-import { type Ignore, mayBeHidden, readIgnores } from './ignores.ts';
+import { type Ignore, type LintCode, mayBeHidden, readIgnores } from './ignores.ts';
+import { type InvariantPlace, type InvariantsBeside, lintInvariants } from './lint-invariants.ts';
 
 type Linted = LintReport['findings'][number];
 
@@ -18,9 +20,11 @@ export interface FolderPolicy extends ReturnType<typeof lintedPolicy> {
 }
 
 export interface FolderFinding extends Omit<Linted, 'code' | 'policies'> {
-  readonly code: FindingCode | 'expired_ignore';
+  readonly code: LintCode | 'expired_ignore';
   /** The policy that the finding is about comes first. */
   readonly policies: readonly FolderPolicy[];
+  /** The invariant that the finding is about, and the place in its file; null: the finding is about none. */
+  readonly invariant: InvariantPlace | null;
   /** The same as long as the policy means the same and has the same file. */
   readonly fingerprint: string;
 }
@@ -40,7 +44,7 @@ export interface FolderLint {
 }
 
 /** For a finding about one member of the policy; for other findings, the place is the name. */
-const MEMBER_OF: Partial<Record<FindingCode, keyof PolicyFile>> = {
+const MEMBER_OF: Partial<Record<LintCode, keyof PolicyFile>> = {
   unanchored_allow: 'resource_pattern',
   broad_allow: 'resource_pattern',
   matches_no_uri: 'resource_pattern',
@@ -57,12 +61,13 @@ export interface LintOptions {
   readonly texts: ReadonlyMap<string, string>;
   /** The current day in UTC. */
   readonly today: string;
+  readonly invariants: InvariantsBeside;
 }
 
 /** Analyses the set, and hides what comments in the files hide. */
 export async function lintFolder(
   set: OfflineSet,
-  { texts, today }: LintOptions,
+  { texts, today, invariants }: LintOptions,
 ): Promise<FolderLint | { readonly errors: readonly PolicyFileError[] }> {
   const errors: PolicyFileError[] = [];
   const ignoresOf = new Map<string, readonly Ignore[]>();
@@ -77,15 +82,14 @@ export async function lintFolder(
   const names = new Map(set.targets.map(({ id, name }) => [id, name]));
   const targetName = (id: string): string | undefined => names.get(id);
   const fingerprints = fingerprintsOf(report.findings, set, targetName);
+  const found = lintJson(report, set.policies, targetName).findings.map((linted, i) => ({
+    ...{ ...linted, policies: linted.policies.map((policy) => placed(policy, set, linted.code)) },
+    ...{ invariant: null, fingerprint: fingerprints[i] ?? '' },
+  }));
   const findings: FolderFinding[] = [];
   const hidden: HiddenFinding[] = [];
-  for (const [i, { policies, ...linted }] of lintJson(report, set.policies, targetName).findings.entries()) {
-    const [about] = policies;
-    const finding = {
-      ...linted,
-      policies: policies.map((policy) => placed(policy, set, linted.code)),
-      fingerprint: fingerprints[i] ?? '',
-    };
+  for (const finding of [...(await aboutInvariants(set, invariants, targetName)), ...found]) {
+    const [about] = finding.policies;
     const ignore = ignoresOf.get(about?.id ?? '')?.find(({ code }) => code === finding.code);
     if (ignore === undefined || ignore.until < today) findings.push(finding);
     else hidden.push({ ...finding, hidden_by: 'comment', reason: ignore.reason, until: ignore.until });
@@ -94,6 +98,33 @@ export async function lintFolder(
     ignores.filter(({ until }) => until < today).map((ignore) => expiredFinding(ignore, id, set)),
   );
   return { analysed: report.analysed, findings: [...findings, ...expired], hidden };
+}
+
+async function aboutInvariants(
+  set: OfflineSet,
+  invariants: InvariantsBeside,
+  targetName: (id: string) => string | undefined,
+): Promise<FolderFinding[]> {
+  const byId = new Map(set.policies.map((policy) => [policy.id, policy]));
+  return (await lintInvariants(set, invariants)).map(({ code, severity, message, invariant, policy: id }) => {
+    const policy = byId.get(id ?? '');
+    const meaning = [set.files.get(id ?? '')?.file ?? id, meaningOf(policy, targetName)];
+    return {
+      ...{ code, severity, message, witness: null, invariant },
+      policies: policy === undefined ? [] : [placed(lintedPolicy(policy), set, code)],
+      fingerprint: sha256(JSON.stringify([code, invariant.name, ...meaning])),
+    };
+  });
+}
+
+/** Returns the places in files, the most important one first. `dir`: the folder of the policy files. */
+export function placesOf({ code, policies, invariant }: FolderFinding, dir: string) {
+  const places = policies.flatMap(({ name, file, line, column }) =>
+    file === null || line === null || column === null ? [] : [{ name, path: join(dir, file), line, column }],
+  );
+  if (invariant === null) return places;
+  const { file: path, ...rest } = invariant;
+  return code === 'invariant_broken' ? [...places, { ...rest, path }] : [{ ...rest, path }, ...places];
 }
 
 /** Hides the findings that the baseline has. `gone`: the number of entries of the baseline without a finding. */
@@ -125,7 +156,7 @@ async function reportOn({ policies, files, others }: OfflineSet): Promise<Report
   return { analysed: report.analysed - others.size, findings: report.findings.filter(isOurs) };
 }
 
-function placed(policy: Linted['policies'][number], { files, others }: OfflineSet, code: FindingCode): FolderPolicy {
+function placed(policy: Linted['policies'][number], { files, others }: OfflineSet, code: LintCode): FolderPolicy {
   const file = files.get(policy.id);
   if (file !== undefined) return { ...policy, ...file.locations[MEMBER_OF[code] ?? 'name'] };
   return { ...policy, owner: others.get(policy.id)?.owner ?? null, line: null, column: null };
@@ -160,7 +191,7 @@ function expiredFinding(ignore: Ignore, id: string, { policies, files }: Offline
   const { code, until, reason, line, column } = ignore;
   const about = policies.filter((policy) => policy.id === id).map((policy) => ({ ...lintedPolicy(policy), line, column }));
   return {
-    ...{ code: 'expired_ignore', severity: 'warning', witness: null, policies: about },
+    ...{ code: 'expired_ignore', severity: 'warning', witness: null, policies: about, invariant: null },
     message: `The comment that hid ${code} expired on ${until}: correct the policy, delete the comment, or set a later day. Its reason was: ${reason}`,
     fingerprint: sha256(JSON.stringify(['expired_ignore', files.get(id)?.file, code, until])),
   };

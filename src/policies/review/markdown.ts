@@ -3,7 +3,7 @@
 import { failureText, type TestResult } from '../files/test-run.ts';
 import type { Flip } from '../sets/decision-changes.ts';
 import type { FolderComparison } from './compare-folders.ts';
-import type { FolderFinding } from './lint-folder.ts';
+import { type FolderFinding, placesOf } from './lint-folder.ts';
 
 export interface Review extends FolderComparison {
   /** The folders. */
@@ -55,9 +55,10 @@ export function reviewMarkdown(review: Review): string {
       'New findings of lint',
       table(
         ['Severity', 'Finding', 'Place', 'Message'],
-        findings.map(({ severity, code, message, policies }) => {
-          const place = policies.find(({ line }) => line !== null);
-          return [severity, code, place === undefined ? '' : text(`${place.file}:${place.line}`), text(message, MESSAGE_MAX)];
+        findings.map((finding) => {
+          const { severity, code, message } = finding;
+          const [place] = placesOf(finding, '');
+          return [severity, code, place === undefined ? '' : text(`${place.path}:${place.line}`), text(message, MESSAGE_MAX)];
         }),
       ),
     ),

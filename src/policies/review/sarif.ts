@@ -2,8 +2,9 @@
  * Findings of lint as SARIF 2.1.0, which code scanning displays. Pure.
  * https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
  */
-import { SEVERITIES, type Severity } from '../analysis/analyse.ts';
-import type { FolderFinding, FolderLint, FolderPolicy, HiddenFinding } from './lint-folder.ts';
+import type { Severity } from '../analysis/analyse.ts';
+import { LINT_SEVERITIES } from './ignores.ts';
+import { type FolderFinding, type FolderLint, type HiddenFinding, placesOf } from './lint-folder.ts';
 
 const RULES: Readonly<Record<FolderFinding['code'], string>> = {
   contradiction: 'Policies that are evaluated earlier give the opposite effect to every object that this policy matches.',
@@ -21,18 +22,28 @@ const RULES: Readonly<Record<FolderFinding['code'], string>> = {
   redundant: 'Without the policy, every request would have the same effect.',
   equal_name: 'Other policies have the same name.',
   undecided: 'The analysis reached its limits, so a question about the policy is open.',
+  invariant_broken: 'The policies allow a request that an invariant forbids.',
+  expired_exception: 'An exception of an invariant has expired, so it no longer counts.',
+  lost_exception: 'An exception of an invariant names a policy that does not exist.',
+  expiring_exception: 'An exception of an invariant expires soon.',
   expired_ignore: 'A comment that hid a finding has expired.',
 };
 
 const LEVELS = { error: 'error', warning: 'warning', info: 'note' } as const satisfies Record<Severity, string>;
-const severityOf = (code: FolderFinding['code']): Severity => (code === 'expired_ignore' ? 'warning' : SEVERITIES[code]);
+const severityOf = (code: FolderFinding['code']): Severity => (code === 'expired_ignore' ? 'warning' : LINT_SEVERITIES[code]);
 
-/** `uriOf`: the path of a policy file from the root of the repository, as a relative URI. */
-export function sarifOf({ findings, hidden }: FolderLint, version: string, uriOf: (file: string) => string): object {
+export interface SarifOptions {
+  readonly version: string;
+  /** The folder of the policy files. */
+  readonly dir: string;
+  /** Returns a path from the root of the repository, as a relative URI. */
+  readonly uriOf: (path: string) => string;
+}
+
+export function sarifOf({ findings, hidden }: FolderLint, { version, dir, uriOf }: SarifOptions): object {
   const codes = Object.keys(RULES) as FolderFinding['code'][];
   const result = (finding: FolderFinding, suppressions: readonly object[]) => {
-    const places = finding.policies.flatMap((policy) => locationOf(policy, uriOf));
-    const [place, ...related] = places;
+    const [place, ...related] = placesOf(finding, dir).map((at) => locationOf(at, uriOf));
     return {
       ruleId: finding.code,
       ruleIndex: codes.indexOf(finding.code),
@@ -76,15 +87,10 @@ const suppressionOf = ({ hidden_by, reason, until }: HiddenFinding) =>
     ? { kind: 'inSource', status: 'accepted', justification: messageText(`${reason} (until ${until})`) }
     : { kind: 'external', status: 'accepted', justification: 'The baseline has this finding.' };
 
-const locationOf = ({ file, name, line, column }: FolderPolicy, uriOf: (file: string) => string) =>
-  file === null || line === null || column === null
-    ? []
-    : [
-        {
-          physicalLocation: { artifactLocation: { uri: uriOf(file) }, region: { startLine: line, startColumn: column } },
-          message: { text: messageText(name) },
-        },
-      ];
+const locationOf = ({ name, path, line, column }: ReturnType<typeof placesOf>[number], uriOf: SarifOptions['uriOf']) => ({
+  physicalLocation: { artifactLocation: { uri: uriOf(path) }, region: { startLine: line, startColumn: column } },
+  message: { text: messageText(name) },
+});
 
 /**
  * Names come from strangers, and viewers interpret messages: `[text](address)` is a link, and `{0}` is replaced. Control characters and

@@ -7,6 +7,8 @@ import { errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile }
 import { planFiles } from './plan.ts';
 
 export interface OfflineSet {
+  /** The owner of the files. */
+  readonly owner: string;
   readonly policies: readonly StoredPolicy[];
   /** The targets that the files name, and `targets`. */
   readonly targets: readonly { readonly id: string; readonly name: string }[];
@@ -66,7 +68,7 @@ export function offlineSet(
     if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
   }
   if (errors.length > 0) return { errors };
-  return { policies, targets: known, files: fileOf, others: new Map(others.map((other) => [other.id, other])) };
+  return { owner, policies, targets: known, files: fileOf, others: new Map(others.map((other) => [other.id, other])) };
 }
 
 /** Returns the id of a target that only its name tells. */

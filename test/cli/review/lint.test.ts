@@ -60,7 +60,7 @@ test.serial('a comment with a reason hides a finding until its day, is counted, 
 test.serial('a comment that would hide nothing, or an error, is refused with its place', async (t) => {
   const dir = folderOf(t, { 'wide.yaml': WIDE, 'denied.yaml': DENIED });
   for (const [comment, problem] of [
-    ['# portcullis-ignore contradiction until 2999-01-31: we know', 'a comment cannot hide a contradiction'],
+    ['# portcullis-ignore contradiction until 2999-01-31: we know', 'a comment cannot hide contradiction'],
     ['# portcullis-ignore all until 2999-01-31: we know', 'no finding has the name all'],
     ['# portcullis-ignore constructor until 2999-01-31: we know', 'no finding has the name constructor'],
     ['# portcullis-ignore expired_ignore until 2999-01-31: we know', 'no finding has the name expired_ignore'],

@@ -5,6 +5,7 @@ import type { Administer } from '../../../src/auth/caller.ts';
 import { AppError } from '../../../src/base/errors.ts';
 import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
+import { invariantFindings } from '../../../src/policies/invariants/findings.ts';
 import { loosens, readInvariant, readInvariantUpdate } from '../../../src/policies/invariants/invariant.ts';
 import {
   type CheckInvariants,
@@ -15,7 +16,7 @@ import {
 import { judge } from '../../../src/policies/invariants/judge.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
-import { invariantFindings } from '../../../src/policies/sets/lint-report.ts';
+import { invariantsJson } from '../../../src/policies/sets/lint-report.ts';
 import { ADMIN, ALL_RIGHTS } from '../../support/authority.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine, type TestDatabase } from '../../support/databases/engines.ts';
@@ -214,9 +215,18 @@ test('an expired exception no longer counts, and lint reports it; a set that bre
   t.deepEqual(await ask([run], [{ ...run, priority: 5 }], 1_000), []);
   t.is((await ask([run], [run, { ...other, resource_pattern: '^exec2$' }], 1_000)).length, 1);
 
-  t.deepEqual(invariantFindings([], invariants, [run], 999), []);
-  const findings = invariantFindings(broken, invariants, [run], 1_000);
-  t.like(findings, [
+  const at = (now: number, found = broken, isLost = (_: string) => false) =>
+    invariantFindings(found, invariants, [run], { now, isLost });
+  const day = 24 * 60 * 60 * 1000;
+  t.deepEqual(at(999 - 14 * day, []), []);
+  t.like(at(1_000 - 14 * day, []), [{ code: 'expiring_exception', severity: 'info', policy: 'run' }]);
+  t.like(at(999, []), [{ code: 'expiring_exception' }]);
+  t.like(
+    at(0, [], () => true),
+    [{ code: 'lost_exception', severity: 'warning', policy: 'run' }],
+  );
+  const findings = at(1_000);
+  t.like(invariantsJson(findings, [run]), [
     { code: 'invariant_broken', severity: 'error', policies: [{ id: 'run' }] },
     { code: 'expired_exception', severity: 'warning', policies: [{ id: 'run' }] },
   ]);

@@ -8,7 +8,7 @@ import { type DecisionChangesJson, flipsText } from '../decision-changes.ts';
 import { dirOf, manifestIn, namedOwner, testDirOf } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
 import { type Between, betweenOf, DIR, SET_OPTIONS } from '../policy-set.ts';
-import { CONTEXT, folderSet } from './folder-set.ts';
+import { CONTEXT, folderSet, INVARIANTS } from './folder-set.ts';
 import { failuresText, testCases, testFolder } from './folder-tests.ts';
 import { findingText, lintSet } from './lint.ts';
 
@@ -17,6 +17,7 @@ const FOLDER_OPTIONS = {
   dir: DIR,
   owner: SET_OPTIONS.owner,
   context: CONTEXT,
+  invariants: INVARIANTS,
   markdown: { value: 'FILE', help: 'writes a report for a pull request' },
 } as const;
 

@@ -1,9 +1,10 @@
 /** `portcullis policies lint`. */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { relative } from 'node:path';
 import { VERSION } from '../../../base/version.ts';
+import { createEngine } from '../../../engine/engine.ts';
 import { formatBaseline, readBaseline } from '../../../policies/review/baseline.ts';
-import { type FolderFinding, type FolderLint, hideKnown, lintFolder } from '../../../policies/review/lint-folder.ts';
+import { type FolderFinding, type FolderLint, hideKnown, lintFolder, placesOf } from '../../../policies/review/lint-folder.ts';
 import { sarifOf } from '../../../policies/review/sarif.ts';
 import type { LintReport } from '../../../policies/sets/lint-report.ts';
 import { connect, type Progress, progressOf, type Say } from '../../client.ts';
@@ -11,7 +12,7 @@ import { type Command, CommandError, counted, EXIT, type Given, jsonText, type O
 import { dirOf } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
 import { DIR, SET_OPTIONS } from '../policy-set.ts';
-import { CONTEXT, type FolderSet, folderSet, refused } from './folder-set.ts';
+import { CONTEXT, type FolderSet, folderSet, INVARIANTS, refused } from './folder-set.ts';
 
 const SEVERITIES: readonly string[] = ['error', 'warning', 'info'];
 
@@ -24,6 +25,7 @@ const FOLDER_OPTIONS = {
   },
   'write-baseline': { help: 'writes the findings, except errors, into the file of --baseline' },
   context: CONTEXT,
+  invariants: INVARIANTS,
   sarif: { value: 'FILE', help: 'writes the findings as SARIF 2.1.0, for code scanning' },
 } as const satisfies Record<string, Option>;
 
@@ -31,7 +33,7 @@ export const lintCommand: Command = {
   name: 'lint',
   summary: 'finds policies that never decide, contradict each other, or allow more than they seem to',
   help: `This command needs no gateway: it analyses the files of the folder. With --live, the gateway analyses its current policies
-together with its targets, users, roles and groups. docs/policies.md explains each finding.
+and invariants together with its targets, users, roles and groups. docs/policies.md explains each finding.
 A comment in a policy file hides a finding that is no error: # portcullis-ignore broad_allow until 2027-01-31: reason
 Exit code: 0 no finding of this severity or above; 1 at least one; 2 wrong usage.`,
   options: {
@@ -66,14 +68,19 @@ async function lintHere(given: Given, say: Say): Promise<FolderLint & { readonly
   if (writes && baseline !== undefined) changing(baseline, () => writeFileSync(baseline, formatBaseline(found.findings)));
   const report = baseline === undefined ? found : hideKnown(found, baselineIn(baseline));
   if (sarif !== undefined) {
-    const document = sarifOf(report, VERSION, (file) => encodeURI(relative('.', join(dirOf(given), file)).replaceAll('\\', '/')));
+    const uriOf = (path: string): string => encodeURI(relative('.', path).replaceAll('\\', '/'));
+    const document = sarifOf(report, { version: VERSION, dir: dirOf(given), uriOf });
     changing(sarif, () => writeFileSync(sarif, `${jsonText(document)}\n`));
   }
   return report;
 }
 
 export async function lintSet(set: FolderSet, dir: string): Promise<FolderLint> {
-  const report = await lintFolder(set, { texts: set.texts, today: new Date().toISOString().slice(0, 10) });
+  const { texts, module, invariants: files } = set;
+  const build = (policies: FolderSet['policies']) => createEngine({ module, policies, revision: 0 });
+  const now = Date.now();
+  const today = new Date(now).toISOString().slice(0, 10);
+  const report = await lintFolder(set, { texts, today, invariants: { files, build, now } });
   if ('errors' in report) throw refused(dir, report.errors);
   return report;
 }
@@ -111,11 +118,8 @@ function reportText(report: LintReport | (FolderLint & { readonly gone?: number 
 export function findingText(finding: LintReport['findings'][number] | FolderFinding, dir: string): string {
   const { code, severity, message, policies } = finding;
   const [about] = policies;
-  const place = policies.flatMap((policy) =>
-    'line' in policy && policy.line !== null && policy.file !== null
-      ? [`${join(dir, policy.file)}:${policy.line}:${policy.column}: `]
-      : [],
-  )[0];
+  const [place] = 'invariant' in finding ? placesOf(finding, dir) : [];
   const file = about?.file ? `${about.file}: ` : '';
-  return `${place ?? file}${severity} ${code}${about?.owner ? ` (owner ${about.owner})` : ''}: ${message}\n`;
+  const at = place === undefined ? file : `${place.path}:${place.line}:${place.column}: `;
+  return `${at}${severity} ${code}${about?.owner ? ` (owner ${about.owner})` : ''}: ${message}\n`;
 }
