@@ -1,35 +1,16 @@
 /** Runs docs/walkthrough.md from its first command to its last, and the workflow that it offers, as GitHub would. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { parse } from 'yaml';
-import { apiToken, person, startGateway } from './support/gateway.ts';
-import { findOpa } from './support/opa.ts';
-import { startEverything } from './support/upstreams/everything.ts';
+import { apiToken, person, startGateway } from '../support/gateway.ts';
+import { findOpa } from '../support/opa.ts';
+import { startEverything } from '../support/upstreams/everything.ts';
+import { blocksOf, CLI, hasTools, homeOf, placeholders, ROOT, startShell } from './page.ts';
 
-const ROOT = join(import.meta.dirname, '..');
-const MARK = 'end of a block of the walkthrough';
 const IMAGE = `registry.example.com/portcullis@sha256:${'0'.repeat(64)}`;
-
-interface Block {
-  readonly commands: string;
-  /** The output that the page shows for the commands; null: it shows none. */
-  readonly shown: string | null;
-}
-
-/** Returns the blocks in the order of the page. */
-function blocks(): Block[] {
-  const fences = [...readFileSync(join(ROOT, 'docs/walkthrough.md'), 'utf8').matchAll(/^```(\w*)\n(.*?)^```$/gms)];
-  return fences.flatMap(([, language, text = ''], at) => {
-    if (language === 'text') return [];
-    if (language !== 'sh') throw new Error(`a block of the walkthrough is neither sh nor text: ${text}`);
-    const [, following, shown = ''] = fences[at + 1] ?? [];
-    return [{ commands: text, shown: following === 'text' ? shown : null }];
-  });
-}
 
 /** Returns why a block is not run here; null: it is run. */
 function notRun(commands: string): string | null {
@@ -38,19 +19,6 @@ function notRun(commands: string): string | null {
   const opa = findOpa();
   return 'missing' in opa ? opa.missing : null;
 }
-
-/** Replaces values that differ from run to run with the placeholders of the page. */
-const placeholders = (text: string): string =>
-  text
-    .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<id>')
-    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, '<time>')
-    .replace(/\d+(?= bytes)/g, '<bytes>');
-
-/** If a test runs alone, nothing was built for it. */
-const builtForThisRun = process.env['PORTCULLIS_TEST_BUILT'] === 'true';
-const CLI = builtForThisRun
-  ? [join(ROOT, 'dist/cli/portcullis.js')]
-  : [`--import=${import.meta.resolve('../scripts/loader/register.js')}`, join(ROOT, 'src/cli/portcullis.ts')];
 
 /** A replacement for `docker`. It runs the command of `docker run`, with only the variables that are passed on. */
 const DOCKER = `#!${process.execPath}
@@ -71,37 +39,6 @@ const names = given.flatMap((option) => /^--env (\\w+)$/.exec(option)?.[1] ?? []
 const env = Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
 process.exit(spawnSync(process.execPath, [...${JSON.stringify(CLI)}, ...args], { stdio: 'inherit', env }).status);
 `;
-
-/** A shell that is given one block after the other. */
-function startShell(t: ExecutionContext, cwd: string, env: NodeJS.ProcessEnv) {
-  const child = spawn('sh', ['-eu'], { cwd, env });
-  let [output, errors, over] = ['', '', false];
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    output += text;
-  });
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    errors += text;
-  });
-  const closed = once(child, 'close').then(() => {
-    over = true;
-  });
-  // A shell that has ended takes no commands: `run` says so.
-  child.stdin.on('error', () => undefined);
-  t.teardown(async () => {
-    child.stdin.end();
-    await closed;
-  });
-  return {
-    /** Runs the commands and returns their standard output. Throws if one fails or writes to standard error. */
-    async run(commands: string): Promise<string> {
-      [output, errors] = ['', ''];
-      child.stdin.write(`${commands}\nprintf '\\n${MARK}\\n'\n`);
-      while (!over && !output.endsWith(`\n${MARK}\n`)) await Promise.race([once(child.stdout, 'data'), closed]);
-      if (over || errors !== '') throw new Error(`${commands}\nprinted:\n${output}\n${errors}`);
-      return output.slice(0, -`\n${MARK}\n`.length);
-    },
-  };
-}
 
 interface Step {
   readonly name?: string;
@@ -211,8 +148,6 @@ test.serial('the workflow pins its actions, may only read the repository, and ha
   t.is(workflow.jobs['apply']?.if, "needs.plan.outputs.changes != '0'");
 });
 
-const hasTools = ['curl', 'git'].every((tool) => spawnSync(tool, ['--version']).error === undefined);
-
 test.serial('the commands of the walkthrough work in order, and print what the page shows', async (t) => {
   if (!hasTools) {
     t.log('NOT RUN: the walkthrough needs curl and git');
@@ -230,31 +165,19 @@ test.serial('the commands of the walkthrough work in order, and print what the p
   );
   await gateway.rest(201, 'POST', '/api/policies', { token: admin.token, body: JSON.parse(first?.[1] ?? '') });
 
-  const home = realpathSync(mkdtempSync(join(tmpdir(), 'portcullis-walkthrough-')));
-  t.teardown(() => rmSync(home, { recursive: true, force: true }));
-  const [bin, source, remote] = [join(home, 'bin'), join(home, 'source'), join(home, 'policies.git')];
-  mkdirSync(bin);
-  writeFileSync(join(bin, 'docker'), DOCKER, { mode: 0o755 });
+  const { home, path: tools, env } = homeOf(t, { docker: DOCKER });
+  const [source, remote] = [join(home, 'source'), join(home, 'policies.git')];
   // The repository is made beside this folder, which takes the place of the source.
   mkdirSync(source);
   const opa = findOpa();
-  const path = [bin, dirname(process.execPath), process.env['PATH'], 'path' in opa ? dirname(opa.path) : ''].join(delimiter);
+  const path = 'path' in opa ? [tools, dirname(opa.path)].join(delimiter) : tools;
   const git = (...args: string[]): string => {
     const { status, stdout, stderr } = spawnSync('git', args, { cwd: home, encoding: 'utf8' });
     if (status !== 0) throw new Error(`git ${args.join(' ')}: ${stderr}`);
     return stdout.trim();
   };
   git('init', '-q', '--bare', '-b', 'main', remote);
-  const someone = { NAME: 'Somebody', EMAIL: 'somebody@example.com' };
-  const shell = startShell(t, source, {
-    PATH: path,
-    HOME: home,
-    GIT_CONFIG_NOSYSTEM: '1',
-    API_TOKEN: token,
-    ...Object.fromEntries(
-      ['AUTHOR', 'COMMITTER'].flatMap((who) => Object.entries(someone).map(([what, value]) => [`GIT_${who}_${what}`, value])),
-    ),
-  });
+  const shell = startShell(t, source, { ...env, PATH: path, API_TOKEN: token });
   const here = (commands: string): string =>
     commands
       .replaceAll('http://127.0.0.1:8080', gateway.url)
@@ -329,7 +252,7 @@ test.serial('the commands of the walkthrough work in order, and print what the p
   };
 
   const left: string[] = [];
-  for (const { commands, shown } of blocks()) {
+  for (const { commands, shown } of blocksOf('docs/walkthrough.md')) {
     const why = notRun(commands);
     if (why !== null) {
       left.push(commands);
