@@ -14,7 +14,7 @@ export const CLIENT_OPTIONS = {
 } as const satisfies Record<string, Option>;
 
 export const CLIENT_NOTES = `Sign in as an administrator with portcullis login, or set PORTCULLIS_TOKEN to an API token, which then counts instead.
-This command sends tokens only to the gateway, and never prints them.
+This command sends your token only to the gateway, and never prints it.
 Exit code: 0 success, 1 failure, 2 wrong usage.`;
 
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';

@@ -1,6 +1,7 @@
 /** `portcullis owner`: the limits of owners of policies. */
 import { readFileSync } from 'node:fs';
 import Joi from 'joi';
+import { Document } from 'yaml';
 import { UUID } from '../base/validate.ts';
 import { OWNER } from '../policies/files/file.ts';
 import { describePolicyFileError, readStrictYaml } from '../policies/files/yaml.ts';
@@ -16,15 +17,22 @@ function pathOf(given: Given): string {
   return `/api/owners/${name}`;
 }
 
-const textOf = (value: unknown): string => (Array.isArray(value) ? value.map(textOf).join(', ') : JSON.stringify(value));
+const ON_ONE_LINE = { collectionStyle: 'flow', flowCollectionPadding: false, lineWidth: 0 } as const;
+type TargetNames = ReadonlyMap<string, string>;
 
-const rowsOf = ({ limits }: OwnerJson): string[] =>
-  Object.entries(limits).map(([member, value]) => `    ${member}: ${value.length === 0 ? 'none' : textOf(value)}\n`);
+/** In the form of the file that `set` reads. `names`: the names of targets by id. */
+function ownerText({ name, limits }: OwnerJson, names: TargetNames): string {
+  const { targets } = limits;
+  const named = { ...limits, ...(targets === undefined ? {} : { targets: targets.map((id) => names.get(id ?? '') ?? id) }) };
+  const rows = Object.entries(named).map(([member, value]) => `    ${member}: ${new Document(value).toString(ON_ONE_LINE)}`);
+  return `${name}${rows.length === 0 ? ': no limits' : ''}\n${rows.join('')}`;
+}
 
-const ownerText = (owner: OwnerJson): string => {
-  const rows = rowsOf(owner);
-  return `${owner.name}${rows.length === 0 ? ': no limits' : ''}\n${rows.join('')}`;
-};
+/** The holder of an owner may read its limits, but perhaps not the targets. */
+function unlessForbidden(error: unknown): TargetNames {
+  if (error instanceof CommandError && error.code === 'forbidden') return new Map();
+  throw error;
+}
 
 const list: Command = {
   name: 'list',
@@ -45,8 +53,9 @@ const show: Command = {
   takes: '<owner>',
   summary: 'prints the limits of an owner',
   async run(given) {
-    const owner = await connect(given).call<OwnerJson>('GET', pathOf(given));
-    return { text: ownerText(owner), json: owner };
+    const client = connect(given);
+    const owner = await client.call<OwnerJson>('GET', pathOf(given));
+    return { text: ownerText(owner, await targetsById(client).catch(unlessForbidden)), json: owner };
   },
 };
 
@@ -59,9 +68,10 @@ refused.`,
   async run(given) {
     const path = pathOf(given);
     const client = connect(given);
-    const limits = await withTargetIds(client, readLimits(given.args[1] ?? ''));
-    const owner = await client.call<OwnerJson>('PUT', path, { limits });
-    return { text: ownerText(owner), json: owner };
+    const written = readLimits(given.args[1] ?? '');
+    const names = written.targets?.some(isName) ? await targetsById(client) : new Map();
+    const owner = await client.call<OwnerJson>('PUT', path, { limits: withTargetIds(written, names) });
+    return { text: ownerText(owner, names), json: owner };
   },
 };
 
@@ -84,15 +94,21 @@ function readLimits(file: string): Written {
   return read.value as Written;
 }
 
+const isName = (target: string | null): target is string => target !== null && !UUID.test(target);
+
+async function targetsById(client: Client): Promise<TargetNames> {
+  const targets = await client.call<{ id: string; name: string }[]>('GET', '/api/targets');
+  return new Map(targets.map(({ id, name }) => [id, name]));
+}
+
 /** Replaces the names of targets by their ids. */
-async function withTargetIds(client: Client, { targets, ...limits }: Written): Promise<Written> {
-  if (targets === undefined) return limits;
-  const isName = (target: string | null): target is string => target !== null && !UUID.test(target);
-  const all = targets.some(isName) ? await client.call<{ id: string; name: string }[]>('GET', '/api/targets') : [];
-  const ids = new Map(all.map(({ id, name }) => [name, id]));
+function withTargetIds(written: Written, names: TargetNames): Written {
+  const { targets } = written;
+  if (targets === undefined) return written;
+  const ids = new Map([...names].map(([id, name]) => [name, id]));
   const unknown = targets.filter(isName).filter((name) => !ids.has(name));
   if (unknown.length > 0) throw new CommandError(`no target has the name ${unknown.join(', ')}`, 'not_found');
-  return { ...limits, targets: targets.map((target) => (isName(target) ? (ids.get(target) ?? null) : target)) };
+  return { ...written, targets: targets.map((target) => (isName(target) ? (ids.get(target) ?? null) : target)) };
 }
 
 const remove: Command = {

@@ -80,5 +80,6 @@ never:
   mkdirSync(own);
   writeFileSync(join(own, 'higher.yaml'), file({ name: 'Higher', priority: 90, resource_pattern: 'exec' }));
   const planned = await inProcess(environment, (terminal) => policies(['plan', '--dir', own, '--owner', 'default'], terminal));
+  t.is(planned.code, 1);
   t.regex(planned.out, /Breaks the invariant: "Contractors run all" .*"Higher"/);
 });

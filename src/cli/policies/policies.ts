@@ -106,6 +106,7 @@ const plan: Command = {
   name: 'plan',
   summary: 'shows what apply would change, and which decisions would flip; changes nothing',
   help: `If the gateway could not apply a file, it refuses and names the file, line and column.
+If the change would break an invariant, the plan shows a request, and the exit code is 1.
 Like compare, it analyses all possible requests to find the decisions that would flip.`,
   options: {
     ...FILE_OPTIONS,
@@ -118,9 +119,10 @@ Like compare, it analyses all possible requests to find the decisions that would
     const decisions = changes
       ? `${flipsText(answer, { before: 'now', after: 'then' })}${warningsText(answer)}\n${invariantsText(answer.invariants)}`
       : '';
+    const refused = answer.invariants.length > 0;
     const notable = (changes && given.flag('detailed-exitcode')) || (answer.unmanaged > 0 && given.flag('fail-on-unmanaged'));
     return {
-      code: notable ? EXIT.changes : EXIT.ok,
+      code: refused ? EXIT.failed : notable ? EXIT.changes : EXIT.ok,
       text:
         decisions +
         planText(answer, changes ? `Revision ${answer.revision} would become:` : '') +

@@ -244,7 +244,7 @@ export function planInvariants(
     const wanted = renamed(
       written,
       found(targetIds, 'target has this name'),
-      found(policyIds, 'policy has this owner and file, or this id'),
+      found(policyIds, 'policy has this owner and file, or this id. Apply the policy first, with enabled: false'),
     );
     const other = seen.get(written.name);
     if (other !== undefined) errors.push(errorAt(['name'], `name is also the name in ${other}`));

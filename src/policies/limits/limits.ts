@@ -46,7 +46,8 @@ export interface Outside {
   readonly undecided: boolean;
 }
 
-export type LimitCheck = (policy: Policy, limits: Limits) => Promise<readonly Outside[]>;
+/** `targetName`: what messages call a target; its id if it is left out. */
+export type LimitCheck = (policy: Policy, limits: Limits, targetName?: (id: string) => string) => Promise<readonly Outside[]>;
 
 /** Tool and prompt names are the same language; names of resources are longer. */
 const typesOf = (type: PolicyResourceType): readonly ResourceType[] => (type === 'all' ? ['tool', 'resource'] : [type]);
@@ -81,14 +82,14 @@ export function createLimitCheck(): LimitCheck {
     }
   }
 
-  function* outside(policy: Policy, limits: Limits): Generator<undefined, Outside[]> {
+  function* outside(policy: Policy, limits: Limits, targetName: (id: string) => string): Generator<undefined, Outside[]> {
     const { targets, resource_types, resource_patterns, priority, effects, subjects } = limits;
     const found: Outside[] = [];
     const add = (member: LimitedMember, message: string, undecided = false): number =>
       found.push({ member, message: `is outside the limits of the owner: ${message}`, undecided });
     if (targets !== undefined && !targets.includes(policy.target_id)) {
       const what = policy.target_id === null ? 'it has no policies for every target' : 'it has no policies for this target';
-      add('target_id', `${what}. ${allowedText(targets.map((id) => id ?? 'every target'))}`);
+      add('target_id', `${what}. ${allowedText(targets.map((id) => (id === null ? 'every target' : targetName(id))))}`);
     }
     if (resource_types !== undefined) {
       const types = policy.resource_type === 'all' ? RESOURCE_TYPES : [policy.resource_type];
@@ -122,7 +123,7 @@ export function createLimitCheck(): LimitCheck {
     return found;
   }
 
-  return (policy, limits) => inSlices(outside(policy, limits));
+  return (policy, limits, targetName = (id) => id) => inSlices(outside(policy, limits, targetName));
 }
 
 const covers = (limit: LimitSubject, { subject_type, subject_value }: PolicySubject): boolean =>

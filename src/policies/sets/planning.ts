@@ -89,7 +89,7 @@ export async function planOn(state: SetState, request: PlanRequest & Expected, m
   requireExpected(state, ownerRevision, request);
   const plan = await inSlices(planFilesInSteps(request, { ...state, ...made }));
   if ('errors' in plan) throw badFiles(plan.errors);
-  await check(plan, request.files, state.limits, made);
+  await check(plan, request.files, state, made);
   return { ...plan, ownerRevision };
 }
 
@@ -101,7 +101,7 @@ export const cannotBeApplied = (error: unknown): error is AppError =>
 async function check(
   { candidate, changes }: PolicyPlan,
   files: PlanRequest['files'],
-  limits: LimitsByOwner,
+  state: SetState,
   { refusalOf, outsideOf }: Made,
 ): Promise<void> {
   const errors: PolicyFileError[] = [];
@@ -120,7 +120,7 @@ async function check(
     }
   }
   if (errors.length > 0) throw badFiles(errors);
-  const outside = await outsideEach(changes, limits, outsideOf, ({ member, message, undecided }, { id }) => {
+  const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, { id }) => {
     const parsed = brought.get(id);
     const key = member === 'target_id' ? 'target' : member;
     return parsed === undefined ? [] : [{ ...fieldOf(errorAt(parsed, key, message)), undecided }];
@@ -131,15 +131,16 @@ async function check(
 /** Returns an error for each member of the changed policies that is not within the limits of its owner. */
 async function outsideEach(
   changes: readonly PolicyChange[],
-  limits: LimitsByOwner,
+  { limits, targets }: SetState,
   outsideOf: LimitCheck,
   errorsOf: (outside: Outside, policy: StoredPolicy) => readonly OutsideField[],
 ): Promise<OutsideField[]> {
   const errors: OutsideField[] = [];
+  const names = new Map(targets.map(({ id, name }) => [id, name]));
   for (const { after } of changes) {
     const its = after === null ? undefined : limits.get(ownerOf(after) ?? '');
     if (after === null || its === undefined) continue;
-    for (const outside of await outsideOf(after, its)) errors.push(...errorsOf(outside, after));
+    for (const outside of await outsideOf(after, its, (id) => names.get(id) ?? id)) errors.push(...errorsOf(outside, after));
   }
   return errors;
 }
@@ -199,7 +200,7 @@ export async function planRollback(
   }
   for (const { message } of await inSlices(checkPolicySetInSteps(candidate))) errors.push({ path: 'revision', message });
   if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
-  const outside = await outsideEach(changes, state.limits, outsideOf, ({ member, message, undecided }, policy) => [
+  const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, policy) => [
     { path: 'revision', message: `${member} of ${calledIn(policy)} ${message}`, undecided },
   ]);
   if (outside.length > 0) throw outsideLimits(outside, ({ message }) => message);

@@ -118,6 +118,7 @@ test.serial('with a context, only policies of the folder break invariants', asyn
     return codes((await found('--context', context)).filter(({ code }) => code === 'invariant_broken'));
   };
   t.deepEqual(await around(allows), ['invariant_broken']);
+  t.deepEqual(await around({ ...allows, priority: 50, resource_pattern: '^exec_all$' }), ['invariant_broken'], 'both break it');
   t.deepEqual(await around(allows, denies), [], 'the deny of the other owner decides');
   writeFileSync(join(dir, 'run.yaml'), file({ name: 'Run', resource_pattern: '^list$', subjects: CONTRACTORS }));
   t.deepEqual(await around(allows), [], 'the other owner breaks it');
