@@ -10,8 +10,8 @@ const SOURCES = join(import.meta.dirname, '../../../src');
 type Patch = readonly [file: string, find: string, put: string];
 
 export const PATCHES: readonly Patch[] = [
-  ['compile.ts', 'if (!policy.enabled) continue;', ''],
-  ['compile.ts', 'read.sort(byReadingOrder);', ''],
+  ['compile.ts', 'policy.enabled ? read(policy) : null', 'read(policy)'],
+  ['compile.ts', 'found.sort(byReadingOrder);', ''],
   ['compile.ts', 'return b.priority - a.priority;', 'return a.priority - b.priority;'],
   ['compile.ts', 'return b.priority - a.priority;', 'return (b.priority - a.priority) | 0;'],
   ['compile.ts', 'return b.priority - a.priority;', 'return String(b.priority) < String(a.priority) ? -1 : 1;'],
@@ -19,7 +19,7 @@ export const PATCHES: readonly Patch[] = [
   ['compile.ts', 'if (a.effect !== b.effect)', 'if (false)'],
   ['compile.ts', 'return compareText(a.id, b.id)', 'return compareText(b.id, a.id)'],
   ['compile.ts', 'if (policy.target !== null) {', 'if (false) {'],
-  ['compile.ts', 'place(node, policy, rank);', 'place(index.every, policy, rank);'],
+  ['compile.ts', 'insert(node, policy, rank);', 'insert(index.every, policy, rank);'],
   ['compile.ts', 'unmatched: read.length,', 'unmatched: read.length - 1,'],
   ['compile.ts', 'unmatched: read.length,', 'unmatched: 0,'],
   ['compile.ts', 'order: read.map(({ effect, id }) => [effect, id])', "order: read.map(({ id }) => ['allow', id])"],
@@ -94,9 +94,9 @@ export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; r
   const remove = (): void => rmSync(folder, { recursive: true, force: true });
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   const compiler = join(folder, 'engine/compile');
-  for (const part of ['engine/compile', 'base']) mkdirSync(join(folder, part), { recursive: true });
+  for (const part of ['engine/compile', 'base/turns']) mkdirSync(join(folder, part), { recursive: true });
   const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy'].map((name) => `engine/compile/${name}`);
-  for (const part of [...parts, 'base/slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
+  for (const part of [...parts, 'base/turns/slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
   const source = readFileSync(join(compiler, file), 'utf8');
   if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`);
   writeFileSync(
