@@ -32,7 +32,7 @@ test.serial('a plan that does not fit into memory is refused, and the gateway ke
   const gateway = await runGateway(t, {
     DATA_DIR: dataDir(t),
     LOG_LEVEL: 'silent',
-    NODE_OPTIONS: '--max-old-space-size=64',
+    NODE_OPTIONS: '--max-old-space-size=48',
   });
   const password = 'correct horse battery staple';
   const account = { email: 'admin@example.com', password };
