@@ -110,7 +110,7 @@ test.serial('each failure of a server says what is wrong, what stands, and how t
     ['gone', ['http://127.0.0.1:1/mcp'], /cannot be reached.*Start the server/s],
     ['moved', [redirecting.url], /redirects to .*run portcullis add moved 'http:\/\/127\.0\.0\.1:9\/\$\(id\)' --replace/s],
     ['sse', [sse.url], /speaks HTTP with SSE.*portcullis add sse http\S+ --transport sse --replace/s],
-    ['page', [page.url], /no valid answer/],
+    ['page', [page.url], /something other than JSON or an event stream/],
     ['closed', [closed.url], /refuses the gateway's credential.*Set a credential/s],
     ['crash', ['--', process.execPath, '-e', 'console.error("no /etc/data"); process.exit(3)'], /exit code 3.*no \/etc\/data/s],
   ] as const) {
