@@ -277,7 +277,7 @@ test.serial('a target that sends notifications without end is late, and the list
 test.serial('a list that finds no room for its answer in time is refused', async (t) => {
   const answersOfPrincipal = 45 * PAGE;
   const lists = { answer: answersOfPrincipal, smallAnswer: 2 * PAGE, answersOfPrincipal, answersOfAll: 2 * answersOfPrincipal };
-  const { at } = await start(t, { targets: 40, limits: { lists: limitsOf({ ...lists, answerWaitMs: 200 }) } });
+  const { at } = await start(t, { targets: 40, limits: { lists: limitsOf({ ...lists, answerWaitMs: 1_500 }) } });
   const [alice, bob] = await Promise.all(['alice', 'bob'].map((user) => openEverywhere(at, { user })));
   const first = await unread(post(at, alice ?? '', 'alice'));
   const list = () => at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' });
