@@ -80,10 +80,8 @@ const ACTIONS = { create: 'created', update: 'updated', delete: 'deleted' } as c
 const SHOWN = 100;
 
 export async function revisionPage({ get, id }: View): Promise<Shown> {
-  const revision = Number(id);
-  const { verdict, changes } = (
-    await get<Compared>(withQuery('/policies/compare', { from: String(Math.max(0, revision - 1)), to: id }))
-  ).body;
+  const { verdict, changes } = (await get<Compared>(withQuery('/policies/compare', { from: String(Number(id) - 1), to: id })))
+    .body;
   return {
     title: `Revision ${id}`,
     body: html`${heading(`Revision ${id}`, VERDICTS[verdict])}

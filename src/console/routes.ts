@@ -2,6 +2,7 @@
 import { type RequestHandler, type Response, Router } from 'express';
 import { AppError } from '../base/errors.ts';
 import { starts } from '../base/turns/caller-turns.ts';
+import { pathId } from '../base/validate.ts';
 import { type Content, html, type Markup } from '../browser/html.ts';
 import { GATE, redirect, sendPage } from '../browser/page.ts';
 import { signInPath, urlOf } from '../browser/requests.ts';
@@ -70,19 +71,22 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   const page =
-    (show: (view: View) => Promise<Shown>): RequestHandler =>
+    (show: (view: View) => Promise<Shown>, idOf: (value: unknown) => string): RequestHandler =>
     async (req, res) => {
       const current = await sessions.currentUser(req, res);
       if (current === null) return redirect(res, signInPath(urlOf(req)));
       contextOf(res).admission = current.admission;
       await turnOf(current, res);
       const path = urlOf(req).replace(/\?.*/, '');
-      const { status, title, body } = await shownOrRefused(show(viewOf(req.params['id'], queryOf(req), res)), res);
+      const { status, title, body } = await shownOrRefused(
+        async () => show(viewOf(idOf(req.params['id']), queryOf(req), res)),
+        res,
+      );
       sendPage(res, status, { title, body, style: CONSOLE_STYLE_PATH, frame: frame(current, path) });
     };
 
-  const viewOf = (id: unknown, query: View['query'], res: Response): View => ({
-    ...{ query, id: encodeURIComponent(String(id)) },
+  const viewOf = (id: string, query: View['query'], res: Response): View => ({
+    ...{ query, id },
     get: (path) => ask(res, 'GET', path),
     post: (path, body) => ask(res, 'POST', path, body),
   });
@@ -95,21 +99,34 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
   });
   for (const [path, show] of [
     ['/policies', policiesPage],
-    ['/policies/:id', policyPage],
     ['/history', historyPage],
-    ['/history/:id', revisionPage],
     ['/targets', targetsPage],
-    ['/targets/:id', targetPage],
     ['/users', usersPage],
-    ['/users/:id', userPage],
     ['/log', logPage],
-    ['/log/:id', decisionPage],
     ['/changes', changesPage],
     ['/replicas', replicasPage],
   ] as const) {
-    router.get(path, page(show));
+    router.get(
+      path,
+      page(show, () => ''),
+    );
   }
+  for (const [path, show] of [
+    ['/policies/:id', policyPage],
+    ['/targets/:id', targetPage],
+    ['/users/:id', userPage],
+    ['/log/:id', decisionPage],
+  ] as const) {
+    router.get(path, page(show, pathId));
+  }
+  router.get('/history/:id', page(revisionPage, revisionId));
   return router;
+}
+
+/** An id of a different form could be the path of a different operation, such as `order`. Throws AppError `not_found`. */
+function revisionId(value: unknown): string {
+  if (typeof value === 'string' && /^[1-9][0-9]{0,14}$/.test(value)) return value;
+  throw new AppError('not_found', 'A revision is a number from 1.');
 }
 
 /** The pages that one session gets at once, like the requests with one token. */
@@ -130,9 +147,9 @@ const turnOf = ({ session }: SignedIn, res: Response): Promise<void> =>
   });
 
 /** A refusal is shown inside of the frame, so that the menu stays. A fault is thrown. */
-async function shownOrRefused(work: Promise<Shown>, res: Response): Promise<Shown & { readonly status: number }> {
+async function shownOrRefused(work: () => Promise<Shown>, res: Response): Promise<Shown & { readonly status: number }> {
   try {
-    return { status: 200, ...(await work) };
+    return { status: 200, ...(await work()) };
   } catch (error) {
     if (!(error instanceof AppError) || error.status >= 500) throw error;
     if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));

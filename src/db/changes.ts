@@ -35,7 +35,7 @@ export interface Change {
   readonly object_id: string;
   readonly before: object | null;
   readonly after: object | null;
-  /** Of a policy: the owner before and after, or '' if it has none; absent: they differ, so the change concerns every owner. */
+  /** The owner of a changed policy, '' if it has none. Absent: the change gave the policy a different owner, so it concerns every owner. */
   readonly owner?: string | undefined;
   /** Whether a policy of a file was changed outside of its file. */
   readonly override?: boolean;

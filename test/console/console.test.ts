@@ -52,6 +52,10 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   const revision = textOf(await open(console_, '/console/history/1'));
   t.regex(revision, /Looser: .*Everyone may echo created .*For example .* Default deny before, Allow after/);
   await open(console_, '/console/history/99', 404);
+  // The paths of other operations are no ids.
+  for (const path of ['policies/order', 'policies/export', 'policies/lint', 'policies/access', 'log/export', 'log/checkpoint'])
+    t.regex(textOf(await open(console_, `/console/${path}`, 404)), /Not found/, path);
+  for (const id of ['0', '-1', '01', '1e3', 'x']) await open(console_, `/console/history/${id}`, 404);
 
   const log = await open(console_, '/console/log');
   t.regex(textOf(log), /Default deny .* Deny .* Allow /);

@@ -23,7 +23,7 @@ export interface SetState {
   readonly policies: readonly StoredPolicy[];
   readonly targets: readonly TargetName[];
   readonly limits: LimitsByOwner;
-  /** Of the owner whose files are planned. */
+  /** What changed policies of the owner whose files are planned. */
   readonly history: OwnerHistory;
 }
 

@@ -55,7 +55,7 @@ const managedAs = s.described(
   s.orNull(s.string),
 );
 
-/** Of a policy. */
+/** The mark of a policy that was changed outside of its file. */
 export const driftSince = s.described(
   'The first revision that changed the policy outside of its file since the file was last applied; null: none did.',
   s.orNull(s.integer),
