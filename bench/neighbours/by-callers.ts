@@ -137,7 +137,7 @@ export const byCallers: readonly Neighbour[] = [
     name: 'scim sync',
     what: `a directory sends users in ${SCIM.atOnce} loops, and makes each a member of a group`,
     // Long enough for 5,000 users and more.
-    ms: 100_000,
+    ms: 180_000,
     async prepare(world) {
       const { path, headers, group } = await startDirectory(world);
       const capture = { name: 'id', pattern: '"id":"([0-9a-f-]{36})"' };
