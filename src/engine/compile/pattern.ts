@@ -31,14 +31,22 @@ const readings = new Map<string, PatternReading | string>();
 
 /** Reads the pattern without the engine. A string is one sentence that says why the pattern is refused. */
 export function readPattern(pattern: string): PatternReading | string {
-  const known = readings.get(pattern);
+  const known = knownReading(pattern);
   if (known !== undefined) return known;
   const reading = readUncached(pattern);
+  keepReading(pattern, reading);
+  return reading;
+}
+
+/** Returns the reading if the pattern has been read in this thread. */
+export const knownReading = (pattern: string): PatternReading | string | undefined => readings.get(pattern);
+
+/** `reading`: what `readPattern` returned for the pattern in this thread or in another. */
+export function keepReading(pattern: string, reading: PatternReading | string): void {
   // Do not cache patterns that are too long.
-  if (pattern.length > MAX_PATTERN_LENGTH) return reading;
+  if (pattern.length > MAX_PATTERN_LENGTH) return;
   if (readings.size >= REMEMBERED) readings.clear();
   readings.set(pattern, reading);
-  return reading;
 }
 
 function readUncached(pattern: string): PatternReading | string {

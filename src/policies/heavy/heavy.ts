@@ -18,6 +18,7 @@ import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
 import type { Suggestion, SuggestTask } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
+import { withReadings } from './given.ts';
 import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */
@@ -64,11 +65,11 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
         limits: await ownerStore(db).limits(),
         history: await ownerHistory(db, owner),
       }));
-      await give(policies);
+      await give(withReadings(policies));
       return stored;
     },
     async at(give: Give, revision: number) {
-      await give(await database.snapshot((db) => policiesAt(db, revision)));
+      await give(withReadings(await database.snapshot((db) => policiesAt(db, revision))));
       return null;
     },
     async draft(_: Give, name: string) {
@@ -116,7 +117,7 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
     /** Rejects if no engine can be made of the policies. `by` null: the work starts at once. */
     async build(policies: readonly Policy[], by: string | null): Promise<void> {
       const given = async (give: Give): Promise<null> => {
-        await give(policies);
+        await give(withReadings(policies));
         return null;
       };
       await work.run({ name: 'build', input: {}, by, host: { policies: given } });
@@ -126,7 +127,7 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
       work.run<Checked>({ name: 'checkInvariants', input: check, by, host: { state: host.state } }),
     test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested> {
       const given = async (give: Give): Promise<Pick<SetToTest, 'targets'>> => {
-        await give(set.policies);
+        await give(withReadings(set.policies));
         return { targets: set.targets.map(({ id, name }) => ({ id, name })) };
       };
       return work.run<Tested>({ name: 'tests', input: { texts: [...texts] }, by, host: { set: given } });
@@ -136,7 +137,7 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
       const candidate: StoredPolicy[] = [];
       const host = {
         async state(give: Give, owner: string | null): Promise<Stored & Pick<SetState, 'limits' | 'history'>> {
-          await give(policies);
+          await give(withReadings(policies));
           const now = await database.snapshot(async (db) => ({
             ...(await storedNow(db)),
             limits: await ownerStore(db).limits(),

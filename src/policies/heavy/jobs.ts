@@ -34,6 +34,7 @@ import { readTests, type SetToTest, testSet } from '../sets/test-set.ts';
 import { type Holders, nobodyHas } from '../sets/unknown.ts';
 import { type Suggestion, type SuggestTask, suggest } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
+import { type Given, takePolicies } from './given.ts';
 
 /** The answer to a request: JSON in UTF-8, and the revision that it describes. */
 export interface HeavyAnswer {
@@ -68,12 +69,12 @@ const bodyOf = (body: Uint8Array | null): unknown => (body === null ? undefined 
 
 /** `owner`: the owner whose files are planned. */
 async function stateOf(desk: Desk, owner: string | null = null): Promise<SetState & Stored> {
-  const { value, items } = await desk.ask<Stored & Pick<SetState, 'limits' | 'history'>, StoredPolicy>('state', owner);
-  return { ...value, policies: items };
+  const { value, items } = await desk.ask<Stored & Pick<SetState, 'limits' | 'history'>, Given<StoredPolicy>>('state', owner);
+  return { ...value, policies: takePolicies(items) };
 }
 
 const policiesAt = async (desk: Desk, revision: number): Promise<readonly StoredPolicy[]> =>
-  (await desk.ask<null, StoredPolicy>('at', revision)).items;
+  takePolicies((await desk.ask<null, Given<StoredPolicy>>('at', revision)).items);
 
 async function made() {
   const { checkPattern } = await policyModule();
@@ -256,7 +257,7 @@ export const jobs = {
 
   /** Builds an engine from a set, to find out whether that is possible. */
   async build(_: object, desk: Desk): Promise<null> {
-    await build((await desk.ask<null, Policy>('policies')).items);
+    await build(takePolicies((await desk.ask<null, Given<Policy>>('policies')).items));
     return null;
   },
 
@@ -274,8 +275,9 @@ export const jobs = {
   /** Runs the tests of a request on its candidate set. */
   async tests({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk) {
     const cases = await readTests(new Map(texts));
-    const { value, items } = await desk.ask<Pick<SetToTest, 'targets'>, StoredPolicy>('set');
-    const { failed, results } = await testSet(await policyModule(), cases, { ...value, policies: items, stored: items });
+    const { value, items } = await desk.ask<Pick<SetToTest, 'targets'>, Given<StoredPolicy>>('set');
+    const policies = takePolicies(items);
+    const { failed, results } = await testSet(await policyModule(), cases, { ...value, policies, stored: policies });
     return { failed, all: results.length, failures: results.filter(({ passed }) => !passed).slice(0, FAILURES_NAMED) };
   },
 };

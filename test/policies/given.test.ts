@@ -1,0 +1,39 @@
+import test from 'ava';
+import { MAX_PATTERN_LENGTH, readPattern } from '../../src/engine/compile/pattern.ts';
+import { takePolicies, withReadings } from '../../src/policies/heavy/given.ts';
+import { policy } from './policies.ts';
+
+const withPattern = (resource_pattern: string | null) => policy('p', { resource_pattern });
+
+test('a thread takes over the reading of a pattern from the gateway', (t) => {
+  const [gone, taken] = [withPattern('^taken_[a-z]+$'), withPattern('^taken_[0-9]+$')];
+  const reading = readPattern('^gone_');
+  t.deepEqual(
+    takePolicies([
+      { policy: gone, reading: undefined },
+      { policy: taken, reading },
+    ]),
+    [gone, taken],
+  );
+  t.is(readPattern('^taken_[0-9]+$'), reading);
+  t.not(readPattern('^taken_[a-z]+$'), reading);
+});
+
+test('a reading is the same after its way to the thread, also that of a refused pattern', (t) => {
+  const patterns = ['^exact$', 'a|b|^c', '^(read|list)_[a-z]{1,3}x', '.*', '(', 'a{1000}'];
+  for (const pattern of patterns) readPattern(pattern);
+  const sent = structuredClone([...withReadings([...patterns, null].map(withPattern))]);
+  t.deepEqual(
+    sent.map(({ reading }) => reading),
+    [...patterns.map(readPattern), undefined],
+  );
+});
+
+test('a pattern that the gateway has not read, or does not keep, goes without a reading', (t) => {
+  const long = 'x'.repeat(MAX_PATTERN_LENGTH + 1);
+  readPattern(long);
+  t.deepEqual(
+    [...withReadings([withPattern('never_read'), withPattern(long)])].map(({ reading }) => reading),
+    [undefined, undefined],
+  );
+});
