@@ -9,11 +9,14 @@ import { signInPath, urlOf } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
 import { contextOf } from '../http/context.ts';
 import { authorize } from '../rest/authorize.ts';
+import { TARGET_NAME } from '../targets/target.ts';
 import { labelOf } from '../users/user-store.ts';
+import { ACCESS, accessPage } from './access.ts';
 import type { Ask } from './ask.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
 import { HISTORY, historyPage, revisionPage } from './history.ts';
 import { decisionPage, LOG, logPage } from './log.ts';
+import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './mine.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
 import { TARGETS, targetPage, targetsPage } from './targets.ts';
@@ -24,6 +27,7 @@ export const CONSOLE_PATH = '/console';
 
 export interface ConsoleParts {
   readonly ask: Ask;
+  readonly publicUrl: string;
   readonly sessions: Pick<BrowserSessions, 'currentUser'>;
 }
 
@@ -49,12 +53,27 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
       { path: '/console/replicas', label: 'Replicas', operation: 'getStatus' },
     ],
   },
-  { title: 'People', entries: [{ path: USERS, label: 'Users', operation: 'listUsers' }] },
+  {
+    title: 'People',
+    entries: [
+      { path: USERS, label: 'Users', operation: 'listUsers' },
+      { path: ACCESS, label: 'Access', operation: 'getAccessMatrix' },
+    ],
+  },
   {
     title: 'Record',
     entries: [
       { path: LOG, label: 'Audit log', operation: 'listDecisions' },
       { path: CHANGES, label: 'Changes', operation: 'listChanges' },
+    ],
+  },
+  {
+    title: 'Yours',
+    entries: [
+      { path: MINE, label: 'What you may use', operation: 'listOwnTargets' },
+      { path: CONNECT, label: 'Connect a client', operation: 'listOwnTargets' },
+      { path: '/account/connections', label: 'Connections', operation: 'listOwnTargets' },
+      { path: '/account', label: 'Account', operation: 'listOwnTargets' },
     ],
   },
 ];
@@ -67,7 +86,7 @@ function menuFor({ principal, snapshot }: SignedIn['admission']) {
   })).filter(({ entries }) => entries.length > 0);
 }
 
-export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
+export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   const page =
@@ -86,7 +105,7 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
     };
 
   const viewOf = (id: string, query: View['query'], res: Response): View => ({
-    ...{ query, id },
+    ...{ query, id, publicUrl },
     get: (path) => ask(res, 'GET', path),
     post: (path, body) => ask(res, 'POST', path, body),
   });
@@ -94,14 +113,16 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
   router.get('/', async (req, res) => {
     const current = await sessions.currentUser(req, res);
     if (current === null) return redirect(res, signInPath(CONSOLE_PATH));
-    // People without rights of administration have their own page.
-    redirect(res, menuFor(current.admission)[0]?.entries[0]?.path ?? '/account');
+    redirect(res, menuFor(current.admission)[0]?.entries[0]?.path ?? MINE);
   });
   for (const [path, show] of [
     ['/policies', policiesPage],
     ['/history', historyPage],
     ['/targets', targetsPage],
     ['/users', usersPage],
+    ['/access', accessPage],
+    ['/mine', minePage],
+    ['/connect', connectPage],
     ['/log', logPage],
     ['/changes', changesPage],
     ['/replicas', replicasPage],
@@ -120,6 +141,7 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
     router.get(path, page(show, pathId));
   }
   router.get('/history/:id', page(revisionPage, revisionId));
+  router.get('/mine/:id', page(ownTargetPage, targetName));
   return router;
 }
 
@@ -127,6 +149,11 @@ export function consoleRoutes({ ask, sessions }: ConsoleParts): Router {
 function revisionId(value: unknown): string {
   if (typeof value === 'string' && /^[1-9][0-9]{0,14}$/.test(value)) return value;
   throw new AppError('not_found', 'A revision is a number from 1.');
+}
+
+function targetName(value: unknown): string {
+  if (typeof value === 'string' && TARGET_NAME.test(value)) return value;
+  throw new AppError('not_found', 'No target can have this name.');
 }
 
 /** The pages that one session gets at once, like the requests with one token. */
@@ -173,7 +200,6 @@ const frame =
     return html`<a class="skip" href="#main">Skip to content</a><div class="app">
 <nav class="side" aria-label="Console"><a class="brand" href="/console">${GATE}Portcullis</a>
 ${menuFor(admission).map(({ title, entries }) => html`<div><h2>${title}</h2><ul>${entries.map(link)}</ul></div>`)}
-<div><h2>Yours</h2><ul><li><a href="/account">Account</a></li><li><a href="/account/connections">Connections</a></li></ul></div>
 <div class="foot">${labelOf(user)}<br>${user.role}<form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form></div></nav>
 <main id="main" tabindex="-1">
 ${body}

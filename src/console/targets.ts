@@ -43,11 +43,35 @@ interface Health {
 
 const timeOrNever = (iso: string | null): Content => (iso === null ? 'never' : timeOf(Date.parse(iso)));
 
+interface Catalogue {
+  readonly names: readonly { readonly resource_type: string; readonly resource_name: string; readonly seen_at: string }[];
+  readonly names_count: number;
+}
+
+const NAMES_SHOWN = 200;
+
+function catalogueSection({ names, names_count }: Catalogue): Markup {
+  const row = ({ resource_type, resource_name, seen_at }: Catalogue['names'][number]): Markup =>
+    html`<tr><th scope="row"><code>${resource_name}</code></th><td data-label="Type">${resource_type}</td><td data-label="Last listed">${timeOf(Date.parse(seen_at))}</td></tr>`;
+  return html`<section class="stack tight" aria-labelledby="catalogue"><h2 id="catalogue">What it offers</h2>
+${
+  names.length === 0
+    ? html`<p class="muted">The target has listed nothing since this replica started.</p>`
+    : table(
+        'What the target offers',
+        [column('Name'), column('Type'), column('Last listed')],
+        names.slice(0, NAMES_SHOWN).map(row),
+      )
+}
+${names_count > NAMES_SHOWN && html`<p class="muted">${NAMES_SHOWN} of ${names_count} names are shown.</p>`}</section>`;
+}
+
 export async function targetPage({ get, id }: View): Promise<Shown> {
-  const [{ body: target }, health, credentials] = await Promise.all([
+  const [{ body: target }, health, credentials, catalogue] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     unlessRefused(get<Health>(`/targets/${id}/health`)),
     unlessRefused(get<CredentialJson[]>(`/targets/${id}/credentials`)),
+    unlessRefused(get<Catalogue>(`/targets/${id}/catalogue`)),
   ]);
   return {
     title: target.name,
@@ -57,6 +81,7 @@ ${health?.body.last_fault && faultNote(health.body)}
 <dt>Endpoint</dt><dd><code>/mcp/${target.name}</code></dd>
 ${health !== null && html`<dt>Health</dt><dd>${health.body.status}</dd><dt>Last success</dt><dd>${timeOrNever(health.body.last_success_at)}, as the replica <code>${health.body.replica}</code> saw it</dd>`}
 <dt>Id</dt><dd><code>${target.id}</code></dd></dl>
+${catalogue !== null && catalogueSection(catalogue.body)}
 ${credentials !== null && credentialsSection(credentials.body)}
 <p class="row"><a class="btn" href="${withQuery('/console/policies', { target_id: target.id })}">Its policies</a>
 <a class="btn" href="${withQuery('/console/log', { target_name: target.name })}">Its decisions</a><a class="btn plain" href="${TARGETS}">All targets</a></p>`,

@@ -10,7 +10,8 @@ export interface View {
   readonly post: <T>(path: string, body: object) => Promise<Answer<T>>;
   /** The query of the page: what was given once and is not empty, because forms also send the fields that are empty. */
   readonly query: Readonly<Record<string, string>>;
-  /** The id in the path of the page, in the form of ids; empty if the path has none. */
+  readonly publicUrl: string;
+  /** The id or name in the path of the page, in the form that it must have; empty if the path has none. */
   readonly id: string;
 }
 

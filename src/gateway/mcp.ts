@@ -33,6 +33,7 @@ export function createMcp(base: Base, { audit, accounts, targets, connections, r
     addresses: targets.addresses,
     withAccounts: connections.withAccounts,
     health: targets.health,
+    catalogue: targets.catalogue,
     checkOrigin: (req, res) => meetOrigin(req, res, config),
     addressOf: (req) => addressOf(req, config.trustProxy),
     ended: ({ requestId: request_id, method, status, tookMs: took_ms }) => {

@@ -4,6 +4,7 @@ import type { Connection } from '../db/database.ts';
 import type { Policy } from '../engine/compile/policy.ts';
 import { createEngine } from '../engine/engine.ts';
 import { createEngineCache } from '../engine/engines.ts';
+import { createCatalogue } from '../mcp/upstream/catalogue.ts';
 import { createHealth } from '../mcp/upstream/health.ts';
 import { draftStore } from '../policies/drafts/draft-store.ts';
 import { createDrafts } from '../policies/drafts/drafts.ts';
@@ -46,6 +47,7 @@ export function createPolicies({ database, newId, now }: Base, { module }: Decis
   return {
     ...{ module, edits, ownerEdits, invariants, targets, heavy, sets, moments, applyTested, drafts },
     engineOf: createEngineCache(module),
+    engineBefore: createEngineCache(module),
   };
 }
 
@@ -59,5 +61,5 @@ export function createTargets({ config, vault, newId, now }: Base, { administer 
     isNamed: async (trx, targetId) =>
       (await policyStore(trx).namesTarget(targetId)) || (await invariantStore(trx).namesTarget(targetId)),
   });
-  return { addresses, edits, health: createHealth(now, () => performance.now()) };
+  return { addresses, edits, health: createHealth(now, () => performance.now()), catalogue: createCatalogue(now) };
 }

@@ -67,7 +67,14 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
   const { decisions, audit, accounts, browser, policies, targets, connections, replicas, bodies } = parts;
   const { authenticate, administer, passwords, limits } = accounts;
   const { module, heavy, sets, moments, applyTested, engineOf, drafts } = policies;
-  const auth = { ...accounts, database, trustProxy: config.trustProxy, now };
+  const auth = {
+    ...accounts,
+    database,
+    trustProxy: config.trustProxy,
+    publicUrl: config.publicUrl,
+    catalogue: targets.catalogue,
+    now,
+  };
   const logReads = createLogReads();
   const connected = { database, connecting: connections.connecting };
   const ready = async (): Promise<Record<string, boolean>> => {
@@ -108,6 +115,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
         vault,
         edits: targets.edits,
         health: targets.health.report,
+        catalogue: targets.catalogue,
         replicaId: replicas.presence.id,
         ...{ check, limits },
       }),
@@ -116,7 +124,10 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/connections', createOwnConnectionRoutes(connected)),
     { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targets.edits, limits }) },
     mount('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
-    mount('/policies', createAccessRoutes({ database, moments, engineOf })),
+    mount(
+      '/policies',
+      createAccessRoutes({ database, moments, engineOf, engineBefore: policies.engineBefore, catalogue: targets.catalogue }),
+    ),
     mount('/policies', createDraftRoutes({ database, drafts, moments })),
     mount('/policies', createReplayRoutes({ database, module, moments, engineOf, logReads, now })),
     mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, now })),
@@ -129,7 +140,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
     mount('/changes', createChangesRoutes({ changes })),
   ];
-  const pages = consoleRoutes({ ask: createAsk(guarded), sessions: browser.sessions });
+  const pages = consoleRoutes({ ask: createAsk(guarded), publicUrl: config.publicUrl, sessions: browser.sessions });
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),

@@ -3,6 +3,7 @@ import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts'
 import { isUnread } from '../base/json/steps.ts';
 import { VERSION } from '../base/version.ts';
 import { isSessionRevision, SESSION_REVISIONS } from '../protocol/mode.ts';
+import { isName } from '../protocol/operation.ts';
 import type { Access, RoutedTarget } from '../targets/target.ts';
 import type { RequestDeps } from './context/context.ts';
 import { noteFailure, noteFault } from './context/failure.ts';
@@ -36,7 +37,7 @@ const MAX_TOOLS = 1_000;
 const MAX_PAGES = 50;
 const MAX_TEXT = 1_000;
 
-type CheckDeps = Pick<RequestDeps, 'health' | 'limits' | 'log' | 'upstream' | 'now'>;
+type CheckDeps = Pick<RequestDeps, 'catalogue' | 'health' | 'limits' | 'log' | 'upstream' | 'now'>;
 
 const textOf = (value: JsonValue | undefined): string | null => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : null);
 const NOTHING = { server: null, protocol_version: null, tools: [], more: false, has_resources: false, has_prompts: false };
@@ -96,6 +97,7 @@ export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access:
       cursor = typeof list.nextCursor === 'string' ? list.nextCursor : undefined;
       if (cursor === undefined) break;
     }
+    deps.catalogue.note({ target, access }, 'tool', tools.map(({ name }) => name).filter(isName));
     const { name, version: itsVersion } = isObject(serverInfo) ? serverInfo : {};
     return {
       fault: null,

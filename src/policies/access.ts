@@ -1,7 +1,7 @@
 /** Who can use what. It asks the engine about every subject with every object, one by one. */
 import { csvOf } from '../audit/search/log-json.ts';
 import { createPause } from '../base/turns/slices.ts';
-import type { Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
+import type { Effect, Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../engine/decision.ts';
 import { decideOne } from './questions.ts';
 
@@ -98,6 +98,33 @@ export async function* accessRows(
       };
     }
   }
+}
+
+/** A decision about a holder and an object. */
+export interface AccessCell {
+  readonly effect: Effect;
+  /** null: no policy matches. */
+  readonly policy: { readonly id: string; readonly name: string } | null;
+}
+
+/** Returns the decision for each holder (rows) and each object (cells). */
+export async function accessCells(
+  engine: Engine,
+  holders: readonly Holder[],
+  objects: readonly AccessObject[],
+): Promise<AccessCell[][]> {
+  const pause = createPause();
+  const rows: AccessCell[][] = [];
+  for (const { facts } of holders) {
+    const cells: AccessCell[] = [];
+    for (const { target, object } of objects) {
+      await pause();
+      const { effect, policy } = decideOne(engine, { principal: facts, targetId: target.id, object });
+      cells.push({ effect, policy: policy && { id: policy.id, name: policy.name } });
+    }
+    rows.push(cells);
+  }
+  return rows;
 }
 
 const COLUMNS = [

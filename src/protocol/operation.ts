@@ -143,7 +143,7 @@ function completion(params: JsonObject): Operation | Rejection {
 }
 
 /** Names are compared byte for byte: no trimming, no folding, no normalization. */
-function isName(name: JsonValue | undefined): name is string {
+export function isName(name: JsonValue | undefined): name is string {
   return typeof name === 'string' && name !== '' && codePoints(name) <= MAX_NAME_LENGTH && isPlainText(name);
 }
 

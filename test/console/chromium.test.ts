@@ -73,7 +73,17 @@ for (const colorScheme of ['light', 'dark'] as const) {
       const page = await start(t, await open({ colorScheme }), gateway.url, admin);
       const paths = [
         ...['policies', `policies/${policy?.id}`, 'policies?text=nothing', 'policies/no-id', 'targets', `targets/${target.id}`],
-        ...['users', `users/${user.id}`, 'log', `log/${decision?.id}`, 'changes', 'replicas', 'history', 'history/1'],
+        ...[
+          'users',
+          `users/${user.id}`,
+          'access',
+          'access?compare=0',
+          'access?who=everyone',
+          'mine',
+          'mine/everything',
+          'connect',
+        ],
+        ...['log', `log/${decision?.id}`, 'changes', 'replicas', 'history', 'history/1'],
       ];
       for (const path of paths) {
         for (const width of [1440, 768, 320]) {

@@ -121,7 +121,7 @@ test.serial('a page shows nothing that its operation forbids', async (t) => {
   const { gateway, admin, target, user, browser } = await scene(t);
   const plain = await person(gateway, 'plain@example.com');
   const console_ = await browser(plain);
-  t.is((await console_.get('/console')).headers.location, '/account');
+  t.is((await console_.get('/console')).headers.location, '/console/mine');
   const { body: entries } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/logs', { token: admin.token });
   const { body: policies } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/policies', { token: admin.token });
   const pages = [
@@ -135,6 +135,8 @@ test.serial('a page shows nothing that its operation forbids', async (t) => {
     'history',
     'history/1',
     'replicas',
+    'access?target=everything',
+    'access?who=everyone',
   ];
   for (const path of [...pages, 'targets', `targets/${target.id}`]) {
     const page = textOf(await open(console_, `/console/${path}`, 403));

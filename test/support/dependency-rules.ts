@@ -31,6 +31,7 @@ const ORDER: readonly string[] = [
   'src/base/json', // strict reading of JSON, whole or in steps
   'src/base/work', // worker threads for long computations
   'src/config', // environment and files
+  'src/clients', // what MCP clients need to know of the gateway
   'src/db', // connections, migrations, the counter of changes
   'src/engine/compile', // policies to Rego data
   'src/engine', // the WASM module and its one decision function

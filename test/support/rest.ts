@@ -22,6 +22,7 @@ import { createRateLimits } from '../../src/http/rate-limit.ts';
 import { createUnreadLimits } from '../../src/http/unread.ts';
 import { createBodies } from '../../src/mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from '../../src/mcp/limits/limits.ts';
+import { createCatalogue } from '../../src/mcp/upstream/catalogue.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../../src/rest/accounts/routes.ts';
 import { createApp } from '../../src/rest/app.ts';
 import { createAuthenticate } from '../../src/rest/authenticate.ts';
@@ -136,6 +137,8 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     sessionList: createBrowserSessionList({ database, administer, now }),
     limits: createRateLimits(config.rateLimits),
     trustProxy: config.trustProxy,
+    publicUrl: config.publicUrl,
+    catalogue: createCatalogue(now),
     now,
   };
   const state = { ready: true };

@@ -1,8 +1,8 @@
 /** Adds a server to the text of a client's configuration file, and keeps the rest of it. Pure. */
 import { isMap, parseDocument } from 'yaml';
 import { isObject, type JsonValue, readJsonText } from '../../base/json/json.ts';
+import type { Content, JsonEntry } from '../../clients/client-files.ts';
 import { CommandError } from '../command.ts';
-import type { Content, JsonEntry } from './client-files.ts';
 
 /** A file that can only be edited by hand. `code` is that of the command's error. */
 const byHand = (why: string): CommandError => new CommandError(why, 'edit_by_hand');
@@ -11,9 +11,6 @@ const taken = (name: string): CommandError =>
     `it has a different server ${name} already: choose a different name with --name, or remove that one`,
     'name_taken',
   );
-
-/** The text of a new file with this content, and what a person pastes into an existing one. */
-export const newText = (content: Content): string => withServer(null, content) ?? '';
 
 /**
  * Returns the text with the server. `text` null: the file does not exist. The result is null if the file has exactly this server already.

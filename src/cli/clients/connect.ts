@@ -1,10 +1,10 @@
 /** `portcullis connect`: prints or writes what an MCP client must know of the gateway. */
+import { CLIENTS, type McpClient, newText, type Scope } from '../../clients/client-files.ts';
 import { machineFromProcess } from '../../config/config.ts';
 import { serverOf } from '../client.ts';
 import { type Command, CommandError, type Given, UsageError } from '../command.ts';
 import { checkName } from '../first-hour/target.ts';
-import { CLIENTS, type McpClient, type Scope } from './client-files.ts';
-import { newText, withServer } from './client-text.ts';
+import { withServer } from './client-text.ts';
 import { readSettings, replaceSettings } from './settings-file.ts';
 
 const VARIABLE = 'PORTCULLIS_TOKEN';

@@ -2,11 +2,12 @@
 import type { Outcome } from '../../audit/records/records.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
-import { UnreadFault } from '../../base/json/steps.ts';
+import { isUnread, UnreadFault } from '../../base/json/steps.ts';
 import { laneSteps } from '../../base/turns/lane.ts';
 import type { ListedItems } from '../../protocol/answer.ts';
 import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
 import { type MessageText, type RpcId, resultText } from '../../protocol/message.ts';
+import { itemObject } from '../../protocol/operation.ts';
 import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';
 import { decideListed } from '../context/authorize.ts';
@@ -18,6 +19,7 @@ import { filterInSteps, filterResult, isLongList } from '../filter/filter.ts';
 import { filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
 import { fingerprintOf, type Session, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
+import { NAMES_OF_LIST } from '../upstream/catalogue.ts';
 
 /** What becomes of a message that a target has sent. */
 export type Seen =
@@ -61,6 +63,7 @@ export async function relayResult(context: RequestContext, located: Located, res
     if (!filtered.ok) return { kind: 'malformed', reason: filtered.fault };
     if (filtered.created !== null) await rememberTask(context, filtered.created);
     if (filtered.shown !== null) await context.deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
+    noteListed(context, result);
     text = filtered.text;
     if (filtered.changed !== null) listed = { items: filtered.changed, nextCursor: result.nextCursor };
   } catch (err) {
@@ -72,6 +75,19 @@ export async function relayResult(context: RequestContext, located: Located, res
   if (linked !== null && said !== null) await rememberSetting(context, linked.session, said);
   const told = READ_HERE.includes(awaited.method) ? result : undefined;
   return { kind: 'final', text: resultText(awaited.id, text), outcome: 'ok', result: told, listed };
+}
+
+/** Notes what the target offers, also what this caller may not see. */
+function noteListed({ deps, target, caller, awaited: { operation } }: RequestContext, result: JsonObject): void {
+  if (operation.kind !== 'list') return;
+  const { list } = operation;
+  const items = result[list.member];
+  if (!Array.isArray(items) || isUnread(items)) return;
+  const names = items
+    .slice(0, NAMES_OF_LIST)
+    .flatMap((item) => (isUnread(item) ? [] : (itemObject(list, item)?.resource_name ?? [])));
+  const access = target.accessOf(caller.admission.principal);
+  deps.catalogue.note({ target, access }, list.resource_type, names);
 }
 
 export function filteredBy(

@@ -22,6 +22,7 @@ import type { Seal } from '../sessions/seal.ts';
 import type { Session, SessionPair } from '../sessions/sessions.ts';
 import type { TaskStore } from '../sessions/task-store.ts';
 import type { Task } from '../sessions/tasks.ts';
+import type { Catalogue } from '../upstream/catalogue.ts';
 import type { Health } from '../upstream/health.ts';
 import type { UpstreamModes } from '../upstream/modes.ts';
 import type { Pace } from '../upstream/pace.ts';
@@ -43,6 +44,7 @@ export interface RequestDeps {
   readonly replicaId: string;
   readonly modes: UpstreamModes;
   readonly health: Health;
+  readonly catalogue: Pick<Catalogue, 'note'>;
   readonly pace: Pace;
   readonly tasks: TaskStore;
   /** Concurrency slots for calls. A call keeps its slot until it has ended at the target, even if the client has left. */

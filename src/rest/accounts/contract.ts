@@ -2,6 +2,7 @@
 import Joi from 'joi';
 import { RIGHTS } from '../../auth/rights.ts';
 import { model, uuid } from '../../base/validate.ts';
+import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { email, newEmail, newPassword, password } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { getWithToken, header, many, nothing, type Operations, one } from '../openapi/operation.ts';
@@ -55,6 +56,15 @@ const OwnRights = s.model('OwnRights', {
     s.listOf(s.string),
   ),
 });
+const usable = { target: s.targetName, endpoint: s.described('The address for MCP clients.', s.string) };
+const UsableTarget = s.model('UsableTarget', usable);
+const OwnAccess = s.model('OwnAccess', {
+  ...usable,
+  names: s.described(
+    'What the target last listed through this replica to callers with the same credentials, and policies allow the caller. Empty until a client has asked for a list.',
+    s.listOf(s.model('UsableName', { resource_type: s.oneOf(RESOURCE_TYPES), resource_name: s.string })),
+  ),
+});
 const BrowserSession = s.model<BrowserSessionDocument>('BrowserSession', {
   id: s.uuid,
   method: s.described('`password`, or the name of the provider.', s.string),
@@ -93,6 +103,12 @@ export const ACCOUNT_OPERATIONS: Operations = {
   },
   'GET /api/auth/me': getWithToken('getMe', 'Get the user record of the caller.', one(User)),
   'GET /api/auth/rights': getWithToken('getOwnRights', 'Get what the token of this request may administer.', one(OwnRights)),
+  'GET /api/auth/access': getWithToken('listOwnTargets', 'List the targets that the caller may use.', many(UsableTarget)),
+  'GET /api/auth/access/{target}': getWithToken(
+    'getOwnAccess',
+    'Get what the caller may use of a target. A target that the caller may not use is not found.',
+    one(OwnAccess),
+  ),
   'PUT /api/auth/password': {
     id: 'changePassword',
     summary: 'Change the password. Ends the other logins, the browser sessions and the grants of the user.',

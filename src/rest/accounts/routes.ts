@@ -10,12 +10,16 @@ import type { Login } from '../../auth/sign-in/login.ts';
 import type { Registration } from '../../auth/sign-in/registration.ts';
 import { tokenStore } from '../../auth/token-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
+import { createPause } from '../../base/turns/slices.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
+import type { NamedObject } from '../../engine/decision.ts';
 import { callerOf } from '../../http/caller.ts';
 import { addressOf } from '../../http/client-address.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
 import type { RateLimits } from '../../http/rate-limit.ts';
+import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
+import { mayUseTarget } from '../../state/admission.ts';
 import { userDocument } from '../../users/document.ts';
 import { emailKey, userStore } from '../../users/user-store.ts';
 import { apiTokenJson, endpointNames, readApiToken } from './api-tokens.ts';
@@ -28,6 +32,8 @@ export interface AuthParts {
   readonly sessionList: BrowserSessionList;
   readonly limits: RateLimits;
   readonly trustProxy: boolean;
+  readonly publicUrl: string;
+  readonly catalogue: Pick<Catalogue, 'of'>;
   readonly now: () => number;
 }
 
@@ -61,7 +67,16 @@ export function openAuthRoutes({ registration, login, limits, trustProxy }: Auth
 }
 
 /** Routes for what belongs to the caller. */
-export function ownAuthRoutes({ database, login, sessionList, limits, trustProxy, now }: AuthParts): Router {
+export function ownAuthRoutes({
+  database,
+  login,
+  sessionList,
+  limits,
+  trustProxy,
+  publicUrl,
+  catalogue,
+  now,
+}: AuthParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/me', async (_req, res) => {
@@ -80,6 +95,31 @@ export function ownAuthRoutes({ database, login, sessionList, limits, trustProxy
       return owners === null ? [one(right, null)] : [...owners].sort().map((owner) => one(right, owner));
     });
     res.json({ admin, rights: list, endpoints: limits === null ? ['*'] : endpointNames(limits) });
+  });
+
+  router.get('/access', (_req, res) => {
+    const admission = admissionOf(res);
+    const usable = [...admission.snapshot.targets.values()].filter((target) => mayUseTarget(admission, target));
+    res.json(usable.map(({ name }) => ({ target: name, endpoint: `${publicUrl}/mcp/${name}` })));
+  });
+
+  router.get('/access/:target', async (req, res) => {
+    const { principal, snapshot } = admissionOf(res);
+    const target = snapshot.targets.get(req.params.target);
+    if (target === undefined || !mayUseTarget({ principal, snapshot }, target))
+      throw new AppError('not_found', `There is no target ${req.params.target}, or no policy lets you use it.`);
+    const listed = catalogue.of({ target, access: target.accessOf(principal) });
+    const pause = createPause();
+    const allowed: NamedObject[] = [];
+    for (const object of listed) {
+      await pause();
+      if (snapshot.engine.decide(principal, target.id, object).effect === 'allow') allowed.push(object);
+    }
+    res.json({
+      target: target.name,
+      endpoint: `${publicUrl}/mcp/${target.name}`,
+      names: allowed.map(({ resource_type, resource_name }) => ({ resource_type, resource_name })),
+    });
   });
 
   router.post('/logout', async (req, res) => {

@@ -2,7 +2,7 @@
 import { pipeline } from 'node:stream/promises';
 import { type Request, Router } from 'express';
 import Joi from 'joi';
-import { seenObjects } from '../../audit/search/recorded-store.ts';
+import { type SeenObject, seenObjects } from '../../audit/search/recorded-store.ts';
 import { invalidRequest } from '../../base/errors.ts';
 import { validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
@@ -10,9 +10,11 @@ import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
+import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
 import {
   type AccessObject,
   type AccessRow,
+  accessCells,
   accessCsv,
   accessRows,
   type Holder,
@@ -20,15 +22,19 @@ import {
   holderOfUser,
   namedHolders,
 } from '../../policies/access.ts';
+import { policiesAt } from '../../policies/history.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { findUser, isAdmissible, type User, userStore } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
-import { accessMembers } from './reports-contract.ts';
+import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers } from './reports-contract.ts';
 
 export interface AccessRouteParts {
   readonly database: Database;
   readonly moments: Moments;
   readonly engineOf: EngineCache;
+  /** Engines of the revisions with which the matrix is compared, so that they do not evict the current one. */
+  readonly engineBefore: EngineCache;
+  readonly catalogue: Pick<Catalogue, 'ofTarget'>;
 }
 
 /** How many users one page covers. */
@@ -44,7 +50,7 @@ const ROWS_PER_PAGE = 10_000;
 /** This id sorts before every other id. */
 const FIRST_ID = '00000000-0000-0000-0000-000000000000';
 
-export function createAccessRoutes({ database, moments, engineOf }: AccessRouteParts): Router {
+export function createAccessRoutes({ database, moments, engineOf, engineBefore, catalogue }: AccessRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/access', async (req, res) => {
@@ -102,7 +108,79 @@ export function createAccessRoutes({ database, moments, engineOf }: AccessRouteP
     res.json(rows);
   });
 
+  router.get('/matrix', async (req, res) => {
+    const asked = validate(matrixQuery, { ...req.query });
+    const page = readPage(req, { ...MATRIX_PAGE, key: asked.rows === 'users' ? ID_KEY : /^[0-9]{1,6}$/ });
+    const limit = page.limit ?? MATRIX_ROWS;
+    const skip = Number(asked.skip ?? 0);
+    const compared = asked.compare === undefined ? null : Number(asked.compare);
+    const { position, policies, targets, seen, users, earlier } = await database.snapshot(async (db) => ({
+      ...(await moments.now(db)),
+      seen: await seenObjects(db),
+      users: asked.rows === 'users' ? await userStore(db).page(limit + 1, page.cursor) : [],
+      earlier: compared === null ? null : await policiesAt(db, compared),
+    }));
+    showRevision(res, position);
+    const target = targets.find(({ name }) => name === asked.target);
+    if (target === undefined) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);
+    const ofType = ({ resource_type }: NamedObject): boolean => (asked.resource_type ?? resource_type) === resource_type;
+    const objects: AccessObject[] = [
+      { target, object: null },
+      ...namesOf(target.id, seen, catalogue)
+        .filter(ofType)
+        .map((object) => ({ target, object })),
+    ];
+    const shown = objects.slice(skip, skip + MATRIX_COLUMNS);
+    const named = asked.rows === 'users' ? [] : namedHolders(policies);
+    const first = Number(asked.rows === 'users' ? 0 : (page.cursor ?? 0));
+    const holders = asked.rows === 'users' ? enabledHolders(users.slice(0, limit)) : named.slice(first, first + limit);
+    const last = users[limit - 1];
+    if (users.length > limit && last !== undefined) linkNext(req, res, page, last.id);
+    if (named.length > first + limit) linkNext(req, res, page, String(first + limit));
+    const cells = await accessCells(await engineOf(policies, position.revision), holders, shown);
+    const before =
+      earlier === null || compared === null ? null : await accessCells(await engineBefore(earlier, compared), holders, shown);
+    res.json({
+      ...{ revision: position.revision, compared, target: target.name },
+      names: shown.map(({ object }) => ({
+        resource_type: object?.resource_type ?? null,
+        resource_name: object?.resource_name ?? null,
+      })),
+      names_count: objects.length,
+      rows: holders.map(({ subject_type, subject_value, email }, at) => ({
+        ...{ subject_type, subject_value, email },
+        cells: cells[at] ?? [],
+        before: before?.[at] ?? null,
+      })),
+    });
+  });
+
   return router;
+}
+
+const MATRIX_PAGE = { defaultLimit: MATRIX_ROWS, maxLimit: MATRIX_ROWS, also: Object.keys(matrixMembers) };
+
+interface MatrixQuery {
+  readonly target: string;
+  readonly resource_type?: ResourceType;
+  readonly rows?: 'named' | 'users';
+  readonly skip?: string;
+  readonly compare?: string;
+}
+
+const matrixQuery = Joi.object<MatrixQuery>(matrixMembers).unknown().messages({ 'string.pattern.base': 'has an invalid form' });
+
+/** Returns the known names of the target, in the order of type and name. */
+function namesOf(targetId: string, seen: readonly SeenObject[], catalogue: AccessRouteParts['catalogue']): NamedObject[] {
+  const recorded = seen.filter(({ target_id }) => target_id === targetId);
+  const key = ({ resource_type, resource_name }: NamedObject): string => `${resource_type} ${resource_name}`;
+  const all = new Map(
+    [...recorded, ...catalogue.ofTarget(targetId)].map(({ resource_type, resource_name }) => {
+      const object = { resource_type, resource_name };
+      return [key(object), object];
+    }),
+  );
+  return [...all.values()].sort((a, b) => (key(a) < key(b) ? -1 : 1));
 }
 
 interface AccessQuery {

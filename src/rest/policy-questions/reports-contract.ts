@@ -6,7 +6,7 @@ import type { LintReport } from '../../policies/sets/lint-report.ts';
 import { objectMembers } from '../../policies/sets/questions-about.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { get, inLines, many, type Operations, one, paging, REVISION } from '../openapi/operation.ts';
+import { get, inLines, many, type Operations, one, paging, parameter, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { objectFound, principalFound, subjectType } from '../policies/contract.ts';
 
@@ -24,6 +24,48 @@ export const accessMembers = {
     .max(300)
     .description('`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all of them.'),
 };
+
+/** A page of the matrix has at most this many rows and columns. */
+export const MATRIX_ROWS = 100;
+export const MATRIX_COLUMNS = 50;
+
+export const matrixMembers = {
+  target: Joi.string().pattern(TARGET_NAME).required().description('The target.'),
+  resource_type: Joi.valid(...RESOURCE_TYPES).description('Only names of this type. Absent: all.'),
+  rows: Joi.valid('named', 'users').description(
+    '`named` (the default): everyone, and the roles and groups that policies name, each as a caller who has nothing else. `users`: the users.',
+  ),
+  skip: Joi.string()
+    .pattern(/^[0-9]{1,6}$/)
+    .description('How many names to leave out, in their order. Absent: 0.'),
+  compare: Joi.string()
+    .pattern(/^[0-9]{1,15}$/)
+    .description('A revision of the policy set, whose decisions are in `before`.'),
+};
+
+const cell = s.model('MatrixCell', {
+  effect: s.oneOf(EFFECTS),
+  policy: s.described('null: no policy matches.', s.orNull(s.model('MatrixPolicy', { id: s.uuid, name: s.string }))),
+});
+const AccessMatrix = s.model('AccessMatrix', {
+  revision: s.integer,
+  compared: s.described('The revision of `before`; null: nothing was compared.', s.orNull(s.integer)),
+  target: s.targetName,
+  names: s.described(
+    'The columns. The first one of the first page is the use of the target as such.',
+    s.listOf(s.model('MatrixName', { resource_type: s.orNull(s.oneOf(RESOURCE_TYPES)), resource_name: s.orNull(s.string) })),
+  ),
+  names_count: s.described('How many columns the whole matrix has.', s.integer),
+  rows: s.listOf(
+    s.model('MatrixRow', {
+      subject_type: subjectType,
+      subject_value: s.described('A role, a group, or the id of a user; null for `everyone`.', s.orNull(s.string)),
+      email: s.orNull(s.string),
+      cells: s.described('A decision for each column.', s.listOf(cell)),
+      before: s.described('The decisions of the revision `compared`.', s.orNull(s.listOf(cell))),
+    }),
+  ),
+});
 
 const AccessRow = s.model<Row>('AccessRow', {
   subject_type: subjectType,
@@ -79,6 +121,24 @@ export const POLICY_REPORT_OPERATIONS: Operations = {
     'List who can use what. A page has all rows of `limit` users, so it may be long or empty.',
     { ...many(AccessRow, REVISION, 'Link'), orMediaType: 'text/csv' },
     { query: [...paging('Users per page. Absent: 100.'), ...queryOf(accessMembers)] },
+  ),
+  'GET /api/policies/matrix': get(
+    'getAccessMatrix',
+    `Get the decisions about subjects and names of a target, for at most ${MATRIX_ROWS} subjects and ${MATRIX_COLUMNS} names. The names are those that the target has listed to this replica, and those in the newest rows of the audit log.`,
+    one(AccessMatrix, REVISION, 'Link'),
+    {
+      query: [
+        parameter(
+          'query',
+          'limit',
+          { type: 'integer', minimum: 1, maximum: MATRIX_ROWS },
+          `Subjects per page. Absent: ${MATRIX_ROWS}.`,
+        ),
+        parameter('query', 'cursor', { type: 'string' }, 'The cursor from the Link header of the previous page.'),
+        ...queryOf(matrixMembers),
+      ],
+      refuses: [404],
+    },
   ),
   'GET /api/policies/lint': get(
     'lintPolicies',

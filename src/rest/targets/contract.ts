@@ -1,4 +1,5 @@
 /** Targets, and their credentials: those that administrators set, and those that users supply. */
+import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import type { CheckedTool, TargetCheck } from '../../mcp/check.ts';
 import { FAULT_KINDS, type TargetReport } from '../../mcp/upstream/health.ts';
 import { CREDENTIAL_SUBJECTS, credentialName, newCredential, ownValue } from '../../targets/credential-document.ts';
@@ -63,6 +64,18 @@ const TargetHealth = s.model<TargetReport & { replica: string }>('TargetHealth',
   retry_at: s.orNull(s.time),
 });
 
+const TargetCatalogue = s.model('TargetCatalogue', {
+  replica: s.described('The replica that answers. Each replica knows only the lists that passed through it.', s.uuid),
+  names: s.listOf(
+    s.model('CatalogueName', {
+      resource_type: s.oneOf(RESOURCE_TYPES),
+      resource_name: s.described('The name of a tool or prompt, or the URI or template of a resource.', s.string),
+      seen_at: s.described('When the target last listed it.', s.time),
+    }),
+  ),
+  names_count: s.described('How many names are known. `names` has at most 3,000.', s.integer),
+});
+
 export const TARGET_OPERATIONS: Operations = {
   'GET /api/targets': get('listTargets', 'List all targets.', many(Target, 'Link'), {
     access: ['read', 'targets:operate'],
@@ -80,6 +93,12 @@ export const TARGET_OPERATIONS: Operations = {
     'getTargetHealth',
     'Get the health of a target, as the replica that answers has last seen it.',
     one(TargetHealth),
+    { access: ['read', 'targets:operate'] },
+  ),
+  'GET /api/targets/{id}/catalogue': get(
+    'getTargetCatalogue',
+    'List the names that a target has, as it last listed them through the replica that answers, whoever asked.',
+    one(TargetCatalogue),
     { access: ['read', 'targets:operate'] },
   ),
   'POST /api/targets/{id}/check': {

@@ -10,6 +10,7 @@ import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import type { RateLimits } from '../../http/rate-limit.ts';
 import type { TargetCheck } from '../../mcp/check.ts';
+import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
 import type { TargetReport } from '../../mcp/upstream/health.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import {
@@ -25,6 +26,9 @@ import { noTarget, nothingToSupply, type TargetEdits, targetEtag } from '../../t
 import type { CredentialKey, RoutedTarget, Target } from '../../targets/target.ts';
 import { targetStore } from '../../targets/target-store.ts';
 
+/** One answer has at most this many names. */
+const CATALOGUE_SHOWN = 3_000;
+
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 
 export interface TargetRouteParts {
@@ -33,13 +37,14 @@ export interface TargetRouteParts {
   readonly edits: TargetEdits;
   /** Returns the health of a target as this replica alone has seen it. */
   readonly health: (target: Target) => TargetReport;
+  readonly catalogue: Catalogue;
   readonly replicaId: string;
   readonly check: (target: RoutedTarget, admission: Admission) => Promise<TargetCheck>;
   readonly limits: Pick<RateLimits, 'own'>;
 }
 
 export function createTargetRoutes(parts: TargetRouteParts): Router {
-  const { database, vault, edits, health, replicaId, check, limits } = parts;
+  const { database, vault, edits, health, catalogue, replicaId, check, limits } = parts;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function readable(res: Response, id: unknown): Promise<Target> {
@@ -68,6 +73,16 @@ export function createTargetRoutes(parts: TargetRouteParts): Router {
   router.get('/:id/health', async (req, res) => {
     const target = await readable(res, req.params.id);
     res.json({ replica: replicaId, ...healthJson(health(target)) });
+  });
+
+  router.get('/:id/catalogue', async (req, res) => {
+    const { id } = await readable(res, req.params.id);
+    const names = catalogue.ofTarget(id);
+    res.json({
+      replica: replicaId,
+      names: names.slice(0, CATALOGUE_SHOWN).map(({ seen_at, ...object }) => ({ ...object, seen_at: timeOf(seen_at) })),
+      names_count: names.length,
+    });
   });
 
   router.post('/:id/check', async (req, res) => {

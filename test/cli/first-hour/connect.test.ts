@@ -14,10 +14,10 @@ import {
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { parse } from 'yaml';
-import { CLIENTS } from '../../../src/cli/clients/client-files.ts';
 import { withServer } from '../../../src/cli/clients/client-text.ts';
 import { runGroup } from '../../../src/cli/command.ts';
 import { firstHourGroup } from '../../../src/cli/first-hour/commands.ts';
+import { CLIENTS } from '../../../src/clients/client-files.ts';
 import { readMachine } from '../../../src/config/config.ts';
 import { folder, inProcess, type Ran } from '../cli.ts';
 

@@ -1,8 +1,9 @@
-/** What each MCP client needs to know of the gateway, and in which file it looks for that. Pure. */
+/** What each MCP client needs to know of the gateway, and in which file it looks for that. The command line and the console show it. Pure. */
 
 import { join } from 'node:path';
-import type { JsonObject } from '../../base/json/json.ts';
-import type { readMachine } from '../../config/config.ts';
+import { Document } from 'yaml';
+import type { JsonObject } from '../base/json/json.ts';
+import type { readMachine } from '../config/config.ts';
 
 export type Scope = 'project' | 'user';
 type Machine = ReturnType<typeof readMachine>;
@@ -142,5 +143,59 @@ export const CLIENTS: readonly McpClient[] = [
       },
     }),
     next: 'goose signs in when it first connects.',
+  },
+];
+
+/** Returns the text of a new file with this content, and what a person pastes into an existing one. */
+export function newText(content: Content): string {
+  if (content.format === 'toml') return content.text;
+  const { path, value } = content.entry;
+  const root = path.reduceRight<JsonObject>((inner, name) => ({ [name]: inner }), value);
+  return content.format === 'json' ? `${JSON.stringify(root, null, 2)}\n` : String(new Document(root));
+}
+
+/** Where a client looks on each platform, in the form in which people write paths. `~`: the home folder. */
+export function filePaths({ files }: McpClient): readonly string[] {
+  const machine = { home: '~', settings: '~/.config', appData: '%APPDATA%' } as Machine;
+  const paths = (['project', 'user'] as const).flatMap((scope) => {
+    const path = files[scope];
+    return path === undefined ? [] : (['linux', 'darwin', 'win32'] as const).map((platform) => path(machine, platform));
+  });
+  return [...new Set(paths)];
+}
+
+/** In the text of a program only: the dependency rules take it for a read of the gateway's own environment. */
+const ENV = ['process', 'env'].join('.');
+
+/** A program with an SDK of MCP. It reads the token from its environment. */
+export const SDK_TEXTS: readonly { readonly title: string; readonly text: (server: Pick<Server, 'url'>) => string }[] = [
+  {
+    title: 'TypeScript SDK',
+    text: ({ url }) => `import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+
+const transport = new StreamableHTTPClientTransport(new URL(${JSON.stringify(url)}), {
+  requestInit: { headers: { Authorization: \`Bearer \${${ENV}.PORTCULLIS_TOKEN}\` } },
+});
+const client = new Client({ name: 'my-program', version: '1.0.0' });
+await client.connect(transport);
+console.log(await client.listTools());
+`,
+  },
+  {
+    title: 'Python SDK',
+    text: ({ url }) => `import asyncio, os
+from mcp import ClientSession
+from mcp.client.streamable_http import streamablehttp_client
+
+async def main():
+    headers = {"Authorization": f"Bearer {os.environ['PORTCULLIS_TOKEN']}"}
+    async with streamablehttp_client(${JSON.stringify(url)}, headers=headers) as (read, write, _):
+        async with ClientSession(read, write) as session:
+            await session.initialize()
+            print(await session.list_tools())
+
+asyncio.run(main())
+`,
   },
 ];

@@ -1,0 +1,144 @@
+/** Who can use what: the matrix of a target, and everything that one user, role or group can use. The decision function answers both. */
+import { type Content, html, type Markup } from '../browser/html.ts';
+import type { AccessRow } from '../policies/access.ts';
+import type { TargetJson } from '../targets/document.ts';
+import { choice, column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from './marks.ts';
+import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
+
+export const ACCESS = '/console/access';
+const COLUMNS = 50;
+const ROWS_SHOWN = 500;
+
+interface Cell {
+  readonly effect: 'allow' | 'deny';
+  readonly policy: { readonly id: string; readonly name: string } | null;
+}
+
+interface Matrix {
+  readonly revision: number;
+  readonly compared: number | null;
+  readonly target: string;
+  readonly names: readonly { readonly resource_type: string | null; readonly resource_name: string | null }[];
+  readonly names_count: number;
+  readonly rows: readonly {
+    readonly subject_type: 'role' | 'group' | 'user' | 'everyone';
+    readonly subject_value: string | null;
+    readonly email: string | null;
+    readonly cells: readonly Cell[];
+    readonly before: readonly Cell[] | null;
+  }[];
+}
+
+export async function accessPage(view: View): Promise<Shown> {
+  const { query, get } = view;
+  if (query['who'] !== undefined) return whoPage(view, query['who']);
+  const targets = (await unlessRefused(get<TargetJson[]>('/targets')))?.body ?? [];
+  const { text: _, ...asked } = query;
+  const target = asked['target'] ?? targets[0]?.name;
+  const matrix = target === undefined ? null : await get<Matrix>(withQuery('/policies/matrix', { ...asked, target }));
+  return {
+    title: 'Access',
+    body: html`${heading('Access', 'Who can use what, as the gateway itself decides it. Each role and group stands for a caller who has nothing else.')}
+${filterForm(ACCESS, 'Choose what the matrix shows', [
+  choice({ name: 'target', label: 'Target', options: targets.map(({ name }) => [name, name] as const) }, target),
+  choice(
+    {
+      name: 'resource_type',
+      label: 'Type',
+      options: [
+        ['', 'Any'],
+        ['tool', 'Tools'],
+        ['resource', 'Resources'],
+        ['prompt', 'Prompts'],
+      ],
+    },
+    query['resource_type'],
+  ),
+  choice(
+    {
+      name: 'rows',
+      label: 'For',
+      options: [
+        ['', 'Roles and groups'],
+        ['users', 'Users'],
+      ],
+    },
+    query['rows'],
+  ),
+  textField('compare', 'Compare with revision', query['compare']),
+])}
+${
+  matrix === null
+    ? empty('There is no target yet. Until there is one, nobody can use anything.')
+    : matrixSection(matrix.body, query, matrix.next)
+}
+${whoForm('')}`,
+  };
+}
+
+const whoForm = (who: string): Markup =>
+  html`<section class="stack tight" aria-labelledby="who"><h2 id="who">One user, role or group</h2>
+${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true))}</section>`;
+
+function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Markup {
+  const { names, names_count, rows, compared, revision, target } = matrix;
+  const skip = Number(query['skip'] ?? 0);
+  const onwards = new URLSearchParams({ ...query, skip: String(skip + COLUMNS) });
+  const head = names.map(({ resource_type, resource_name }) => {
+    const name = resource_name ?? 'the target itself';
+    return html`<th scope="col"><span class="turned">${name}${resource_type !== null && resource_type !== 'tool' && html` <span class="muted">${resource_type}</span>`}</span></th>`;
+  });
+  const body = rows.map(
+    ({ subject_type, subject_value, email, cells, before }) =>
+      html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who: subject_value === null ? 'everyone' : `${subject_type}:${subject_value}` })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.map((cell, at) => matrixCell(cell, before?.[at]))}</tr>`,
+  );
+  return html`<p class="muted">Revision ${revision}${compared !== null && html`, compared with the policies of revision ${compared} for the users and groups of today`}.
+<span class="mx-legend"><span class="mx al">Allow</span> allowed <span class="mx de">Deny</span> denied by a policy <span class="mx no">–</span> no policy matches</span></p>
+${
+  rows.length === 0
+    ? empty('There is no user on this page who may sign in.')
+    : table(`Access to ${target}`, [column('For'), head], body)
+}
+<p class="row">${names_count > skip + COLUMNS && html`<a class="btn" href="${`${ACCESS}?${onwards}`}">Next ${Math.min(COLUMNS, names_count - skip - COLUMNS)} names</a>`}
+${nextPage(ACCESS, nextQuery(next), 'Next 100')}</p>`;
+}
+
+const SIGNS = { al: 'Allow', de: 'Deny', no: html`–<span class="hidden"> default deny</span>` } as const;
+const signOf = ({ effect, policy }: Cell): keyof typeof SIGNS => (effect === 'allow' ? 'al' : policy === null ? 'no' : 'de');
+
+function matrixCell(cell: Cell, before: Cell | undefined): Markup {
+  const sign = signOf(cell);
+  if (before === undefined || before.effect === cell.effect) return html`<td class="mx ${sign}">${SIGNS[sign]}</td>`;
+  return html`<td class="mx ${sign} changed">${SIGNS[sign]}<span class="sub">${cell.effect === 'allow' ? 'was denied' : 'was allowed'}</span></td>`;
+}
+
+/** Rows of `GET /api/policies/access`. */
+type Access = Pick<AccessRow, 'target' | 'resource_type' | 'resource_name' | 'policy_id' | 'policy_name'>;
+
+async function whoPage({ get }: View, who: string): Promise<Shown> {
+  const { body: rows, next } = await get<Access[]>(withQuery('/policies/access', { who }));
+  const [type, value] = who.split(/:(.*)/s);
+  const isRoleOrGroup = type === 'role' || type === 'group';
+  const mark: Content = isRoleOrGroup ? subjectMark({ subject_type: type, subject_value: value ?? '' }) : who;
+  return {
+    title: `Access of ${who}`,
+    body: html`${heading(html`What ${mark} can use`, isRoleOrGroup ? 'A caller who has this and nothing else. A user may have more, and may be denied what is allowed here.' : 'As the gateway decides it now.')}
+${accessTable(rows, next !== null, 'No policy allows anything that was recently asked for.')}
+${whoForm(who)}
+<p class="row"><a class="btn plain" href="${ACCESS}">The matrix</a></p>`,
+  };
+}
+
+/** By the decision function itself, for the names that were recently asked for. */
+export function accessTable(access: readonly Access[], hasMore: boolean, nothing: string): Markup {
+  const row = ({ target, resource_type, resource_name, policy_id, policy_name }: Access): Markup =>
+    html`<tr><th scope="row">${
+      resource_name === null ? html`the target itself` : html`<code>${resource_name}</code>`
+    }<span class="sub">${resource_type}</span></th><td data-label="Target">${target}</td><td data-label="Allowed by"><a href="/console/policies/${policy_id}">${policy_name}</a></td></tr>`;
+  return html`<p class="sm muted">Each target, and each name that the newest decisions were about.${(hasMore || access.length > ROWS_SHOWN) && html` Only the first ${ROWS_SHOWN} are shown.`}</p>
+${
+  access.length === 0
+    ? empty(nothing)
+    : table('What can be used', [column('Name'), column('Target'), column('Allowed by')], access.slice(0, ROWS_SHOWN).map(row))
+}`;
+}
