@@ -15,7 +15,7 @@ export interface Builds {
 /** What `dist/` finds beside it. */
 function place(folder: string): string {
   mkdirSync(folder);
-  for (const name of ['node_modules', 'rego']) symlinkSync(join(ROOT, name), join(folder, name));
+  for (const name of ['node_modules', 'rego', 'fonts']) symlinkSync(join(ROOT, name), join(folder, name));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   return join(folder, 'dist');
 }
