@@ -129,5 +129,8 @@ export function readAccessClaims(
   return { iss, sub, jti: grant, kid, exp, provider: null, resource };
 }
 
-/** Verifies an Authorization header: signature, issuer, audience, times, claims. Reads no stored state of the caller. */
-export type VerifyToken = (authorization: string | undefined) => Now<TokenClaims | AuthRefusal>;
+/**
+ * Verifies an Authorization header: signature, issuer, audience, times, claims. Reads no stored state of the caller. What follows from the header
+ * alone is found once for the same object.
+ */
+export type VerifyToken = (headers: { readonly authorization: string | undefined }) => Now<TokenClaims | AuthRefusal>;

@@ -3,7 +3,7 @@
 import { hash as digest } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { decodeProtectedHeader, errors as joseErrors, jwtVerify } from 'jose';
-import { keep } from '../base/kept.ts';
+import { keep, perObject } from '../base/kept.ts';
 import type { Now } from '../base/promises.ts';
 import { ACCESS_TOKEN_TYPE, type KeyRing, TOKEN_ALGORITHM, TOKEN_TYPE, type VerificationKey } from './keys.ts';
 import type { VerifyToken } from './principal.ts';
@@ -132,6 +132,12 @@ const NO_FOREIGN: ForeignTokens = { recall: () => null, check: () => null };
 /** The key under which verified tokens are remembered, so that no token stays in memory. */
 export const hashOf = (token: string): string => digest('sha256', token, 'base64');
 
+/** The token in the header, and its hash. */
+const tokenIn = perObject(({ authorization }: { readonly authorization: string | undefined }) => {
+  const token = bearerToken(authorization);
+  return typeof token === 'string' ? { token, hash: hashOf(token) } : token;
+});
+
 /**
  * Caches verified tokens by hash: the signature check is the most expensive part of a request. Times are checked each time. `heard`: called
  * with the header and the claims of each token whose signature is checked, because it is not cached.
@@ -172,15 +178,15 @@ export function createVerifier(
     return keep(remembered, hash, judged, REMEMBERED).claims;
   }
 
-  return (authorization) => {
-    const token = bearerToken(authorization);
-    if (typeof token !== 'string') return token;
-    const hash = hashOf(token);
+  return (headers) => {
+    const sent = tokenIn(headers);
+    if ('refused' in sent) return sent;
+    const { token, hash } = sent;
     return (
       recall(hash) ??
       foreign.recall(hash) ??
       check(token, hash).then((claims) => {
-        if (!isRefusal(claims)) heard(authorization, claims);
+        if (!isRefusal(claims)) heard(headers.authorization, claims);
         return claims;
       })
     );

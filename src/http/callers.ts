@@ -2,10 +2,11 @@
 import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { isRefusal, principalKey, type TokenClaims } from '../auth/principal.ts';
-import { keep } from '../base/kept.ts';
+import { keep, perObject } from '../base/kept.ts';
 import { whenThere } from '../base/promises.ts';
 import type { Admit } from '../state/admission.ts';
 import { addressGroup, addressOf } from './client-address.ts';
+import { type Head, headOf, valuesOf } from './head.ts';
 
 /** How many headers are remembered: as many as the verifier of tokens remembers. */
 const KNOWN = 10_000;
@@ -21,10 +22,15 @@ export function createCallers(trustProxy: boolean) {
   /** The digests of tokens that are verified, but perhaps not admitted yet. */
   const digests = new WeakMap<TokenClaims, string>();
   const digestOf = (authorization: string): string => hash('sha256', authorization, 'base64');
+  const digestIn = perObject((head: Head): string | null => {
+    const [authorization] = valuesOf(head, 'authorization');
+    return authorization === undefined ? null : digestOf(authorization);
+  });
   return {
     /** Returns the principal if its token was admitted the last time. null: it was not, or there is none. Only for the order of requests. */
-    principalOf({ headers: { authorization } }: IncomingMessage): string | null {
-      return authorization === undefined ? null : (known.get(digestOf(authorization)) ?? null);
+    principalOf(req: IncomingMessage): string | null {
+      const digest = digestIn(headOf(req));
+      return digest === null ? null : (known.get(digest) ?? null);
     },
     addressOf: (req: IncomingMessage): string => addressGroup(addressOf(req, trustProxy)),
     /** Notes which header carries the token of these claims. */

@@ -3,22 +3,21 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../base/errors.ts';
+import { perObject } from '../base/kept.ts';
 import type { Config } from '../config/config.ts';
 import { bodyLength } from './body.ts';
+import { type Head, headOf, valuesOf } from './head.ts';
 
 type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
 
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/i;
 
-/** Returns every value of the header. Node itself keeps only the first, or joins them. */
-function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
-  const values: string[] = [];
-  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
-    const sent = rawHeaders[at] ?? '';
-    if (sent.length === name.length && sent.toLowerCase() === name) values.push(rawHeaders[at + 1] ?? '');
-  }
-  return values;
-}
+/** The host name that a request is addressed to, without its port; undefined: it has none, or more than one. And the origins of its page. */
+const addressedBy = perObject((head: Head) => {
+  const hosts = valuesOf(head, 'host');
+  const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
+  return { name, origins: valuesOf(head, 'origin') };
+});
 
 /**
  * Returns null if the request is addressed to this gateway (with `anyHost`: by any name) and comes from a program or from a page
@@ -31,15 +30,13 @@ export function checkOrigin(
 ): AppError | null {
   // A request target that is a complete URL would contain a second host name.
   if (!req.url?.startsWith('/')) return new AppError('invalid_request', 'The request target must be a path.');
-  const hosts = valuesOf(req, 'host');
-  const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
+  const { name, origins } = addressedBy(headOf(req));
   if (name === undefined || !(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
     return new AppError(
       'host_not_allowed',
       'The gateway does not answer to this Host. Add the name to ALLOWED_HOSTS to allow it.',
     );
   }
-  const origins = valuesOf(req, 'origin');
   if (origins.some((origin) => !allowedOrigins.includes(origin)) || origins.length > 1) {
     return new AppError(
       'origin_not_allowed',

@@ -7,7 +7,8 @@ const MINUTE_MS = 60_000;
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
 const EMAIL_SHARE = 1 / 6;
 
-const pair = (a: string, b: string): string => JSON.stringify([a, b]);
+/** An address has no blank, so no two pairs have the same key. */
+const pair = (address: string, who: string): string => `${address} ${who}`;
 
 interface Count {
   uses: number;
@@ -93,6 +94,6 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
     /** Checks the limit before a user tries the code of a device. */
     userCode: (userId: string): AppError | null => userCodes.use(userId, 'You have tried too many codes'),
     /** Checks the limit before a request of this principal (its issuer and sub) is decided. */
-    mcp: (principal: string, address: string): AppError | null => byPrincipal.use(pair(principal, addressGroup(address))),
+    mcp: (principal: string, address: string): AppError | null => byPrincipal.use(pair(addressGroup(address), principal)),
   };
 }

@@ -2,8 +2,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AuthRefusal, isRefusal, principalKey, type TokenClaims, type VerifyToken } from '../auth/principal.ts';
 import { AppError } from '../base/errors.ts';
+import { perObject } from '../base/kept.ts';
 import type { Log } from '../base/log.ts';
 import { type Now, whenThere } from '../base/promises.ts';
+import { type Head, headOf } from '../http/head.ts';
 import { LEFT_UNREAD, type Outbox } from '../http/outbox.ts';
 import { type Answer, problem, problemUnavailable } from '../protocol/answer.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from '../protocol/headers.ts';
@@ -40,6 +42,8 @@ export interface Arrived {
 const TARGET_PATH = new RegExp(`^/mcp(?:/(${TARGET_NAME.source.slice(1, -1)}))?(?:\\?.*)?$`, 's');
 const UNDER_MCP = /^\/mcp(?:[/?]|$)/;
 
+const headersIn = perObject(({ raw }: Head) => readHeaders(raw));
+
 export function isUnderMcp(req: IncomingMessage): boolean {
   return UNDER_MCP.test(req.url ?? '');
 }
@@ -62,10 +66,10 @@ export function receiveHead(
   if (method !== 'POST' && method !== 'GET' && method !== 'DELETE') {
     return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
   }
-  const headers = readHeaders(req.rawHeaders);
+  const headers = headersIn(headOf(req));
   if ('problem' in headers) return problem(new AppError('invalid_request', headers.problem));
 
-  return whenThere(deps.verify(headers.authorization), (claims): Arrived | Answer => {
+  return whenThere(deps.verify(headers), (claims): Arrived | Answer => {
     const principal = isRefusal(claims) ? null : principalKey(claims);
     const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
     if (wait !== null) return tooMany('Too many requests.', wait);

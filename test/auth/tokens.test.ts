@@ -140,13 +140,13 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
   };
   const rest401 = async (authorization: string) => rest.call('GET', '/api/auth/me', { headers: { authorization } });
   for (const [name, authorization] of Object.entries(accepted)) {
-    const verdict = await verify(authorization);
+    const verdict = await verify({ authorization });
     t.false(isRefusal(verdict), `verify: ${name}`);
-    t.deepEqual(await verify(authorization), verdict, `verify, remembered: ${name}`);
+    t.deepEqual(await verify({ authorization }), verdict, `verify, remembered: ${name}`);
     t.is((await rest401(authorization)).status, 200, `express-jwt: ${name}`);
   }
   for (const [name, authorization] of Object.entries(refused)) {
-    const verdict = await verify(authorization);
+    const verdict = await verify({ authorization });
     const answer = await rest401(authorization);
     if (!isRefusal(verdict)) {
       t.fail(`verify: ${name}`);
@@ -161,7 +161,7 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     );
     t.is(String(answer.headers['www-authenticate']).includes('error='), verdict.refused === 'invalid_token', name);
   }
-  t.true(isRefusal(await verify(undefined)));
+  t.true(isRefusal(await verify({ authorization: undefined })));
   const bare = await rest.call('GET', '/api/auth/me');
   t.is(bare.status, 401);
   t.is(bare.body.code, 'unauthenticated');
@@ -196,9 +196,9 @@ test.serial('a remembered token still expires', async (t) => {
   const rest = await startRest(t, await sqlite(t));
   const { token } = await rest.account('a@example.com');
   const verify = createVerifier(rest.keys, rest.rules);
-  t.false(isRefusal(await verify(`Bearer ${token}`)));
+  t.false(isRefusal(await verify({ authorization: `Bearer ${token}` })));
   rest.pass(12 * 3_600_000 + 10_000);
-  t.true(isRefusal(await verify(`Bearer ${token}`)));
+  t.true(isRefusal(await verify({ authorization: `Bearer ${token}` })));
 });
 
 eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, database, engine) => {
@@ -230,7 +230,7 @@ eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, 
   t.is(JSON.parse(Buffer.from(fresh.split('.')[0] ?? '', 'base64url').toString()).kid, rotated.body['kid']);
   for (const bearer of [token, api, fresh]) {
     t.is((await rest.call('GET', '/api/auth/me', { token: String(bearer) })).status, 200);
-    t.false(isRefusal(await verify(`Bearer ${bearer}`)));
+    t.false(isRefusal(await verify({ authorization: `Bearer ${bearer}` })));
   }
   const { keys } = JSON.parse((await rest.call('GET', '/.well-known/jwks.json')).text);
   t.deepEqual(
@@ -252,7 +252,7 @@ eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, 
   t.is((await rest.call('GET', '/api/auth/me', { token: forged })).status, 401, 'its record names the new key');
   rest.pass(13 * 3_600_000);
   const forever = signed({ alg: 'ES256', typ: 'JWT', kid: before }, { ...claims, exp: claims.exp * 2 }, stolen);
-  t.true(isRefusal(await verify(`Bearer ${forever}`)));
+  t.true(isRefusal(await verify({ authorization: `Bearer ${forever}` })));
   t.is((await rest.call('GET', '/api/auth/me', { token: String(api) })).status, 200);
   t.is((await rest.changes.list(1, null))[0]?.action, 'key.rotate');
 });
