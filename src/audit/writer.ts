@@ -416,7 +416,7 @@ function compose(key: ChainKey, from: Head, chain: ChainRow | null, batch: reado
   for (const { kind, stored } of batch) {
     const stamp = nextStamp(key, head, stored.row);
     head = { chain_id: stamp.chain_id, seq: stamp.chain_seq, mac: stamp.mac };
-    lists[kind].push({ ...stored, stamp });
+    lists[kind].push({ row: stored.row, bytes: stored.bytes, stamp });
   }
   return { chain, decisions, shown, outcomes, head };
 }

@@ -11,7 +11,7 @@ import { createRetention } from '../audit/upkeep/retention.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { principalKey } from '../auth/principal.ts';
 import { createVault, type Vault } from '../auth/vault.ts';
-import { type Base, timed } from './base.ts';
+import type { Base } from './base.ts';
 
 export type Audit = Awaited<ReturnType<typeof startAudit>>;
 
@@ -26,7 +26,12 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
   const audit: AuditWriter = {
     ...writer,
     async decision(record, cause) {
-      await timed(metrics.auditCommit, () => writer.decision(record));
+      const began = performance.now();
+      try {
+        await writer.decision(record);
+      } finally {
+        metrics.auditCommit.observe(performance.now() - began);
+      }
       // Messages that a target sends on its own must not lock out the principal that receives them.
       const isOwn = record.effect === 'deny' && cause !== 'delivery';
       if (isOwn) denials.count(principalKey({ sub: record.user_id }));

@@ -33,6 +33,13 @@ export async function readBytes(
 ): Promise<Buffer> {
   const tooLarge = (): AppError => new AppError('too_large', `The body must have at most ${limit} bytes.`);
   if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge();
+  // A small body usually comes in one packet with its headers. Then node has it when the current call stack ends, without any listener.
+  await null;
+  if (req.complete && req.readableLength > 0 && req.readableLength <= limit) {
+    const refused = count(req.readableLength);
+    if (refused !== null) throw refused;
+    return req.read() as Buffer;
+  }
   const chunks: Buffer[] = [];
   let joined = 0;
   let size = 0;

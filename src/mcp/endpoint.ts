@@ -126,13 +126,16 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   res.setHeader('X-Request-Id', requestId);
   res.on('error', () => undefined);
   const began = performance.now();
+  const held: Held = { principal: '', gone: createCancellation(), stopWatching: () => undefined, giveBack: () => undefined };
+  // One listener for all: every call comes here.
   res.on('close', () => {
+    held.stopWatching();
+    if (!res.writableFinished) held.gone.abort();
     const answered = res.writableFinished || (res.headersSent && endpoint.streams.has(res));
     const status = answered ? res.statusCode : 499;
     endpoint.ended({ requestId, method: req.method ?? '', status, tookMs: Math.round(performance.now() - began) });
   });
   const { publicUrl, log, limits, outbox } = endpoint;
-  const held: Held = { principal: '', giveBack: () => undefined };
   try {
     const answer = await answerRequest(endpoint, req, res, held);
     if (answer === null) return;
@@ -149,6 +152,10 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
 interface Held {
   /** Empty: the token is not valid. */
   principal: string;
+  /** Aborted when the client is gone. */
+  readonly gone: Cancellation;
+  /** Ends the re-validation. Called when the answer is sent, or the client is gone. */
+  stopWatching: () => void;
   giveBack: () => void;
 }
 
@@ -186,7 +193,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const work = reading === null ? readBodiless(method, headers, claimed) : readPost({ reading, headers, session, everywhere });
   if (!('do' in work)) return work;
 
-  const gone = clientGone(res);
+  const { gone } = held;
   // The whole request has arrived: every fact that decides about it is read after its last byte.
   const admission = await admitCaller(endpoint, arrived);
   if ('kind' in admission) return reading === null ? admission : outage(work.id, admission);
@@ -217,7 +224,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, needed(), res, gone);
   if (noSlot !== null) return noSlot;
   const watched = { claims, mayGoOn, changed: changes.emit, end: () => gone.abort(REVOKED) };
-  if (!res.closed) res.on('close', endpoint.watch.add(watched));
+  if (!res.closed) held.stopWatching = endpoint.watch.add(watched);
   return await carryOut(caller, work);
 }
 
@@ -244,13 +251,4 @@ function brokenReplica(reading: (JsonReading & { readonly ok: true }) | null): A
 function outage(id: Work['id'], refusal: Answer): Answer {
   const isOutage = refusal.kind === 'problem' && refusal.error.status === 503;
   return isOutage ? unavailable(id, refusal.error.retryAfter) : refusal;
-}
-
-function clientGone(res: ServerResponse): Cancellation {
-  const gone = createCancellation();
-  if (res.closed) gone.abort();
-  res.on('close', () => {
-    if (!res.writableFinished) gone.abort();
-  });
-  return gone;
 }

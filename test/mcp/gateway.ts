@@ -13,6 +13,7 @@ import { createMcpHandler, type McpDeps } from '../../src/mcp/endpoint.ts';
 import { createBodies } from '../../src/mcp/limits/intake.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../src/mcp/limits/limits.ts';
 import { createSeal } from '../../src/mcp/sessions/seal.ts';
+import { createCatalogue } from '../../src/mcp/upstream/catalogue.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import { createPace, MONOTONIC } from '../../src/mcp/upstream/pace.ts';
 import { ASKABLE } from '../../src/protocol/capabilities.ts';
@@ -194,6 +195,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     limits: allLimits,
     pace: createPace(allLimits, MONOTONIC),
     addresses: createAddressRule([]),
+    catalogue: createCatalogue(() => gateway.now ?? Date.now()),
     health: createHealth(() => gateway.now ?? Date.now()),
     stdio: { allowed: [], maxProcesses: 4, idleMs: 60_000, lifetimeMs: 600_000 },
     now: () => gateway.now ?? Date.now(),

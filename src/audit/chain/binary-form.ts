@@ -152,16 +152,20 @@ export interface Ended {
   readonly duration_ms: number;
 }
 
+/** Whether the outcome is as the gateway writes it. */
+export const isWritable = ({ decision_id, outcome, duration_ms }: Ended): boolean =>
+  HEX.test(decision_id) && (OUTCOMES as readonly string[]).includes(outcome) && (duration_ms | 0) === duration_ms;
+
 /** Returns outcomes as they are stored; null: one of them is not as the gateway writes it. */
 export function outcomeBytes(outcomes: readonly Ended[]): Buffer | null {
   const bytes = Buffer.alloc(outcomes.length * OUTCOME_BYTES);
-  for (const [i, { decision_id, outcome, duration_ms }] of outcomes.entries()) {
-    const [hex, code] = [hexOf(decision_id), (OUTCOMES as readonly string[]).indexOf(outcome)];
-    if (hex === null || code < 0 || (duration_ms | 0) !== duration_ms) return null;
-    const from = i * OUTCOME_BYTES;
-    bytes.write(hex, from, 'hex');
-    bytes[from + NUMBER_AT] = code;
-    bytes.writeInt32BE(duration_ms, from + DURATION_AT);
+  let from = 0;
+  for (const ended of outcomes) {
+    if (!isWritable(ended)) return null;
+    bytes.write(hexOf(ended.decision_id) ?? '', from, 'hex');
+    bytes[from + NUMBER_AT] = (OUTCOMES as readonly string[]).indexOf(ended.outcome);
+    bytes.writeInt32BE(ended.duration_ms, from + DURATION_AT);
+    from += OUTCOME_BYTES;
   }
   return outcomes.length > 0 && outcomes.length <= OUTCOMES_AT_ONCE ? bytes : null;
 }

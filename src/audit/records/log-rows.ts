@@ -5,6 +5,7 @@ import {
   binaryMac,
   type Covered,
   digestOfText,
+  isWritable,
   OUTCOME_BYTES,
   OUTCOMES_AT_ONCE,
   OUTCOMES_SPAN_MS,
@@ -80,16 +81,20 @@ export function namesJson(listed: readonly string[]): string {
 /** A longer duration does not fit in its column. A duration is negative if the clock was set back during the call. */
 const MAX_DURATION_MS = 2 ** 31 - 1;
 
-const storableDuration = (ms: number): number => Math.max(-MAX_DURATION_MS, Math.min(ms, MAX_DURATION_MS));
+const storableOutcome = ({ decision_id, outcome, duration_ms }: OutcomeRecord): OutcomeRecord => ({
+  decision_id,
+  outcome,
+  duration_ms: Math.max(-MAX_DURATION_MS, Math.min(duration_ms, MAX_DURATION_MS)),
+});
 
 /** Returns the outcomes in groups, each of which fits in one record. An outcome that no record can have is alone. */
 export function outcomesByRecord(outcomes: readonly OutcomeRecord[]): OutcomeRecord[][] {
   const groups: OutcomeRecord[][] = [];
   let since = 0;
   let isOpen = false;
-  for (const outcome of outcomes.toSorted((a, b) => (a.decision_id < b.decision_id ? -1 : 1))) {
+  for (const outcome of outcomes.map(storableOutcome).sort((a, b) => (a.decision_id < b.decision_id ? -1 : 1))) {
     const last = groups.at(-1);
-    const isGood = outcomeBytes([{ ...outcome, duration_ms: storableDuration(outcome.duration_ms) }]) !== null;
+    const isGood = isWritable(outcome);
     const time = timeOf(outcome.decision_id);
     if (isOpen && isGood && last !== undefined && last.length < OUTCOMES_AT_ONCE && time - since < OUTCOMES_SPAN_MS) {
       last.push(outcome);
@@ -172,7 +177,7 @@ export function createRowMaker(key: ChainKey) {
 
     /** Returns the record of outcomes that `outcomesByRecord` returned. */
     outcomes(some: readonly OutcomeRecord[], now: number): Stored<LogOutcomes> {
-      const outcomes = outcomeBytes(some.map((outcome) => ({ ...outcome, duration_ms: storableDuration(outcome.duration_ms) })));
+      const outcomes = outcomeBytes(some);
       const since = timeOf(some[0]?.decision_id ?? '');
       return { row: { kind: 'outcome', created_at: now, since, outcomes }, bytes: ROW_BYTES + 2 * OUTCOME_BYTES * some.length };
     },

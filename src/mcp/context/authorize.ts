@@ -86,13 +86,11 @@ export function authorizeUse(caller: Caller, method: string): Promise<Verdict> {
 }
 
 /** null: the decision cannot be recorded, so that the request must be refused. */
-export async function ifRecorded<T>({ deps }: Caller, decision: Promise<T>): Promise<T | null> {
-  try {
-    return await decision;
-  } catch (err) {
+export function ifRecorded<T>({ deps }: Caller, decision: Promise<T>): Promise<T | null> {
+  return decision.catch((err: unknown) => {
     deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return null;
-  }
+  });
 }
 
 /** Records how a decided message has ended. */

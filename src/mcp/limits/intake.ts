@@ -55,23 +55,33 @@ export function costOf(bytes: number, reading: JsonReading): number {
 const SHOWN_LENGTH = 64;
 
 /** Receives the body, or returns the refusal. `admit` admits the sender of a large body, or returns the refusal. */
-export async function receive(
-  { bodies, reading }: Intake,
+export function receive(
+  intake: Intake,
   limits: McpLimits,
   req: IncomingMessage,
   principal: string,
   admit: () => Promise<Admission | Answer>,
 ): Promise<Received | Answer> {
   const length = bodyLength(req);
-  if (length === null || length > FREE_LENGTH) {
-    const wait = reading.wait(principal);
-    if (wait > 0)
-      return tooMuch(
-        `You have sent more values and bytes than the gateway reads for one caller (${limits.readingOfPrincipal.perSecond} values a second)`,
-        wait,
-      );
-  }
-  if (length !== null && length <= FREE_LENGTH) return await read(req, limits.bodyBytes, null);
+  return length !== null && length <= FREE_LENGTH
+    ? read(req, limits.bodyBytes, null)
+    : receiveLarge(intake, limits, req, principal, admit, length);
+}
+
+async function receiveLarge(
+  { bodies, reading }: Intake,
+  limits: McpLimits,
+  req: IncomingMessage,
+  principal: string,
+  admit: () => Promise<Admission | Answer>,
+  length: number | null,
+): Promise<Received | Answer> {
+  const wait = reading.wait(principal);
+  if (wait > 0)
+    return tooMuch(
+      `You have sent more values and bytes than the gateway reads for one caller (${limits.readingOfPrincipal.perSecond} values a second)`,
+      wait,
+    );
   const admitted = length === null || length > LARGE_BODY ? await admit() : null;
   if (admitted !== null && 'kind' in admitted) return admitted;
   const taken = bodies.take(principal, 0);
