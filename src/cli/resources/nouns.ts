@@ -32,7 +32,8 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
         does: 'POST /api/targets/{id}/check',
         takes: TARGET,
         summary: 'opens a session with the credentials for you, lists the tools, and ends the session',
-        help: `Policies do not take part. ${FAULT}`,
+        help: `Policies do not take part. ${FAULT} With a fault, the exit code is 1.`,
+        fault: 'fault',
       },
       health: { does: 'GET /api/targets/{id}/health', takes: TARGET, help: `Each replica knows only its own requests. ${FAULT}` },
       connections: {

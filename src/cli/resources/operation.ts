@@ -29,6 +29,8 @@ export interface Verb {
   /** Absent: the summary of the operation. */
   readonly summary?: string;
   readonly help?: string;
+  /** The member of the answer that says what went wrong. If it is not null, the exit code is 1. */
+  readonly fault?: string;
 }
 
 /** The operation as the contract describes it. */
@@ -213,7 +215,7 @@ export interface Request {
 export async function perform(
   client: Client,
   described: Described,
-  verb: Pick<Verb, 'columns' | 'rows' | 'limit'>,
+  verb: Pick<Verb, 'columns' | 'rows' | 'limit' | 'fault'>,
   { values = {}, query = {}, body, ifMatch }: Request,
   given: Given,
   say: Say,
@@ -232,7 +234,9 @@ export async function perform(
       const json = await client.call<unknown>(method, withQuery(at, query), body, headers);
       if (json === null) return { text: 'done\n', json };
       const rows = verb.rows === undefined ? undefined : (json as Record<string, readonly unknown[]>)[verb.rows];
-      return { text: (view) => (rows === undefined ? cardText(json) : tableText(rows, verb.columns ?? [], view)), json };
+      const isFault = verb.fault !== undefined && (json as Record<string, unknown>)[verb.fault] !== null;
+      const text: Outcome['text'] = (view) => (rows === undefined ? cardText(json) : tableText(rows, verb.columns ?? [], view));
+      return { code: isFault ? 1 : 0, text, json };
     }),
   );
 }
