@@ -28,7 +28,8 @@ export const tellHowToBegin: WhenEmpty = (url, code) => {
   if (code !== null)
     process.stderr.write(`portcullis: the first registration needs the setup code ${code} (header Portcullis-Setup-Code)\n`);
   process.stderr.write(
-    `portcullis: there is no administrator yet; register the first one in another terminal: portcullis init --server ${url}${code === null ? '' : ` --setup-code ${code}`}
+    `portcullis: there is no administrator yet; register the first one in a browser: ${url}/signin
+portcullis: or in another terminal: portcullis init --server ${url}${code === null ? '' : ` --setup-code ${code}`}
 portcullis: or do it with your e-mail and a password of at least 8 characters:
 curl -s ${url}/api/auth/register -H 'content-type: application/json'${setup} -d '{"email":"you@example.com","password":"..."}'
 `,

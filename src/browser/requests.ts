@@ -64,6 +64,7 @@ function decoded(text: string): string {
 const RETURN = /^\/(oauth|account|console)(\/(?!\.{1,2}(?:[/?]|$))[A-Za-z0-9._~:@!$&'()*+,;=-]+)*(\?[!$-;=?-[\]-~]*)?$/;
 const RETURN_MAX = 8 * 1024;
 export const HOME = '/account';
+export const REGISTER = '/signin/register';
 
 /** Returns the path of this gateway that `value` is. Anything else gives the account page. */
 export function returnPath(value: unknown): string {

@@ -2,6 +2,7 @@
 import { type Response, Router } from 'express';
 import Joi from 'joi';
 import type { Login } from '../auth/sign-in/login.ts';
+import type { Registration } from '../auth/sign-in/registration.ts';
 import { AppError, type FieldError } from '../base/errors.ts';
 import { validate } from '../base/validate.ts';
 import { addressOf } from '../http/client-address.ts';
@@ -11,7 +12,7 @@ import { EVERYBODY, type LocalSignIn } from '../users/local-sign-in.ts';
 import { emailKey, isLocal, labelOf } from '../users/user-store.ts';
 import { type Content, html } from './html.ts';
 import { fieldError, note, redirect, sendPage } from './page.ts';
-import { readForm, requireSameOrigin, returnPath } from './requests.ts';
+import { REGISTER, readForm, requireSameOrigin, returnPath } from './requests.ts';
 import type { BrowserSessions, SignedIn } from './sessions.ts';
 
 /** A button of the sign-in page. It leads to a path of this gateway, which begins the sign-in. */
@@ -25,6 +26,7 @@ export interface SignInParts {
   readonly publicUrl: string;
   readonly trustProxy: boolean;
   readonly login: Login;
+  readonly registration: Pick<Registration, 'isOpen' | 'firstPending'>;
   readonly limits: RateLimits;
   readonly sessions: BrowserSessions;
   readonly otherWays: () => Promise<readonly OtherWay[]>;
@@ -68,6 +70,8 @@ export function goOn(res: Response, path: string): void {
   });
 }
 
+const registerPath = (returnTo: string): string => `${REGISTER}?${new URLSearchParams({ return: returnTo })}`;
+
 const administratorPath = (returnTo: string, again: boolean): string =>
   `/signin?${new URLSearchParams({ administrator: 'yes', return: returnTo, ...(again ? { again: 'yes' } : {}) })}`;
 
@@ -75,7 +79,7 @@ const administratorPath = (returnTo: string, again: boolean): string =>
 const isAdministrator = (current: SignedIn | null): boolean => current !== null && isLocal(current.user);
 
 export function signInRoutes(parts: SignInParts): Router {
-  const { publicUrl, trustProxy, login, limits, sessions, otherWays, localSignIn } = parts;
+  const { publicUrl, trustProxy, login, registration, limits, sessions, otherWays, localSignIn } = parts;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function show(
@@ -83,7 +87,7 @@ export function signInRoutes(parts: SignInParts): Router {
     status: number,
     { email, returnTo, errors = [], problem, hint, again = false, asAdministrator = false }: Form,
   ): Promise<void> {
-    const ways = await otherWays();
+    const [ways, mayRegister] = await Promise.all([otherWays(), registration.isOpen()]);
     const errorOf = (path: string): string | null => {
       const message = errors.find((error) => error.path === path)?.message;
       return message === undefined ? null : `${NAMES[path]} ${message}.`;
@@ -113,7 +117,13 @@ ${emailError !== null && fieldError('email-error', emailError)}</div>
 ${passwordError !== null && fieldError('password-error', passwordError)}</div>
 <button class="btn cta wide">Sign in</button>
 </form>
-<p class="xs muted">${localSignIn === EVERYBODY ? 'You have no account? Ask an administrator of this gateway.' : 'Only the administrator whom LOCAL_SIGN_IN names has a password.'}</p>`
+<p class="xs muted">${
+        mayRegister
+          ? html`You have no account? <a href="${registerPath(returnTo)}">Make one</a>.`
+          : localSignIn === EVERYBODY
+            ? 'You have no account? Ask an administrator of this gateway.'
+            : 'Only the administrator whom LOCAL_SIGN_IN names has a password.'
+      }</p>`
     : html`<p class="xs muted"><a href="${administratorPath(returnTo, again)}">Sign in as administrator</a></p>`
 }</div>`,
     });
@@ -123,6 +133,8 @@ ${passwordError !== null && fieldError('password-error', passwordError)}</div>
     const returnTo = returnPath(req.query['return']);
     const current = await sessions.currentUser(req, res);
     if (current !== null && req.query['again'] === undefined) return redirect(res, returnTo);
+    if (current === null && (await registration.firstPending()) && (await registration.isOpen()))
+      return redirect(res, registerPath(returnTo));
     const hint =
       current !== null
         ? html`<p class="sm muted">This needs a sign-in within the last 10 minutes. Sign in again as ${labelOf(current.user)} to continue.</p>`

@@ -14,13 +14,20 @@ export interface Answer<T> {
   readonly body: T;
   /** The query of the next page of a list; null: there is none. */
   readonly next: URLSearchParams | null;
+  readonly etag: string | undefined;
 }
 
 /**
  * `page`: the answer that the page becomes. Its context has the user. Rejects with the error of the operation. If the browser leaves, the
  * operation learns it as if its own client had left, and the promise may stay open.
  */
-export type Ask = <T>(page: Response, method: 'GET' | 'POST', path: string, body?: object) => Promise<Answer<T>>;
+export type Ask = <T>(page: Response, method: Method, path: string, body?: object, headers?: AskHeaders) => Promise<Answer<T>>;
+
+export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
+export interface AskHeaders {
+  readonly ifMatch?: string | undefined;
+  readonly reason?: string | undefined;
+}
 
 const NEXT = /^<[^?>]*\?([^>]*)>; rel="next"$/;
 
@@ -32,9 +39,12 @@ export function createAsk(mounts: readonly Mount[]): Ask {
   app.use('/api', authorizing(routeTable(guarded)));
   for (const { path, router } of guarded) app.use(path, router);
 
-  return <T>(page: Response, method: string, path: string, body?: object) =>
+  return <T>(page: Response, method: Method, path: string, body?: object, { ifMatch, reason }: AskHeaders = {}) =>
     new Promise<Answer<T>>((resolve, reject) => {
       const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body });
+      if (ifMatch !== undefined) req.headers['if-match'] = ifMatch;
+      // A header holds bytes, and node gives each as a character.
+      if (reason !== undefined && reason !== '') req.headers['portcullis-reason'] = Buffer.from(reason).toString('latin1');
       req.push(null);
       const res = new ServerResponse(req);
       // `held` is what the operation of REST makes of it.
@@ -58,6 +68,7 @@ export function createAsk(mounts: readonly Mount[]): Ask {
           const link = NEXT.exec(String(res.getHeader('Link') ?? ''))?.[1];
           resolve({
             body: (text === '' ? null : JSON.parse(text)) as T,
+            etag: res.getHeader('ETag')?.toString(),
             next: link === undefined ? null : new URLSearchParams(link),
           });
           page.off('close', leave);

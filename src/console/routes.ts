@@ -1,27 +1,41 @@
 /** `/console`: pages for administrators and reviewers. They read through the operations of REST. */
-import { type RequestHandler, type Response, Router } from 'express';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { AppError } from '../base/errors.ts';
 import { starts } from '../base/turns/caller-turns.ts';
 import { pathId } from '../base/validate.ts';
 import { type Content, html, type Markup } from '../browser/html.ts';
 import { GATE, redirect, sendPage } from '../browser/page.ts';
-import { signInPath, urlOf } from '../browser/requests.ts';
+import { readForm, requireSameOrigin, signInPath, urlOf } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
 import { contextOf } from '../http/context.ts';
 import { authorize } from '../rest/authorize.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { labelOf } from '../users/user-store.ts';
-import { ACCESS, accessPage } from './access.ts';
 import type { Ask } from './ask.ts';
+import { ProofNeeded } from './form.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
 import { HISTORY, historyPage, revisionPage } from './history.ts';
 import { decisionPage, LOG, logPage } from './log.ts';
-import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './mine.ts';
+import { ACCESS, accessPage } from './people/access.ts';
+import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './people/mine.ts';
+import { USERS, userPage, usersPage } from './people/users.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
-import { TARGETS, targetPage, targetsPage } from './targets.ts';
-import { USERS, userPage, usersPage } from './users.ts';
-import { queryOf, type Shown, type View } from './view.ts';
+import {
+  allowPage,
+  allowTools,
+  changeCredentials,
+  credentialsPage,
+  deleteTarget,
+  deleteTargetPage,
+  editTarget,
+  editTargetPage,
+  makeTarget,
+  newTargetPage,
+  operateTarget,
+} from './targets/forms.ts';
+import { TARGETS, targetPage, targetsPage } from './targets/targets.ts';
+import { type Act, queryOf, type Shown, type View } from './view.ts';
 
 export const CONSOLE_PATH = '/console';
 
@@ -89,26 +103,71 @@ function menuFor({ principal, snapshot }: SignedIn['admission']) {
 export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
+  type IdOf = (value: unknown) => string;
+
+  /** Signs in the browser, if it must, and waits for the turn of its session. null: the answer is sent. */
+  async function enter(req: Request, res: Response, at: string): Promise<SignedIn | null> {
+    const current = await sessions.currentUser(req, res);
+    if (current === null) {
+      redirect(res, signInPath(at));
+      return null;
+    }
+    contextOf(res).admission = current.admission;
+    await turnOf(current, res);
+    return current;
+  }
+
+  const answer = (res: Response, current: SignedIn, path: string, { status, title, body }: Shown & { readonly status: number }) =>
+    sendPage(res, status, { title, body, style: CONSOLE_STYLE_PATH, frame: frame(current, path) });
+
+  const viewOf = (req: Request, res: Response, current: SignedIn, idOf: IdOf): View => {
+    const { done = '', ...query } = queryOf(req);
+    return {
+      ...{ query, done, publicUrl, refused: null, isRecent: current.isRecent, userId: current.user.id },
+      id: idOf(req.params['id']),
+      provePath: signInPath(urlOf(req), true),
+      may: (operation) => 'held' in authorize(current.admission.principal, operation, current.admission.snapshot.rights),
+      get: (path) => ask(res, 'GET', path),
+      post: (path, body) => ask(res, 'POST', path, body),
+      send: (method, path, body, headers) => ask(res, method, path, body, headers),
+    };
+  };
+
   const page =
-    (show: (view: View) => Promise<Shown>, idOf: (value: unknown) => string): RequestHandler =>
+    (show: (view: View) => Promise<Shown>, idOf: IdOf): RequestHandler =>
     async (req, res) => {
-      const current = await sessions.currentUser(req, res);
-      if (current === null) return redirect(res, signInPath(urlOf(req)));
-      contextOf(res).admission = current.admission;
-      await turnOf(current, res);
-      const path = urlOf(req).replace(/\?.*/, '');
-      const { status, title, body } = await shownOrRefused(
-        async () => show(viewOf(idOf(req.params['id']), queryOf(req), res)),
-        res,
-      );
-      sendPage(res, status, { title, body, style: CONSOLE_STYLE_PATH, frame: frame(current, path) });
+      const current = await enter(req, res, urlOf(req));
+      if (current === null) return;
+      const shown = await shownOrRefused(async () => show(viewOf(req, res, current, idOf)), res);
+      answer(res, current, pathOf(req), shown);
     };
 
-  const viewOf = (id: string, query: View['query'], res: Response): View => ({
-    ...{ query, id, publicUrl },
-    get: (path) => ask(res, 'GET', path),
-    post: (path, body) => ask(res, 'POST', path, body),
-  });
+  /** Takes the form of a page. If the operation refuses it, the page shows it again, with the reason. */
+  const change =
+    (show: (view: View) => Promise<Shown>, act: Act, idOf: IdOf): RequestHandler =>
+    async (req, res) => {
+      requireSameOrigin(req, publicUrl);
+      const form = await readForm(req);
+      const current = await enter(req, res, pathOf(req));
+      if (current === null) return;
+      const view = viewOf(req, res, current, idOf);
+      const prove = (): void => {
+        if (!current.isRecent) throw new ProofNeeded();
+      };
+      try {
+        const done = await act({ ...view, form, prove });
+        if (typeof done === 'string') return redirect(res, done);
+        answer(res, current, pathOf(req), { status: 201, ...done });
+      } catch (error) {
+        if (error instanceof ProofNeeded) return redirect(res, view.provePath);
+        if (!(error instanceof AppError) || error.status >= 500) throw error;
+        if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));
+        const shown = await shownOrRefused(async () => show({ ...view, refused: { form, error } }), res);
+        // 401 would need a challenge, and a page takes no Authorization header.
+        const status = error.status === 401 ? 403 : error.status;
+        answer(res, current, pathOf(req), { ...shown, status });
+      }
+    };
 
   router.get('/', async (req, res) => {
     const current = await sessions.currentUser(req, res);
@@ -132,6 +191,17 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
       page(show, () => ''),
     );
   }
+  // Before the pages with ids, which would take `new` for one.
+  for (const [path, show, act] of [['/targets/new', newTargetPage, makeTarget]] as const) {
+    router.get(
+      path,
+      page(show, () => ''),
+    );
+    router.post(
+      path,
+      change(show, act, () => ''),
+    );
+  }
   for (const [path, show] of [
     ['/policies/:id', policyPage],
     ['/targets/:id', targetPage],
@@ -140,10 +210,22 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   ] as const) {
     router.get(path, page(show, pathId));
   }
+  router.post('/targets/:id', change(targetPage, operateTarget, pathId));
+  for (const [path, show, act] of [
+    ['/targets/:id/edit', editTargetPage, editTarget],
+    ['/targets/:id/delete', deleteTargetPage, deleteTarget],
+    ['/targets/:id/credentials', credentialsPage, changeCredentials],
+    ['/targets/:id/allow', allowPage, allowTools],
+  ] as const) {
+    router.get(path, page(show, pathId));
+    router.post(path, change(show, act, pathId));
+  }
   router.get('/history/:id', page(revisionPage, revisionId));
   router.get('/mine/:id', page(ownTargetPage, targetName));
   return router;
 }
+
+const pathOf = (req: Request): string => urlOf(req).replace(/\?.*/, '');
 
 /** An id of a different form could be the path of a different operation, such as `order`. Throws AppError `not_found`. */
 function revisionId(value: unknown): string {

@@ -2,7 +2,8 @@
 import type { Request } from 'express';
 import { AppError, type ErrorCode } from '../base/errors.ts';
 import type { Content } from '../browser/html.ts';
-import type { Answer } from './ask.ts';
+import type { Answer, AskHeaders, Method } from './ask.ts';
+import type { Form, Refused } from './form.ts';
 
 export interface View {
   /** Rejects with the error of the operation, for example AppError `forbidden`. */
@@ -10,6 +11,19 @@ export interface View {
   readonly post: <T>(path: string, body: object) => Promise<Answer<T>>;
   /** The query of the page: what was given once and is not empty, because forms also send the fields that are empty. */
   readonly query: Readonly<Record<string, string>>;
+  /** Carries out a change. Rejects with the error of the operation. */
+  readonly send: <T = unknown>(method: Method, path: string, body?: object, headers?: AskHeaders) => Promise<Answer<T>>;
+  /** What was done before the browser came here, in the words of `DONE` of the page. */
+  readonly done: string;
+  /** The form that was refused; null: none was sent. */
+  readonly refused: Refused | null;
+  /** Whether the user has proved who they are within 10 minutes. Sensitive changes need that. */
+  readonly isRecent: boolean;
+  /** The sign-in page that asks for the proof and leads back here. */
+  readonly provePath: string;
+  readonly userId: string;
+  /** Whether the user may carry out the operation, as far as that does not depend on its object. */
+  readonly may: (operation: string) => boolean;
   readonly publicUrl: string;
   /** The id or name in the path of the page, in the form that it must have; empty if the path has none. */
   readonly id: string;
@@ -19,6 +33,16 @@ export interface Shown {
   readonly title: string;
   readonly body: Content;
 }
+
+/** What a page that changes something gets. */
+export interface Changing extends View {
+  readonly form: Form;
+  /** Throws ProofNeeded unless the user has proved who they are within 10 minutes. */
+  readonly prove: () => void;
+}
+
+/** Carries out the change of a form. Returns the path to which the browser goes, or the page to show, for what is shown only once. */
+export type Act = (view: Changing) => Promise<string | Shown>;
 
 export function queryOf({ query }: Pick<Request, 'query'>): Record<string, string> {
   const given = Object.entries(query).filter((entry): entry is [string, string] => typeof entry[1] === 'string');
@@ -33,6 +57,11 @@ export async function unlessRefused<T>(work: Promise<T>, also: ErrorCode = 'forb
     if (error instanceof AppError && ['forbidden', 'not_found', also].includes(error.code)) return null;
     throw error;
   }
+}
+
+/** Throws AppError `forbidden` if the user may not carry out the operation for which the page is. */
+export function requireMay({ may }: View, operation: string): void {
+  if (!may(operation)) throw new AppError('forbidden', 'You do not have the right that this page needs. Ask an administrator.');
 }
 
 /** Returns the path with these members in its query. */

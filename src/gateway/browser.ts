@@ -1,6 +1,8 @@
 /** The pages: browser sessions, sign-in and account. Other parts add pages and ways to sign in. */
 import { type Applications, accountRoutes } from '../browser/account.ts';
 import type { PageMount } from '../browser/pages.ts';
+import { registerRoutes } from '../browser/register.ts';
+import { REGISTER } from '../browser/requests.ts';
 import { type BrowserSessions, createBrowserSessions } from '../browser/sessions.ts';
 import { signInRoutes } from '../browser/sign-in.ts';
 import { callbackOf, WITH_PROVIDER, waysWith, withProviderRoutes } from '../browser/with-provider.ts';
@@ -19,7 +21,7 @@ export type Browser = ReturnType<typeof createBrowser>;
 export function createBrowser(
   { config, vault, database, now, log }: Base,
   { current }: Decisions,
-  { login, limits, sessionList, providers }: Accounts,
+  { login, registration, limits, sessionList, providers }: Accounts,
   { connecting }: Connections,
   applications: Applications,
   others: (sessions: BrowserSessions) => readonly PageMount[],
@@ -38,7 +40,11 @@ export function createBrowser(
   const otherWays = async () => waysWith(await enabled());
   const pages: readonly PageMount[] = [
     { path: WITH_PROVIDER, router: withProviderRoutes({ trustProxy, limits, sessions, signIn, faults, providers: enabled }) },
-    { path: '/signin', router: signInRoutes({ publicUrl, trustProxy, login, limits, sessions, otherWays, localSignIn }) },
+    { path: REGISTER, router: registerRoutes({ publicUrl, trustProxy, registration, limits, sessions }) },
+    {
+      path: '/signin',
+      router: signInRoutes({ publicUrl, trustProxy, login, registration, limits, sessions, otherWays, localSignIn }),
+    },
     {
       path: '/account',
       router: accountRoutes({ publicUrl, trustProxy, database, login, limits, sessions, sessionList, applications, now }),

@@ -342,7 +342,7 @@ test.serial('localhost leads to the address of PUBLIC_URL, and pages do not work
   t.is((await browser.get('/signin', { host: 'evil.example' })).status, 403);
 
   const behindProxy = await startGateway(t, null, { PUBLIC_URL: 'https://gateway.example.com' });
-  t.is((await browse(behindProxy, 'https://gateway.example.com').get('/signin')).status, 200);
+  t.is((await browse(behindProxy, 'https://gateway.example.com').get('/signin/register')).status, 200);
   t.is((await browse(behindProxy).get('/signin')).status, 421);
 
   const plain = await startGateway(t, null, { PUBLIC_URL: 'http://gateway.example.com:8080' });

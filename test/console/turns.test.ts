@@ -17,10 +17,10 @@ test('a session gets four pages at once, and others do not wait for it', async (
   let arrived = 0;
   let running = 0;
   const ask: Ask = async (page) => {
-    if (page.req.get('session') === 'other') return { body: [] as never, next: null };
+    if (page.req.get('session') === 'other') return { body: [] as never, next: null, etag: undefined };
     running++;
     await released.promise;
-    return { body: [] as never, next: null };
+    return { body: [] as never, next: null, etag: undefined };
   };
   const sessions = {
     currentUser: async (req: { readonly headers: Readonly<Record<string, unknown>> }) => {

@@ -72,6 +72,10 @@ export function createRegistration({ database, passwords, vault, config, now }: 
       });
     },
 
+    /** Whether anybody may register now. The first one may need the setup code. */
+    isOpen: async (): Promise<boolean> =>
+      config.localSignIn === EVERYBODY &&
+      (config.registration === 'open' || !(await userStore(database.knex).hasFirstAdministrator())),
     /** Whether the next registration becomes the administrator. */
     firstPending: async (): Promise<boolean> => !(await userStore(database.knex).hasFirstAdministrator()),
     /** Whether the setup code is required and still unused, so that the operator has to hand it out. */

@@ -1,5 +1,13 @@
 /** `portcullis add`: makes a target, tries it, and makes a first policy from the list of its tools. */
 import { lstatSync, writeFileSync } from 'node:fs';
+import {
+  type Choice,
+  chosen,
+  type FirstPolicy,
+  isNameable,
+  policiesFor,
+  type Subject,
+} from '../../console/targets/first-policy.ts';
 import type { TargetCheck } from '../../mcp/check.ts';
 import { formatPolicyFile } from '../../policies/files/yaml.ts';
 import { type Client, connect, type Say, serverOf } from '../client.ts';
@@ -7,16 +15,7 @@ import { type Command, CommandError, counted, type Given, printable, UsageError 
 import { changing } from '../policies/policy-folder.ts';
 import { type Person, personAtTerminal } from './ask.ts';
 import { executableOf, pathFor } from './executable.ts';
-import {
-  type Choice,
-  chosen,
-  type FirstPolicy,
-  isNameable,
-  policiesFor,
-  readChoice,
-  readSubject,
-  type Subject,
-} from './first-policy.ts';
+import { readChoice, readSubject } from './first-policy.ts';
 import { type Address, checkName, describeTools, type FoundTarget, findTarget, makeTarget, tryTarget } from './target.ts';
 
 const TRANSPORTS = ['streamable-http', 'sse'] as const;
@@ -138,7 +137,7 @@ for whom. The policy names exactly these tools, so tools that the server gets la
       choice ??= person === null ? 'none' : await askChoice(person, check, say);
       if (choice !== 'none') {
         subject ??= person === null ? null : await askSubject(person, say);
-        policies = subject === null ? [] : policiesFor(name, check.tools, choice, subject);
+        policies = subject === null ? [] : policiesFor(name, check.tools, choice, subject, 'portcullis add');
       }
     }
     if (path !== undefined) writeFile(path, name, policies);

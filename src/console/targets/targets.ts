@@ -1,10 +1,11 @@
 /** Targets, and one target with its health and its credentials. */
-import { type Content, html, type Markup } from '../browser/html.ts';
-import { note, timeOf } from '../browser/page.ts';
-import type { CredentialJson } from '../targets/credentials.ts';
-import type { TargetJson } from '../targets/document.ts';
-import { column, empty, heading, nextPage, table } from './marks.ts';
-import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
+import { type Content, html, type Markup } from '../../browser/html.ts';
+import { note, timeOf } from '../../browser/page.ts';
+import type { CredentialJson } from '../../targets/credentials.ts';
+import type { TargetJson } from '../../targets/document.ts';
+import { act, refusal } from '../form.ts';
+import { column, empty, heading, nextPage, table } from '../marks.ts';
+import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 
 export const TARGETS = '/console/targets';
 
@@ -15,7 +16,7 @@ const place = (target: TargetJson): Markup =>
 
 const state = ({ enabled }: TargetJson): Content => (enabled ? 'enabled' : html`<span class="tag find">disabled</span>`);
 
-export async function targetsPage({ get, query }: View): Promise<Shown> {
+export async function targetsPage({ get, query, may, done }: View): Promise<Shown> {
   const { body: targets, next } = await get<TargetJson[]>(withQuery('/targets', { ...query, limit: '100' }));
   const row = (
     target: TargetJson,
@@ -23,10 +24,15 @@ export async function targetsPage({ get, query }: View): Promise<Shown> {
 <td data-label="Transport">${target.transport}</td><td data-label="Endpoint"><code>/mcp/${target.name}</code></td><td data-label="State">${state(target)}</td></tr>`;
   return {
     title: 'Targets',
-    body: html`${heading('Targets', 'The MCP servers behind the gateway. Clients reach each at its endpoint, and all of them at /mcp.')}
+    body: html`${heading('Targets', 'The MCP servers behind the gateway. Clients reach each at its endpoint, and all of them at /mcp.', may('createTarget') && html`<a class="btn cta" href="/console/targets/new">Add a target</a>`)}
+${done === 'deleted' && note('done', 'The target is deleted.')}
 ${
   targets.length === 0
-    ? empty(html`There is no target. <code>portcullis add NAME URL</code> puts a server behind the gateway.`)
+    ? empty(
+        may('createTarget')
+          ? html`There is no target yet. <a href="/console/targets/new">Add a target</a> puts a server behind the gateway.`
+          : 'There is no target yet. An administrator can add one.',
+      )
     : table('Targets', [column('Target'), column('Transport'), column('Endpoint'), column('State')], targets.map(row))
 }
 ${nextPage(TARGETS, nextQuery(next), 'Next 100')}`,
@@ -66,7 +72,15 @@ ${
 ${names_count > NAMES_SHOWN && html`<p class="muted">${NAMES_SHOWN} of ${names_count} names are shown.</p>`}</section>`;
 }
 
-export async function targetPage({ get, id }: View): Promise<Shown> {
+const DONE: Readonly<Record<string, string>> = {
+  saved: 'The target is saved.',
+  enabled: 'The target is enabled.',
+  disabled: 'The target is disabled. Nobody can use it.',
+  recycled: 'The sessions are being reconnected to the target.',
+  allowed: 'The policy is made. Users whom it names can use these tools from now on.',
+};
+
+export async function targetPage({ get, id, may, done, refused }: View): Promise<Shown> {
   const [{ body: target }, health, credentials, catalogue] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     unlessRefused(get<Health>(`/targets/${id}/health`)),
@@ -76,6 +90,7 @@ export async function targetPage({ get, id }: View): Promise<Shown> {
   return {
     title: target.name,
     body: html`${heading(target.name, target.description ?? place(target))}
+${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}
 ${health?.body.last_fault && faultNote(health.body)}
 <dl class="dl"><dt>State</dt><dd>${state(target)}</dd><dt>Transport</dt><dd>${target.transport}</dd><dt>Server</dt><dd>${place(target)}</dd>
 <dt>Endpoint</dt><dd><code>/mcp/${target.name}</code></dd>
@@ -83,9 +98,20 @@ ${health !== null && html`<dt>Health</dt><dd>${health.body.status}</dd><dt>Last 
 <dt>Id</dt><dd><code>${target.id}</code></dd></dl>
 ${catalogue !== null && catalogueSection(catalogue.body)}
 ${credentials !== null && credentialsSection(credentials.body)}
+${actions(target, may)}
 <p class="row"><a class="btn" href="${withQuery('/console/policies', { target_id: target.id })}">Its policies</a>
 <a class="btn" href="${withQuery('/console/log', { target_name: target.name })}">Its decisions</a><a class="btn plain" href="${TARGETS}">All targets</a></p>`,
   };
+}
+
+/** Buttons for what the user may do. */
+function actions({ id, name, enabled }: TargetJson, may: View['may']): Content {
+  const path = `${TARGETS}/${id}`;
+  const link = (operation: string, to: string, label: string): Content =>
+    may(operation) && html`<a class="btn" href="${`${path}/${to}`}">${label}</a>`;
+  return html`${may('updateTarget') && html`<form class="row" method="post" action="${path}">${act(enabled ? 'disable' : 'enable', enabled ? 'Disable' : 'Enable')}${may('recycleSessions') && act('recycle', 'Reconnect its sessions')}</form>`}
+<p class="row">${may('checkTarget') && may('createPolicy') && html`<a class="btn" href="${`${path}/allow`}">Allow tools</a>`}${link('createTarget', 'edit', 'Edit')}${link('setDefaultCredential', 'credentials', 'Change credentials')}${link('deleteTarget', 'delete', 'Delete')}
+<a class="btn" href="${withQuery('/console/connect', { target: name })}">Connect a client</a></p>`;
 }
 
 const faultNote = ({ last_fault, retry_at }: Health): Markup =>

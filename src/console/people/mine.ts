@@ -1,8 +1,8 @@
 /** Pages for everybody: what the signed-in user may use, and how to connect a client to it. They show nothing of others. */
-import { html, type Markup } from '../browser/html.ts';
-import { CLIENTS, filePaths, type McpClient, newText, SDK_TEXTS } from '../clients/client-files.ts';
-import { choice, column, empty, filterForm, heading, table } from './marks.ts';
-import type { Shown, View } from './view.ts';
+import { html, type Markup } from '../../browser/html.ts';
+import { CLIENTS, filePaths, type McpClient, newText, SDK_TEXTS } from '../../clients/client-files.ts';
+import { choice, column, empty, filterForm, heading, table } from '../marks.ts';
+import type { Shown, View } from '../view.ts';
 
 export const MINE = '/console/mine';
 export const CONNECT = '/console/connect';

@@ -1,9 +1,9 @@
 /** Who can use what: the matrix of a target, and everything that one user, role or group can use. The decision function answers both. */
-import { type Content, html, type Markup } from '../browser/html.ts';
-import type { AccessRow } from '../policies/access.ts';
-import type { TargetJson } from '../targets/document.ts';
-import { choice, column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from './marks.ts';
-import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
+import { type Content, html, type Markup } from '../../browser/html.ts';
+import type { AccessRow } from '../../policies/access.ts';
+import type { TargetJson } from '../../targets/document.ts';
+import { choice, column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
+import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 
 export const ACCESS = '/console/access';
 const COLUMNS = 50;

@@ -1,11 +1,11 @@
 /** Users, and what one user may use. */
-import { type Content, html, type Markup } from '../browser/html.ts';
-import { note, timeOf } from '../browser/page.ts';
-import type { AccessRow } from '../policies/access.ts';
-import type { UserDocument } from '../users/document.ts';
+import { type Content, html, type Markup } from '../../browser/html.ts';
+import { note, timeOf } from '../../browser/page.ts';
+import type { AccessRow } from '../../policies/access.ts';
+import type { UserDocument } from '../../users/document.ts';
+import { column, heading, nextPage, subjectMark, table } from '../marks.ts';
+import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { accessTable } from './access.ts';
-import { column, heading, nextPage, subjectMark, table } from './marks.ts';
-import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
 
 export const USERS = '/console/users';
 

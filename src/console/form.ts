@@ -1,0 +1,81 @@
+/** Pages that change something: their fields, what is wrong with them, and how a page says that it was done. */
+import type { AppError } from '../base/errors.ts';
+import { type Content, html, type Markup } from '../browser/html.ts';
+import { fieldError, note } from '../browser/page.ts';
+
+export type Form = Readonly<Record<string, string>>;
+
+/** A form that the operation refused. The page shows it again, with what was entered. */
+export interface Refused {
+  readonly form: Form;
+  readonly error: AppError;
+}
+
+/** Thrown by an action whose user has not proved who they are within 10 minutes. The browser goes to the sign-in page, and comes back. */
+export class ProofNeeded extends Error {}
+
+/** A field. `path`: the member that the errors of the operation name, if it differs from `name`. */
+export interface Field {
+  readonly name: string;
+  readonly label: string;
+  readonly path?: string;
+  readonly hint?: Content;
+  readonly required?: boolean;
+  readonly type?: 'text' | 'email' | 'password' | 'url';
+  readonly autocomplete?: string;
+  readonly options?: readonly (readonly [value: string, label: string])[];
+  /** Several lines. */
+  readonly isLong?: boolean;
+}
+
+const messageOf = ({ name, path = name, label }: Field, refused: Refused | null): string | null => {
+  const found = refused?.error.errors?.find((error) => error.path === path || error.path.startsWith(`${path}.`));
+  return found === undefined ? null : `${label} ${found.message}.`;
+};
+
+/** The field with what was entered before, or else with `value`. A password is never written into a page. */
+export function field(one: Field, refused: Refused | null, value = ''): Markup {
+  const { name, label, hint, required = false, type = 'text', autocomplete = 'off', options, isLong = false } = one;
+  const message = messageOf(one, refused);
+  const entered = type === 'password' ? '' : (refused?.form[name] ?? value);
+  const id = `f-${name}`;
+  const about = `${id}-about`;
+  const invalid = message === null ? 'false' : 'true';
+  const input =
+    options !== undefined
+      ? html`<select class="in" id="${id}" name="${name}" aria-invalid="${invalid}" aria-describedby="${about}">${options.map(([each, text]) => html`<option value="${each}" ?selected="${each === entered}">${text}</option>`)}</select>`
+      : isLong
+        ? html`<textarea class="in" id="${id}" name="${name}" rows="4" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false">${entered}</textarea>`
+        : html`<input class="in" id="${id}" name="${name}" type="${type}" value="${entered}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false" autocomplete="${autocomplete}">`;
+  return html`<div class="field"><label for="${id}">${label}</label>${input}
+${message === null ? html`<p class="xs muted" id="${about}">${hint}</p>` : fieldError(about, message)}</div>`;
+}
+
+/** A box to check. Its value is `yes`. */
+export const box = (name: string, label: Content, isChecked: boolean): Markup =>
+  html`<div class="check"><input type="checkbox" id="${`f-${name}`}" name="${name}" value="yes" ?checked="${isChecked}"> <label for="${`f-${name}`}">${label}</label></div>`;
+
+/** What the page says at its top after a refusal: each wrong field, with a link to it. */
+export function refusal(refused: Refused | null, fields: readonly Field[]): Content {
+  if (refused === null) return null;
+  const { error } = refused;
+  const wrong = fields.flatMap((each) => {
+    const message = messageOf(each, refused);
+    return message === null ? [] : [html`<li><a href="${`#f-${each.name}`}">${message}</a></li>`];
+  });
+  const others = (error.errors ?? []).filter(
+    ({ path }) => !fields.some(({ name, path: its = name }) => path === its || path.startsWith(`${its}.`)),
+  );
+  return note(
+    'bad',
+    html`<p>${wrong.length > 0 ? 'Nothing was saved. Correct this and try again:' : error.message}</p>
+<ul>${wrong}${others.map(({ path, message }) => html`<li><code>${path}</code> ${message}</li>`)}</ul>`,
+  );
+}
+
+/** A button that sends the form of its page with what it does. */
+export const act = (what: string, label: Content, kind: 'cta' | 'danger' | '' = ''): Markup =>
+  html`<button class="btn ${kind}" name="do" value="${what}">${label}</button>`;
+
+/** The reason of a change, which the gateway stores with it. */
+export const REASON: Field = { name: 'reason', label: 'Reason', hint: 'It is stored with the change. You can leave it out.' };

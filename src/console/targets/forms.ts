@@ -1,0 +1,293 @@
+/** Pages that make and change targets, and the first policy of one. */
+import { createHash } from 'node:crypto';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { type Content, html, type Markup } from '../../browser/html.ts';
+import { note } from '../../browser/page.ts';
+import type { TargetCheck } from '../../mcp/check.ts';
+import type { CredentialJson } from '../../targets/credentials.ts';
+import type { TargetJson } from '../../targets/document.ts';
+import { act, type Field, field, REASON, refusal } from '../form.ts';
+import { column, empty, heading, table } from '../marks.ts';
+import { type Act, type Changing, requireMay, type Shown, type View } from '../view.ts';
+import { CHOICES, type Choice, chosen, isNameable, policiesFor, type Subject } from './first-policy.ts';
+
+const pathOf = (id: string): string => `/console/targets/${id}`;
+
+const ADDRESS: readonly Field[] = [
+  {
+    name: 'transport',
+    label: 'Transport',
+    options: [
+      ['streamable-http', 'Streamable HTTP'],
+      ['sse', 'HTTP with SSE'],
+      ['stdio', 'A command that the gateway runs'],
+    ],
+  },
+  { name: 'url', label: 'URL', type: 'url', hint: 'For HTTP, for example https://mcp.example.com/mcp.' },
+  { name: 'command', label: 'Command', hint: 'For a command: its absolute path. The operator must allow it (STDIO_ALLOWED).' },
+  { name: 'args', label: 'Arguments', hint: 'For a command, one argument per line.', isLong: true },
+];
+const NAME: Field = {
+  name: 'name',
+  label: 'Name',
+  required: true,
+  hint: 'Lower-case letters, digits and hyphens. It is a part of the address for clients.',
+};
+const DESCRIPTION: Field = { name: 'description', label: 'Description', hint: 'For administrators. You can leave it out.' };
+const FIELDS = [NAME, ...ADDRESS, DESCRIPTION];
+
+/** The members of the address that the form has. */
+function addressIn({ form }: Changing): object {
+  const { transport = '', url = '', command = '', args = '' } = form;
+  if (transport !== 'stdio') return { transport, url };
+  return { transport, command, args: args.split(/\r?\n/).filter((line) => line !== '') };
+}
+
+export async function newTargetPage(view: View): Promise<Shown> {
+  requireMay(view, 'createTarget');
+  const { refused } = view;
+  return {
+    title: 'Add a target',
+    body: html`${heading('Add a target', 'A target is an MCP server behind the gateway. Nobody can use it until a policy allows something.')}
+${refusal(refused, FIELDS)}
+<form class="stack form" method="post" action="/console/targets/new">${FIELDS.map((each) => field(each, refused))}
+<p class="row"><button class="btn cta">Add the target</button><a class="btn plain" href="/console/targets">Cancel</a></p></form>`,
+  };
+}
+
+export const makeTarget: Act = async (view) => {
+  const { name = '', description = '' } = view.form;
+  const body = { name, ...addressIn(view), ...(description === '' ? {} : { description }) };
+  const { id } = (await view.send<TargetJson>('POST', '/targets', body)).body;
+  return `${pathOf(id)}/allow?done=added`;
+};
+
+export async function editTargetPage(view: View): Promise<Shown> {
+  requireMay(view, 'createTarget');
+  const { get, id, refused } = view;
+  const { body: target, etag = '' } = await get<TargetJson>(`/targets/${id}`);
+  const values: Record<string, string> =
+    target.transport === 'stdio'
+      ? { transport: 'stdio', command: target.command, args: target.args.join('\n') }
+      : { transport: target.transport, url: target.url };
+  const fields = [...ADDRESS, DESCRIPTION, REASON];
+  return {
+    title: `Edit ${target.name}`,
+    body: html`${heading(html`Edit ${target.name}`, 'A different address disables the credentials of the target until they are set again.')}
+${refusal(refused, fields)}
+${refused?.error.code === 'precondition_failed' && note('warn', html`The target was changed meanwhile. <a href="${`${pathOf(id)}/edit`}">Load it again</a> to see how.`)}
+<form class="stack form" method="post" action="${`${pathOf(id)}/edit`}"><input type="hidden" name="etag" value="${refused?.form['etag'] ?? etag}">
+${fields.map((each) => field(each, refused, each === DESCRIPTION ? (target.description ?? '') : values[each.name]))}
+<p class="row"><button class="btn cta">Save</button><a class="btn plain" href="${pathOf(id)}">Cancel</a></p></form>`,
+  };
+}
+
+export const editTarget: Act = async (view) => {
+  const { description = '', etag, reason } = view.form;
+  const body = { ...addressIn(view), description: description === '' ? null : description };
+  await view.send('PUT', `/targets/${view.id}`, body, { ifMatch: etag, reason });
+  return `${pathOf(view.id)}?done=saved`;
+};
+
+/** What the buttons of the page of a target do. */
+export const operateTarget: Act = async ({ form, id, send }) => {
+  switch (form['do']) {
+    case 'enable':
+    case 'disable':
+      await send('PUT', `/targets/${id}`, { enabled: form['do'] === 'enable' });
+      return `${pathOf(id)}?done=${form['do']}d`;
+    case 'recycle':
+      await send('POST', '/sessions/recycle', { target_id: id });
+      return `${pathOf(id)}?done=recycled`;
+    default:
+      throw invalidRequest([{ path: 'do', message: 'is not a button of this page' }]);
+  }
+};
+
+export async function deleteTargetPage(view: View): Promise<Shown> {
+  requireMay(view, 'deleteTarget');
+  const { get, id, refused } = view;
+  const { body: target } = await get<TargetJson>(`/targets/${id}`);
+  return {
+    title: `Delete ${target.name}`,
+    body: html`${heading(html`Delete the target ${target.name}?`, 'This cannot be undone.')}
+${refusal(refused, [TYPED])}
+<ul class="bullets"><li>Clients can no longer use <code>/mcp/${target.name}</code>. Their sessions there end.</li>
+<li>Its credentials are deleted, and users' own accounts there are disconnected.</li>
+<li>Its rows in the audit log stay.</li><li>A target that a policy names cannot be deleted.</li></ul>
+<form class="stack form" method="post" action="${`${pathOf(id)}/delete`}">${field(TYPED, refused)}${field(REASON, refused)}
+<p class="row"><button class="btn danger">Delete target ${target.name}</button><a class="btn plain" href="${pathOf(id)}">Keep it</a></p></form>`,
+  };
+}
+
+const TYPED: Field = {
+  name: 'typed',
+  label: 'Name of the target',
+  required: true,
+  hint: 'Enter the name, to show that you mean this one.',
+};
+
+export const deleteTarget: Act = async ({ form, id, get, send, prove }) => {
+  prove();
+  const { body: target, etag } = await get<TargetJson>(`/targets/${id}`);
+  if (form['typed'] !== target.name) throw invalidRequest([{ path: 'typed', message: `must be ${target.name}` }]);
+  await send('DELETE', `/targets/${id}`, undefined, { ifMatch: etag, reason: form['reason'] });
+  return '/console/targets?done=deleted';
+};
+
+const CREDENTIAL: readonly Field[] = [
+  {
+    name: 'subject_type',
+    label: 'For',
+    options: [
+      ['default', 'everybody without a more specific one'],
+      ['role', 'a role'],
+      ['group', 'a group'],
+      ['user', 'a user'],
+    ],
+  },
+  { name: 'subject_value', label: 'Role, group, or id of the user', hint: 'Not for everybody.' },
+  {
+    name: 'type',
+    label: 'Type',
+    options: [
+      ['bearer', 'Bearer token'],
+      ['header', 'Header'],
+      ['env', 'Environment variable'],
+    ],
+  },
+  { name: 'key', path: 'name', label: 'Name of the header or variable', hint: 'Not for a bearer token.' },
+  {
+    name: 'value',
+    label: 'Value',
+    type: 'password',
+    required: true,
+    autocomplete: 'off',
+    hint: 'It is stored encrypted, and never shown.',
+  },
+];
+
+export async function credentialsPage(view: View): Promise<Shown> {
+  requireMay(view, 'setDefaultCredential');
+  const { get, id, refused, isRecent, provePath } = view;
+  const [{ body: target }, { body: credentials }] = await Promise.all([
+    get<TargetJson>(`/targets/${id}`),
+    get<CredentialJson[]>(`/targets/${id}/credentials`),
+  ]);
+  const row = (
+    each: CredentialJson,
+  ): Markup => html`<tr><th scope="row">${each.subject_type} ${each.subject_value}</th><td data-label="Type">${each.type}</td><td data-label="Name">${each.name}</td>
+<td data-label="State">${each.usable ? 'usable' : html`<span class="tag find">set it again</span>`}</td>
+<td class="end"><form method="post" action="${`${pathOf(id)}/credentials`}"><input type="hidden" name="subject_type" value="${each.subject_type}"><input type="hidden" name="subject_value" value="${each.subject_value ?? ''}"><input type="hidden" name="key" value="${each.name}">${act('delete', html`Delete<span class="hidden"> ${each.name} of ${each.subject_type} ${each.subject_value}</span>`, 'danger')}</form></td></tr>`;
+  return {
+    title: `Credentials of ${target.name}`,
+    body: html`${heading(html`Credentials of ${target.name}`, 'With them the gateway calls the target. The most specific one wins: user, group, role, everybody.')}
+${refusal(refused, CREDENTIAL)}
+${credentials.length === 0 ? empty('The gateway has no credential for this target.') : table('Credentials', [column('For'), column('Type'), column('Name'), column('State'), html`<th scope="col"><span class="hidden">Action</span></th>`], credentials.map(row))}
+${
+  isRecent
+    ? html`<h2>Set a credential</h2><form class="stack form" method="post" action="${`${pathOf(id)}/credentials`}">${CREDENTIAL.map((each) => field(each, refused))}<p class="row">${act('set', 'Set the credential', 'cta')}</p></form>`
+    : html`<p>To change credentials, you must have signed in within the last 10 minutes. <a href="${provePath}">Sign in again</a></p>`
+}
+<p><a class="btn plain" href="${pathOf(id)}">${target.name}</a></p>`,
+  };
+}
+
+export const changeCredentials: Act = async ({ form, id, send, prove }) => {
+  prove();
+  const { subject_type = '', subject_value = '', type, key = '', value } = form;
+  if (!['default', 'role', 'group', 'user'].includes(subject_type))
+    throw invalidRequest([{ path: 'subject_type', message: 'must be one of those that the form offers' }]);
+  if (subject_type !== 'default' && subject_value === '')
+    throw invalidRequest([{ path: 'subject_value', message: 'is missing' }]);
+  const path = `/targets/${id}/credentials/${subject_type === 'default' ? 'default' : `${subject_type}/${encodeURIComponent(subject_value)}`}`;
+  if (form['do'] === 'delete') await send('DELETE', `${path}?${new URLSearchParams({ name: key })}`);
+  else await send('PUT', path, { type, ...(key === '' ? {} : { name: key }), value });
+  return `${pathOf(id)}/credentials?done=credential`;
+};
+
+const WHOM: readonly Field[] = [
+  {
+    name: 'choice',
+    label: 'Allow',
+    options: [
+      ['read-only', 'the tools that the target says only read'],
+      ['all', 'all tools of this list'],
+    ],
+  },
+  {
+    name: 'subject_type',
+    label: 'For',
+    options: [
+      ['role', 'a role'],
+      ['group', 'a group'],
+      ['everyone', 'everyone'],
+    ],
+  },
+  { name: 'subject_value', label: 'Role or group', hint: 'Not for everyone. The role of administrators is admin.' },
+];
+
+/** Tries a target and makes its first policies. Nothing is tried before somebody asks for it, because the target notices. */
+export async function allowPage(view: View): Promise<Shown> {
+  requireMay(view, 'checkTarget');
+  const { get, id, refused, done } = view;
+  const { body: target } = await get<TargetJson>(`/targets/${id}`);
+  return {
+    title: `Allow tools of ${target.name}`,
+    body: html`${heading(html`Allow tools of ${target.name}`, 'The gateway opens a session with the target, reads the list of its tools, and ends the session. Then you choose what to allow.')}
+${done === 'added' && note('done', 'The target is added. Nobody can use it yet.')}
+${refusal(refused, WHOM)}
+<form class="row" method="post" action="${`${pathOf(id)}/allow`}">${act('try', 'Try the target', 'cta')}<a class="btn plain" href="${pathOf(id)}">${target.name}</a></form>`,
+  };
+}
+
+/** Tells apart two lists of tools, so that nobody allows a tool that was not on the page. */
+const digestOf = ({ tools }: TargetCheck): string =>
+  createHash('sha256').update(JSON.stringify(tools)).digest('base64url').slice(0, 22);
+
+export const allowTools: Act = async (view) => {
+  const { form, id, get, send } = view;
+  const { body: target } = await get<TargetJson>(`/targets/${id}`);
+  const { body: check } = await send<TargetCheck>('POST', `/targets/${id}/check`);
+  if (form['do'] === 'try' || check.fault !== null) return triedPage(target, check);
+  const choice = CHOICES.find((each) => each === form['choice']) ?? 'none';
+  if (form['digest'] !== digestOf(check))
+    throw new AppError(
+      'precondition_failed',
+      'The target lists different tools now. Try it again, and choose from the new list.',
+    );
+  const { subject_type = '', subject_value = '' } = form;
+  if (subject_type !== 'everyone' && subject_value === '')
+    throw invalidRequest([{ path: 'subject_value', message: 'is missing' }]);
+  const subject = subject_type === 'everyone' ? ({ subject_type } as Subject) : ({ subject_type, subject_value } as Subject);
+  const policies = policiesFor(target.name, check.tools, choice as Choice, subject, 'the console');
+  if (policies.length === 0) throw invalidRequest([{ path: 'choice', message: 'covers no tool' }]);
+  for (const policy of policies) await send('POST', '/policies', { ...policy, target_id: id });
+  return `${pathOf(id)}?done=allowed`;
+};
+
+function triedPage({ id, name }: TargetJson, check: TargetCheck): Shown {
+  const { fault, tools, more, server } = check;
+  const action = `${pathOf(id)}/allow`;
+  const row = (tool: TargetCheck['tools'][number]): Markup =>
+    html`<tr><th scope="row"><code>${tool.name}</code><span class="sub">${tool.description?.slice(0, DESCRIBED)}</span></th><td data-label="Says">${tool.read_only ? 'only reads' : 'may change something'}${!isNameable(tool) && html` <span class="tag find">no policy can name it</span>`}</td></tr>`;
+  const again = html`<form class="row" method="post" action="${action}">${act('try', 'Try again')}<a class="btn plain" href="${`${pathOf(id)}/edit`}">Edit the target</a></form>`;
+  const body: Content =
+    fault !== null
+      ? html`${note('bad', html`<p>${fault.message}</p>${fault.stderr !== null && html`<code class="secret">${fault.stderr}</code>`}`)}${again}`
+      : tools.length === 0
+        ? html`${empty('The target works, and has no tools.')}${again}`
+        : html`${table(`Tools of ${name}`, [column('Tool'), column('The target says that it')], tools.slice(0, LISTED).map(row))}
+${(more || tools.length > LISTED) && html`<p class="muted">The target has more tools than these ${Math.min(LISTED, tools.length)}.</p>`}
+<form class="stack form" method="post" action="${action}"><input type="hidden" name="digest" value="${digestOf(check)}">
+${WHOM.map((each) => field(each, null, each.name === 'choice' && chosen(tools, 'read-only').length === 0 ? 'all' : ''))}
+<p class="sm muted">The policy names exactly the tools that you allow. Tools that the target gets later stay closed.</p>
+<p class="row">${act('allow', 'Make the policy', 'cta')}<a class="btn plain" href="${pathOf(id)}">Allow nothing yet</a></p></form>`;
+  return {
+    title: `Allow tools of ${name}`,
+    body: html`${heading(html`Allow tools of ${name}`, fault === null && server !== null ? html`The target works: it says that it is ${server.name} ${server.version}.` : 'The target does not work.')}${body}`,
+  };
+}
+
+const DESCRIBED = 200;
+const LISTED = 200;

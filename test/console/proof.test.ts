@@ -1,0 +1,56 @@
+/** Sensitive changes, for a user who signed in more than 10 minutes ago. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import test from 'ava';
+import express from 'express';
+import type { Ask } from '../../src/console/ask.ts';
+import { consoleRoutes } from '../../src/console/routes.ts';
+import { openContext } from '../../src/http/context.ts';
+import { FORM } from '../browser/browser.ts';
+
+const ID = '0190163d-8694-739b-aea5-966c26f8ad90';
+
+test('a sensitive change leads to the sign-in page first, and back to its own page', async (t) => {
+  const asked: string[] = [];
+  const ask: Ask = async (_page, method, path) => {
+    asked.push(`${method} ${path}`);
+    return { body: { name: 'mine' } as never, next: null, etag: undefined };
+  };
+  let isRecent = false;
+  const principal = { role: 'admin', granted: { role: 'admin', groups: [] }, groups: [], limits: null, token_kind: 'browser' };
+  const user = { id: ID, email: 'a@example.com', role: 'admin' };
+  const sessions = {
+    currentUser: async () =>
+      ({ user, session: { id: ID }, isRecent, admission: { principal, snapshot: { rights: [] } } }) as never,
+  };
+  const publicUrl = 'http://gateway.example';
+  const app = express();
+  app.use((_req, res, next) => {
+    openContext(res, { requestId: 'r' });
+    next();
+  });
+  app.use('/console', consoleRoutes({ ask, publicUrl, sessions }));
+  const server = createServer(app);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => void server.close());
+  const post = async (path: string, form: Record<string, string>): Promise<string> => {
+    const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}${path}`, {
+      ...{ method: 'POST', redirect: 'manual', body: new URLSearchParams(form) },
+      headers: { 'content-type': FORM, origin: publicUrl, 'sec-fetch-site': 'same-origin' },
+    });
+    await answer.arrayBuffer();
+    return answer.headers.get('location') ?? String(answer.status);
+  };
+  const target = `/console/targets/${ID}`;
+  const sensitive: readonly (readonly [string, Record<string, string>])[] = [
+    [`${target}/delete`, { typed: 'mine' }],
+    [`${target}/credentials`, { do: 'set', subject_type: 'default', type: 'bearer', value: 'x' }],
+    [`${target}/credentials`, { do: 'delete', subject_type: 'default', key: 'Authorization' }],
+  ];
+  for (const [path, form] of sensitive)
+    t.is(await post(path, form), `/signin?${new URLSearchParams({ return: path, again: 'yes' })}`);
+  t.deepEqual(asked, []);
+  isRecent = true;
+  for (const [path, form] of sensitive) t.notRegex(await post(path, form), /signin/);
+  t.is(asked.filter((one) => !one.startsWith('GET')).length, sensitive.length);
+});
