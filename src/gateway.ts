@@ -200,7 +200,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     await replicas.upkeep.stop();
     await shadows.stop();
     await policies.heavy.close();
-    await audit.retention.stop();
+    await Promise.all([audit.retention.stop(), audit.counts.stop()]);
     await rowUpkeep.stop();
     await oauth.close();
     await writer.close();

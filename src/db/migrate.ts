@@ -25,6 +25,7 @@ import * as directory from './migrations/0019-directory.ts';
 import * as owners from './migrations/0020-owners.ts';
 import * as invariants from './migrations/0021-invariants.ts';
 import * as drift from './migrations/0022-drift.ts';
+import * as logCounts from './migrations/0023-log-counts.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -53,6 +54,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0020-owners', owners.up],
   ['0021-invariants', invariants.up],
   ['0022-drift', drift.up],
+  ['0023-log-counts', logCounts.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -5,6 +5,7 @@ import { createChainKey } from '../audit/chain/chain.ts';
 import { createDenials } from '../audit/denials.ts';
 import type { AuditWriter } from '../audit/records/records.ts';
 import { closeAbandoned } from '../audit/segments.ts';
+import { createCounts } from '../audit/upkeep/counts.ts';
 import { createErasure } from '../audit/upkeep/erasure.ts';
 import { createHeads } from '../audit/upkeep/heads.ts';
 import { createRetention } from '../audit/upkeep/retention.ts';
@@ -50,5 +51,6 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
     },
     onKept: (chains) => metrics.retentionKept.set(chains),
   });
-  return { audit, writer, denials, heads, erasure, retention };
+  const counts = createCounts({ database, days, log, now });
+  return { audit, writer, denials, heads, erasure, retention, counts };
 }

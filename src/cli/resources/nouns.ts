@@ -219,6 +219,11 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
     about: 'The audit log: every decision of the gateway.',
     verbs: {
       show: { does: 'GET /api/logs/{id}', takes: { id: 'id' } },
+      count: {
+        does: 'GET /api/logs/counts',
+        rows: 'counts',
+        columns: ['hour', 'policy_id', 'target_id', 'allowed', 'denied', 'unmatched'],
+      },
       checkpoint: { does: 'GET /api/logs/checkpoint' },
       erase: { does: 'POST /api/logs/erase', takes: { user: 'user_id' } },
     },

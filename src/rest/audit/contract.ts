@@ -1,7 +1,10 @@
 /** The audit log of decisions. */
+
+import Joi from 'joi';
+import { COUNTED_BY } from '../../audit/search/count-store.ts';
 import { filterMembers } from '../../audit/search/filter.ts';
 import type { LogJson } from '../../audit/search/log-json.ts';
-import { model, text } from '../../base/validate.ts';
+import { instant, model, text, UUID, uuid } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
@@ -11,6 +14,62 @@ import * as s from '../openapi/schema.ts';
 const logFilters = queryOf(filterMembers);
 
 export const erasing = model<{ user_id: string }>('Erasing', { user_id: text(USER_LIMITS.name).required() }).required();
+
+/** How many policies one request may name. */
+const MAX_POLICIES = 100;
+const UUID_LIST = new RegExp(`^${UUID.source.slice(1, -1)}(,${UUID.source.slice(1, -1)}){0,${MAX_POLICIES - 1}}$`);
+
+/** The query of `GET /api/logs/counts`. */
+export const countMembers = {
+  by: Joi.valid(...COUNTED_BY)
+    .required()
+    .description('What the decisions are counted by.'),
+  from: instant().description('The first hour is the one with this time. The default is 24 hours before `to`.'),
+  to: instant().description('Hours that begin before this time. The default is now. At most 31 days after `from`.'),
+  policies: Joi.string()
+    .pattern(UUID_LIST)
+    .messages({ 'string.pattern.base': `must have 1 to ${MAX_POLICIES} ids of policies, with a comma between them` })
+    .description('Only decisions of these policies: up to 100 ids, with a comma between them.'),
+  target_id: uuid().description('Only decisions about this target.'),
+};
+
+export interface CountsJson {
+  readonly from: string;
+  readonly to: string;
+  readonly counted_to: string;
+  readonly counts: readonly {
+    readonly hour: string | null;
+    readonly policy_id: string | null;
+    readonly target_id: string | null;
+    readonly allowed: number;
+    readonly denied: number;
+    readonly unmatched: number;
+  }[];
+  readonly more: boolean;
+}
+
+const DecisionCounts = s.model<CountsJson>('DecisionCounts', {
+  from: s.described('The beginning of the first hour.', s.time),
+  to: s.described('The end of the last hour, or the time of the answer.', s.time),
+  counted_to: s.described(
+    'Every decision before this time is counted. Decisions are counted a few seconds after they are made.',
+    s.time,
+  ),
+  counts: s.listOf(
+    s.model<CountsJson['counts'][number]>('DecisionCount', {
+      hour: s.described('The beginning of the hour; null unless the decisions are counted by hour.', s.orNull(s.time)),
+      policy_id: s.described('null if no policy decided, or the decisions are not counted by policy.', s.orNull(s.uuid)),
+      target_id: s.described('null if the target did not exist, or the decisions are not counted by target.', s.orNull(s.uuid)),
+      allowed: s.integer,
+      denied: s.described('Decisions that a policy denied.', s.integer),
+      unmatched: s.described(
+        'Decisions that were denied because no policy matched, or because the evaluation failed.',
+        s.integer,
+      ),
+    }),
+  ),
+  more: s.described('Whether there are policies or targets with fewer decisions that are left out.', s.boolean),
+});
 
 const LogEntry = s.model<LogJson>('LogEntry', {
   id: s.described('The decision id that the client received.', s.uuid),
@@ -58,6 +117,12 @@ export const LOG_OPERATIONS: Operations = {
     'List decisions, newest first. A page may be short or empty and still have a next page.',
     many(LogEntry, 'Link'),
     { query: [...paged, ...logFilters] },
+  ),
+  'GET /api/logs/counts': get(
+    'countDecisions',
+    'Count decisions by hour, or by policy or target. The counts are not part of the audit chain. At most 1,000 policies or targets, those with the most decisions first.',
+    one(DecisionCounts),
+    { query: queryOf(countMembers) },
   ),
   'GET /api/logs/checkpoint': get(
     'getCheckpoint',

@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import { type Request, type Response, Router } from 'express';
 import { type AuditStore, auditStore } from '../../audit/audit-store.ts';
 import { chainStore } from '../../audit/chain/tables/chain-store.ts';
+import { countStore } from '../../audit/search/count-store.ts';
 import type { AuditPage } from '../../audit/search/entries.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/search/filter.ts';
 import { type ExportedEntry, logCsv, logJson, ndjsonOf } from '../../audit/search/log-json.ts';
@@ -18,6 +19,7 @@ import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
 import { erasing } from './contract.ts';
+import { countsOf, readCounts } from './counts.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
 /** Rows per read. The number is small because calls may wait for the read. */
@@ -46,6 +48,11 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
     const { json, next } = await read(filterOf(req), page.limit ?? PAGE.defaultLimit, page.cursor);
     if (next !== null) linkNext(req, res, page, next);
     res.type('json').send(json);
+  });
+
+  router.get('/counts', async (req, res) => {
+    const owner = ownerOf(res);
+    res.json(await countsOf(countStore(database.knex), readCounts(req.query, now()), (work) => inTurn(owner, work)));
   });
 
   router.get('/checkpoint', async (_req, res) => {

@@ -49,7 +49,7 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('read', 'listRights listRevisions getRevision diffRevisions compareRevisions exportPolicies explainDecision'),
   ...all('read', 'simulatePolicies replayDecisions suggestPolicies listAccess lintPolicies getShadow listCredentials'),
   ...all('read', 'listConnections getAccountClient listClients getClient'),
-  ...all('read', 'listDecisions getCheckpoint exportLog getDecision listChanges getStatus getMetrics'),
+  ...all('read', 'listDecisions countDecisions getCheckpoint exportLog getDecision listChanges getStatus getMetrics'),
 };
 
 function all(need: string, ids: string): Record<string, string> {

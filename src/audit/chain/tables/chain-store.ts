@@ -35,7 +35,7 @@ const TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'au
 /** The kinds of records. */
 export const KINDS = Object.keys(TABLES) as RecordKind[];
 /** The tail of the id of a chain (`audit_chains as c`), as SQL. Records of version 2 have it in place of the id. */
-const TAIL = `unhex(substr(c.chain_id, ${37 - 2 * TAIL_BYTES}))`;
+export const TAIL = `unhex(substr(c.chain_id, ${37 - 2 * TAIL_BYTES}))`;
 
 /** Columns of a record that its MAC does not cover, or covers by hash. */
 const BESIDE = {
