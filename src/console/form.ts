@@ -79,3 +79,35 @@ export const act = (what: string, label: Content, kind: 'cta' | 'danger' | '' = 
 
 /** The reason of a change, which the gateway stores with it. */
 export const REASON: Field = { name: 'reason', label: 'Reason', hint: 'It is stored with the change. You can leave it out.' };
+
+/** What stands in place of a form that needs a renewed proof; null: the user has given it. */
+export const proofFirst = ({ isRecent, provePath }: { readonly isRecent: boolean; readonly provePath: string }): Markup | null =>
+  isRecent
+    ? null
+    : html`<p>To change this, you must have signed in within the last 10 minutes. <a href="${provePath}">Sign in again</a></p>`;
+
+interface Confirmation {
+  readonly title: string;
+  /** What is lost, and who loses it. */
+  readonly losses: readonly Content[];
+  readonly action: string;
+  /** What the form sends besides `sure`. */
+  readonly fields: Form;
+  /** A verb and its object. */
+  readonly button: string;
+  readonly back: string;
+}
+
+/** The page before something is destroyed. Its form is the first one again, with `sure`. */
+export function confirmation({ title, losses, action, fields, button, back }: Confirmation): {
+  readonly title: string;
+  readonly body: Markup;
+} {
+  const lost = losses.filter((loss) => loss !== null && loss !== false);
+  return {
+    title,
+    body: html`<h1>${title}?</h1><ul class="bullets">${lost.map((loss) => html`<li>${loss}</li>`)}</ul>
+<form class="stack form" method="post" action="${action}"><input type="hidden" name="sure" value="yes">${Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
+${field(REASON, null)}<p class="row"><button class="btn danger">${button}</button><a class="btn plain" href="${back}">Keep it</a></p></form>`,
+  };
+}

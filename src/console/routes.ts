@@ -18,6 +18,8 @@ import { HISTORY, historyPage, revisionPage } from './history.ts';
 import { decisionPage, LOG, logPage } from './log.ts';
 import { ACCESS, accessPage } from './people/access.ts';
 import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './people/mine.ts';
+import { CLIENTS_PATH, changeClient, changeRights, clientsPage, RIGHTS_PATH, rightsPage } from './people/rights.ts';
+import { editUser, editUserPage, endHolding, holdingsPage, makeUser, newUserPage, operateUser } from './people/user-forms.ts';
 import { USERS, userPage, usersPage } from './people/users.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
@@ -72,6 +74,8 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
     entries: [
       { path: USERS, label: 'Users', operation: 'listUsers' },
       { path: ACCESS, label: 'Access', operation: 'getAccessMatrix' },
+      { path: RIGHTS_PATH, label: 'Rights', operation: 'listRights' },
+      { path: CLIENTS_PATH, label: 'Clients', operation: 'listClients' },
     ],
   },
   {
@@ -157,7 +161,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
       try {
         const done = await act({ ...view, form, prove });
         if (typeof done === 'string') return redirect(res, done);
-        answer(res, current, pathOf(req), { status: 201, ...done });
+        answer(res, current, pathOf(req), { status: 200, ...done });
       } catch (error) {
         if (error instanceof ProofNeeded) return redirect(res, view.provePath);
         if (!(error instanceof AppError) || error.status >= 500) throw error;
@@ -192,7 +196,12 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     );
   }
   // Before the pages with ids, which would take `new` for one.
-  for (const [path, show, act] of [['/targets/new', newTargetPage, makeTarget]] as const) {
+  for (const [path, show, act] of [
+    ['/targets/new', newTargetPage, makeTarget],
+    ['/users/new', newUserPage, makeUser],
+    ['/rights', rightsPage, changeRights],
+    ['/clients', clientsPage, changeClient],
+  ] as const) {
     router.get(
       path,
       page(show, () => ''),
@@ -211,11 +220,14 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     router.get(path, page(show, pathId));
   }
   router.post('/targets/:id', change(targetPage, operateTarget, pathId));
+  router.post('/users/:id', change(userPage, operateUser, pathId));
   for (const [path, show, act] of [
     ['/targets/:id/edit', editTargetPage, editTarget],
     ['/targets/:id/delete', deleteTargetPage, deleteTarget],
     ['/targets/:id/credentials', credentialsPage, changeCredentials],
     ['/targets/:id/allow', allowPage, allowTools],
+    ['/users/:id/edit', editUserPage, editUser],
+    ['/users/:id/tokens', holdingsPage, endHolding],
   ] as const) {
     router.get(path, page(show, pathId));
     router.post(path, change(show, act, pathId));

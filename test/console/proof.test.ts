@@ -46,6 +46,12 @@ test('a sensitive change leads to the sign-in page first, and back to its own pa
     [`${target}/delete`, { typed: 'mine' }],
     [`${target}/credentials`, { do: 'set', subject_type: 'default', type: 'bearer', value: 'x' }],
     [`${target}/credentials`, { do: 'delete', subject_type: 'default', key: 'Authorization' }],
+    ['/console/users/new', { email: 'b@example.com', password: 'a long passphrase', role: 'admin', groups: '' }],
+    [`/console/users/${ID}`, { do: 'disable', sure: 'yes' }],
+    [`/console/users/${ID}/edit`, { role: 'admin', groups: '' }],
+    [`/console/users/${ID}/tokens`, { do: 'token', id: ID, sure: 'yes' }],
+    ['/console/rights', { do: 'give', right: 'read', subject_type: 'role', subject_value: 'x' }],
+    ['/console/clients', { do: 'delete', id: ID, sure: 'yes' }],
   ];
   for (const [path, form] of sensitive)
     t.is(await post(path, form), `/signin?${new URLSearchParams({ return: path, again: 'yes' })}`);

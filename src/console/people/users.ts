@@ -3,6 +3,7 @@ import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { UserDocument } from '../../users/document.ts';
+import { act, refusal } from '../form.ts';
 import { column, heading, nextPage, subjectMark, table } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { accessTable } from './access.ts';
@@ -23,7 +24,7 @@ const state = ({ enabled, refusal }: UserDocument): Content =>
       ? 'enabled'
       : html`<span class="tag find">${refusal}</span>`;
 
-export async function usersPage({ get, query }: View): Promise<Shown> {
+export async function usersPage({ get, query, may }: View): Promise<Shown> {
   const { body: users, next } = await get<UserDocument[]>(withQuery('/users', { ...query, limit: '100' }));
   const row = (
     user: UserDocument,
@@ -31,13 +32,20 @@ export async function usersPage({ get, query }: View): Promise<Shown> {
 <td data-label="Role">${user.role}</td><td data-label="Groups">${groupTags(user.groups)}</td><td data-label="State">${state(user)}</td></tr>`;
   return {
     title: 'Users',
-    body: html`${heading('Users', 'People and programs, in the order in which they came.')}
+    body: html`${heading('Users', 'People and programs, in the order in which they came.', may('createUser') && html`<a class="btn cta" href="/console/users/new">Add a user</a>`)}
 ${table('Users', [column('User'), column('Role'), column('Groups'), column('State')], users.map(row))}
 ${nextPage(USERS, nextQuery(next), 'Next 100')}`,
   };
 }
 
-export async function userPage({ get, id }: View): Promise<Shown> {
+const DONE: Readonly<Record<string, string>> = {
+  added: 'The user is added, and can sign in.',
+  saved: 'The user is saved.',
+  enabled: 'The user is enabled.',
+  disabled: 'The user is disabled. No request of the user is let in.',
+};
+
+export async function userPage({ get, id, done, refused, may }: View): Promise<Shown> {
   const [{ body: user }, access] = await Promise.all([
     get<UserDocument>(`/users/${id}`),
     unlessRefused(get<AccessRow[]>(withQuery('/policies/access', { who: `user:${id}` }))),
@@ -45,6 +53,7 @@ export async function userPage({ get, id }: View): Promise<Shown> {
   return {
     title: nameOf(user),
     body: html`${heading(nameOf(user), user.issuer === 'portcullis' ? 'A local account.' : `An account of ${user.issuer}.`)}
+${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}
 ${!user.enabled && note('warn', 'The user is disabled: all tokens of the user are refused.')}
 <dl class="dl"><dt>Role</dt><dd>${user.role}</dd><dt>Groups</dt><dd>${groupTags(user.groups)}</dd><dt>State</dt><dd>${state(user)}</dd>
 <dt>Subject</dt><dd><code>${user.subject}</code></dd><dt>Created</dt><dd>${timeOf(Date.parse(user.created_at))}</dd><dt>Id</dt><dd><code>${user.id}</code></dd></dl>
@@ -53,6 +62,10 @@ ${
   html`<section class="stack tight" aria-labelledby="access"><h2 id="access">What the user may use now</h2>
 ${accessTable(access.body, access.next !== null, 'No policy allows this user anything that was recently asked for.')}</section>`
 }
-<p class="row"><a class="btn" href="${withQuery('/console/log', { user_id: id })}">Decisions for this user</a><a class="btn plain" href="${USERS}">All users</a></p>`,
+${
+  may('updateUser') &&
+  html`<form class="row" method="post" action="${`${USERS}/${id}`}"><a class="btn" href="${`${USERS}/${id}/edit`}">Edit role and groups</a>${user.enabled ? act('disable', 'Disable', 'danger') : act('enable', 'Enable')}</form>`
+}
+<p class="row"><a class="btn" href="${`${USERS}/${id}/tokens`}">Tokens and sign-ins</a><a class="btn" href="${withQuery('/console/log', { user_id: id })}">Decisions for this user</a><a class="btn plain" href="${USERS}">All users</a></p>`,
   };
 }

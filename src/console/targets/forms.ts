@@ -6,7 +6,7 @@ import { note } from '../../browser/page.ts';
 import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
-import { act, type Field, field, REASON, refusal } from '../form.ts';
+import { act, type Field, field, proofFirst, REASON, refusal } from '../form.ts';
 import { column, empty, heading, table } from '../marks.ts';
 import { type Act, type Changing, requireMay, type Shown, type View } from '../view.ts';
 import { CHOICES, type Choice, chosen, isNameable, policiesFor, type Subject } from './first-policy.ts';
@@ -169,7 +169,7 @@ const CREDENTIAL: readonly Field[] = [
 
 export async function credentialsPage(view: View): Promise<Shown> {
   requireMay(view, 'setDefaultCredential');
-  const { get, id, refused, isRecent, provePath } = view;
+  const { get, id, refused } = view;
   const [{ body: target }, { body: credentials }] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     get<CredentialJson[]>(`/targets/${id}/credentials`),
@@ -185,9 +185,8 @@ export async function credentialsPage(view: View): Promise<Shown> {
 ${refusal(refused, CREDENTIAL)}
 ${credentials.length === 0 ? empty('The gateway has no credential for this target.') : table('Credentials', [column('For'), column('Type'), column('Name'), column('State'), html`<th scope="col"><span class="hidden">Action</span></th>`], credentials.map(row))}
 ${
-  isRecent
-    ? html`<h2>Set a credential</h2><form class="stack form" method="post" action="${`${pathOf(id)}/credentials`}">${CREDENTIAL.map((each) => field(each, refused))}<p class="row">${act('set', 'Set the credential', 'cta')}</p></form>`
-    : html`<p>To change credentials, you must have signed in within the last 10 minutes. <a href="${provePath}">Sign in again</a></p>`
+  proofFirst(view) ??
+  html`<h2>Set a credential</h2><form class="stack form" method="post" action="${`${pathOf(id)}/credentials`}">${CREDENTIAL.map((each) => field(each, refused))}<p class="row">${act('set', 'Set the credential', 'cta')}</p></form>`
 }
 <p><a class="btn plain" href="${pathOf(id)}">${target.name}</a></p>`,
   };
