@@ -12,10 +12,12 @@ import { authorize } from '../rest/authorize.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { labelOf } from '../users/user-store.ts';
 import type { Ask } from './ask.ts';
+import { FINDINGS, findingsPage } from './findings.ts';
 import { ProofNeeded } from './form.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
 import { HISTORY, historyPage, revisionPage } from './history.ts';
 import { decisionPage, LOG, logPage } from './log.ts';
+import { OVERVIEW, overviewPage } from './overview.ts';
 import { ACCESS, accessPage } from './people/access.ts';
 import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './people/mine.ts';
 import { CLIENTS_PATH, changeClient, changeRights, clientsPage, RIGHTS_PATH, rightsPage } from './people/rights.ts';
@@ -55,10 +57,12 @@ interface Entry {
 }
 
 const MENU: readonly { readonly title: string; readonly entries: readonly Entry[] }[] = [
+  { title: 'Start', entries: [{ path: OVERVIEW, label: 'Overview', operation: 'countDecisions' }] },
   {
     title: 'Policy',
     entries: [
       { path: POLICIES, label: 'Policies', operation: 'listPoliciesInOrder' },
+      { path: FINDINGS, label: 'Findings', operation: 'lintPolicies' },
       { path: HISTORY, label: 'History', operation: 'listRevisions' },
     ],
   },
@@ -179,6 +183,8 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     redirect(res, menuFor(current.admission)[0]?.entries[0]?.path ?? MINE);
   });
   for (const [path, show] of [
+    ['/overview', overviewPage],
+    ['/findings', findingsPage],
     ['/policies', policiesPage],
     ['/history', historyPage],
     ['/targets', targetsPage],

@@ -33,7 +33,10 @@ tr.end td{background:var(--warn-bg);border-top:1px dashed var(--warn-edge)}
 .mx{text-align:center;white-space:nowrap;font-size:var(--t-xs);font-weight:600}.mx.al{color:var(--allow);background:var(--allow-bg)}.mx.de{color:var(--deny);background:var(--deny-bg)}.mx.no{color:var(--ink-3);font-weight:400}.mx.changed{box-shadow:inset 0 0 0 2px var(--accent)}
 span.mx{padding:.1rem .4rem;margin-left:var(--s3);border-radius:2px}.turned{writing-mode:vertical-rl;transform:rotate(180deg);font-family:var(--mono);max-height:14rem;overflow-wrap:anywhere;white-space:normal}
 .form{max-width:36rem}.check{display:flex;gap:var(--s2);align-items:baseline}.bullets{list-style:disc;padding-left:var(--s5)}.names{columns:16rem;gap:var(--s5)}details>summary{cursor:pointer;font-weight:600;padding:var(--s1) 0}pre.secret{overflow:auto;white-space:pre;margin:var(--s2) 0}
-@media(forced-colors:active){.fx{border:1px solid}.side li a[aria-current]{outline:1px solid}}`;
+.chart{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:var(--s4)}.lane{border:1px solid var(--line);border-radius:6px;padding:var(--s3)}.figure{font-size:1.25rem;font-weight:600;margin-left:var(--s2);vertical-align:middle}
+.bars{display:block;width:100%;height:3.5rem;margin-top:var(--s2);stroke:none}.bars path{stroke:var(--edge);stroke-width:1;vector-effect:non-scaling-stroke}.bars.al rect{fill:var(--allow-edge)}.bars.de rect{fill:var(--deny-edge)}.bars.no rect{fill:var(--warn-edge)}
+.steps{padding-left:var(--s5);display:flex;flex-direction:column;gap:var(--s2)}.attention{display:flex;flex-direction:column;gap:var(--s2)}
+@media(forced-colors:active){.bars rect{fill:CanvasText!important}.fx{border:1px solid}.side li a[aria-current]{outline:1px solid}}`;
 
 const STYLE = [LAYOUT, COMPONENTS].join('').trim();
 

@@ -20,7 +20,7 @@ async function start(t: ExecutionContext, context: BrowserContext, url: string, 
   await page.getByLabel('E-mail').fill(who.email);
   await page.getByLabel('Password').fill(who.password);
   await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.waitForURL(`${url}/console/policies`);
+  await page.waitForURL(`${url}/console/overview`);
   return page;
 }
 
@@ -44,6 +44,7 @@ browserTest(
     await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
     t.true(page.url().endsWith('#main'), 'the first key leads past the menu');
+    await press('Policies');
     await page.getByLabel('Effect').focus();
     await page.getByLabel('Effect').selectOption('deny');
     await page.getByLabel('Name, pattern or id').focus();
@@ -83,7 +84,17 @@ for (const colorScheme of ['light', 'dark'] as const) {
           'mine/everything',
           'connect',
         ],
-        ...['log', `log/${decision?.id}`, 'changes', 'replicas', 'history', 'history/1'],
+        ...[
+          'overview',
+          'overview?range=month',
+          'findings',
+          'log',
+          `log/${decision?.id}`,
+          'changes',
+          'replicas',
+          'history',
+          'history/1',
+        ],
       ];
       for (const path of paths) {
         for (const width of [1440, 768, 320]) {

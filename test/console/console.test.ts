@@ -23,7 +23,7 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   const { gateway, admin, user, target, browser } = await scene(t, at.url);
   const { token } = admin;
   const console_ = await browser(admin);
-  t.is((await console_.get('/console')).headers.location, '/console/policies');
+  t.is((await console_.get('/console')).headers.location, '/console/overview');
 
   const list = await open(console_, '/console/policies');
   const { body: ordered } = await gateway.rest<{ position: number; policy: { id: string; name: string } }[]>(
@@ -135,9 +135,13 @@ test.serial('a page shows nothing that its operation forbids', async (t) => {
     'history',
     'history/1',
     'replicas',
+    'findings',
     'access?target=everything',
     'access?who=everyone',
   ];
+  // The overview has nothing of what the user may not see.
+  const overview = textOf(await open(console_, '/console/overview'));
+  t.notRegex(overview, /echo|everything|Decisions|What to do next|policies? takes|example\.com(?<!plain@example\.com)/);
   for (const path of [...pages, 'targets', `targets/${target.id}`]) {
     const page = textOf(await open(console_, `/console/${path}`, 403));
     t.regex(page, /You may not see this/);

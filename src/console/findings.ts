@@ -1,0 +1,51 @@
+/** What the analysis of the policy set found. */
+import { AppError } from '../base/errors.ts';
+import { inTime } from '../base/promises.ts';
+import { html, type Markup } from '../browser/html.ts';
+import type { LintReport } from '../policies/sets/lint-report.ts';
+import { column, empty, heading, table } from './marks.ts';
+import type { Shown, View } from './view.ts';
+
+export const FINDINGS = '/console/findings';
+const SHOWN = 200;
+/** How long a page waits for findings that are not its subject. */
+const BESIDE_MS = 800;
+
+export type Finding = LintReport['findings'][number];
+
+/** Returns the findings. null: the user may not see them, or the analysis takes long. It ends with the page then. */
+export async function findingsBeside({ get, may }: View): Promise<readonly Finding[] | null> {
+  if (!may('lintPolicies')) return null;
+  const asked = get<LintReport>('/policies/lint').catch((error: unknown) => {
+    if (error instanceof AppError) return null;
+    throw error;
+  });
+  return (await inTime(asked, BESIDE_MS))?.body.findings ?? null;
+}
+
+const WORDS = { error: 'Error', warning: 'Warning', info: 'Note' } as const;
+
+export const findingMark = ({ severity, message }: Pick<Finding, 'severity' | 'message'>): Markup =>
+  html`<span class="tag find"><b>${WORDS[severity]}</b> ${message}</span>`;
+
+export async function findingsPage({ get }: View): Promise<Shown> {
+  const { analysed, findings } = (await get<LintReport>('/policies/lint')).body;
+  const row = ({
+    code,
+    severity,
+    message,
+    policies,
+  }: Finding): Markup => html`<tr><th scope="row">${message}<span class="sub"><code>${code}</code></span></th>
+<td data-label="Severity"><span class="tag find">${WORDS[severity]}</span></td>
+<td data-label="Policies">${policies.slice(0, 5).map(({ id, name }) => html`<a href="/console/policies/${id}">${name}</a><br>`)}${policies.length > 5 && html`<span class="muted">and ${policies.length - 5} more</span>`}</td></tr>`;
+  return {
+    title: 'Findings',
+    body: html`${heading('Findings', `What the analysis of all ${analysed.toLocaleString('en')} enabled policies found. It covers every possible request.`)}
+${findings.length > SHOWN && html`<p class="muted">These are the first ${SHOWN} of ${findings.length.toLocaleString('en')} findings. <code>portcullis policies lint</code> shows all.</p>`}
+${
+  findings.length === 0
+    ? empty('The analysis found nothing wrong and nothing useless.')
+    : table('Findings', [column('Finding'), column('Severity'), column('Policies')], findings.slice(0, SHOWN).map(row))
+}`,
+  };
+}

@@ -1,0 +1,75 @@
+/** The overview: counts as the API has them, what needs attention, and the next steps on an empty gateway. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import test from 'ava';
+import type { CountsJson } from '../../src/rest/audit/contract.ts';
+import { browse, signIn } from '../browser/browser.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { person, startGateway, type TestGateway } from '../support/gateway.ts';
+import { HOSTILE, scene } from './scene.ts';
+
+const textOf = (page: string): string =>
+  page
+    .replaceAll(/<[^>]*>/g, ' ')
+    .replaceAll(/&#(\d+);/g, (_, code) => String.fromCodePoint(Number(code)))
+    .replaceAll(/\s+/g, ' ');
+
+/** Waits until the gateway has counted all decisions. */
+async function counted(gateway: TestGateway, token: string, decisions: number): Promise<CountsJson> {
+  for (;;) {
+    const { body } = await gateway.rest<CountsJson>(200, 'GET', '/api/logs/counts?by=hour', { token });
+    const sum = body.counts.reduce((total, { allowed, denied, unmatched }) => total + allowed + denied + unmatched, 0);
+    if (sum === decisions) return body;
+    await sleep(100);
+  }
+}
+
+eachEngine(test.serial, 'the overview shows the counts of the API, and what needs attention', async (t, at) => {
+  const { gateway, admin, target, browser } = await scene(t, at.url);
+  const { token } = admin;
+  const { body: rows } = await gateway.rest<{ effect: string; policy_id: string | null }[]>(200, 'GET', '/api/logs', { token });
+  await counted(gateway, token, rows.length);
+  const console_ = await browser(admin);
+  const count = (effect: string, isDefault: boolean): number =>
+    rows.filter((row) => row.effect === effect && (row.policy_id === null) === isDefault).length;
+  const page = (await console_.get('/console/overview')).text;
+  t.regex(
+    textOf(page),
+    new RegExp(`Allow ${count('allow', false)} .*Deny ${count('deny', false)} .*Default deny ${count('deny', true)} `),
+  );
+  t.notRegex(textOf(page), /What to do next/);
+  t.notRegex(page, /<img|<script/);
+
+  // A credential that a change of the address has disabled, and a target that does not answer.
+  await gateway.rest(201, 'PUT', `/api/targets/${target.id}/credentials/default`, {
+    token,
+    body: { type: 'header', name: 'authorization', value: 'Bearer x' },
+  });
+  await gateway.rest(200, 'PUT', `/api/targets/${target.id}`, { token, body: { url: 'http://127.0.0.1:9/mcp' } });
+  await gateway.rest(200, 'POST', `/api/targets/${target.id}/check`, { token });
+  const later = textOf((await console_.get('/console/overview?range=week')).text);
+  t.regex(later, /Credential to set again everything has a credential/);
+  t.regex(later, /Target fails everything/);
+  // An administrator sees the findings about policies, also with the texts of strangers.
+  const findings = await console_.get('/console/findings');
+  t.is(findings.status, 200);
+  t.notRegex(findings.text, /<img|<script/);
+  t.true(textOf(findings.text).includes(HOSTILE));
+  // A range that the page does not have is the shortest.
+  t.is((await console_.get(`/console/overview?range=${encodeURIComponent(HOSTILE)}`)).status, 200);
+});
+
+test.serial('an empty gateway says what to do next, one step after the other', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const console_ = browse(gateway);
+  await signIn(console_, admin);
+  const { token } = admin;
+  const next = async () => (await console_.get('/console/overview')).text;
+  t.regex(await next(), /What to do next.*class="btn cta" href="\/console\/targets\/new"/s);
+  const body = { name: 'one', transport: 'streamable-http', url: 'http://127.0.0.1:9/mcp' };
+  const { id } = (await gateway.rest<{ id: string }>(201, 'POST', '/api/targets', { token, body })).body;
+  t.regex(await next(), new RegExp(`class="btn cta" href="/console/targets/${id}/allow"`));
+  const policy = { name: 'x', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
+  await gateway.rest(201, 'POST', '/api/policies', { token, body: policy });
+  t.notRegex(await next(), /What to do next/);
+});
