@@ -123,6 +123,7 @@ test('secrets are read from files, as Docker and Kubernetes mount them', (t) => 
     'PORT must be a number from 1 to 65535',
   ]);
   // If this key counted as unset, the gateway would make a new one.
+  t.deepEqual(mistakesOf(t, { MASTER_KEY_FILE: '/dev/zero' }), ['MASTER_KEY_FILE must name a file with at most 65536 bytes']);
   t.deepEqual(mistakesOf(t, { MASTER_KEY_FILE: file('empty', '\n') }), ['MASTER_KEY_FILE must name a file that is not empty']);
   t.regex(String(mistakesOf(t, { MASTER_KEY_FILE: file('short', 'hunter2') })), /^MASTER_KEY must be 32 bytes/);
 });
