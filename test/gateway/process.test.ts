@@ -100,6 +100,9 @@ test.serial('an unwritable checkpoint file is reported in one clear line at the 
   const line =
     /^the gateway ended: portcullis: Checkpoints of the audit log cannot be written: .* Let the gateway write there, or set DATA_DIR or AUDIT_CHECKPOINTS to .*\n$/;
   await t.throwsAsync(start, { message: line });
+  // It can be opened, but accepts nothing.
+  const device = runGateway(t, { DATA_DIR: folder, AUDIT_CHECKPOINTS: '/dev/full' });
+  await t.throwsAsync(device, { message: /cannot be written: \/dev\/full is not a regular file\. Let the gateway/ });
   t.false(existsSync(join(folder, 'portcullis.db')), 'the database is not touched');
 });
 

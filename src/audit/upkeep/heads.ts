@@ -36,7 +36,13 @@ async function openToAppend(file: string): Promise<FileHandle> {
 /** Throws AppError `unavailable`, with a message for the operator, if no checkpoint can be appended to the file. */
 export async function checkCheckpoints(file: string): Promise<void> {
   try {
-    await (await openToAppend(file)).close();
+    const handle = await openToAppend(file);
+    try {
+      // A device or a pipe would lose the checkpoints, or accept none.
+      if (!(await handle.stat()).isFile()) throw new Error(`${file} is not a regular file`);
+    } finally {
+      await handle.close();
+    }
   } catch (cause) {
     const reason = (cause as Error).message;
     throw new AppError(
