@@ -61,6 +61,7 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
   const registrations = new Minutes(limits.registration);
   const devices = new Minutes(limits.registration);
   const userCodes = new Minutes(USER_CODES);
+  const linkedUserCodes = new Minutes(USER_CODES);
   const scimTokens = new Minutes(limits.login);
   return {
     /**
@@ -93,6 +94,8 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
       scimTokens.use(addressGroup(address), 'Too many wrong SCIM tokens', amount),
     /** Checks the limit before a user tries the code of a device. */
     userCode: (userId: string): AppError | null => userCodes.use(userId, 'You have tried too many codes'),
+    /** Whether a code in a link may be looked up. Any website can open links, so these do not use up the codes that the user may try. */
+    linkedUserCode: (userId: string): boolean => linkedUserCodes.use(userId) === null,
     /** Checks the limit before a request of this principal (its issuer and sub) is decided. */
     mcp: (principal: string, address: string): AppError | null => byPrincipal.use(pair(addressGroup(address), principal)),
   };

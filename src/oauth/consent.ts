@@ -357,8 +357,7 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
     '/',
     signedIn(async (req, res, current) => {
       const code = normalized(textOf(req.query['user_code'])).slice(0, 8);
-      const found =
-        code === '' || limits.userCode(current.user.id) !== null ? null : await waiting(await providers.current(), code);
+      const found = code !== '' && limits.linkedUserCode(current.user.id) ? await waiting(await providers.current(), code) : null;
       // A link must not lead an administrator to give their rights to the command line of an attacker. So this code has to be typed.
       const isFilled = found !== null && !isForApi(found.asked, publicUrl);
       ask(res, 200, current, isFilled ? readable(code) : '', null);

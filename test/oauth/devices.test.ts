@@ -109,6 +109,17 @@ test.serial('a link never fills in the code of the command line, so its user has
   t.is(new URL(again.to ?? '').searchParams.get('return'), '/oauth/device');
 });
 
+test.serial('links that other websites open do not use up the codes that a user may try', async (t) => {
+  const { w, tab, clientId } = await scene(t);
+  for (let i = 0; i < 12; i++) t.is((await tab.get('/oauth/device?user_code=BBBB-BBBB')).status, 200);
+  const started = await start(w, clientId);
+  t.false(
+    (await tab.get(`/oauth/device?user_code=${started.user_code}`)).text.includes(started.user_code),
+    'links have a limit, too',
+  );
+  t.is((await answer(tab, w.user, started.user_code, 'allow')).status, 200);
+});
+
 test.serial('registrations of strangers do not keep the command line from signing in', async (t) => {
   const w = await world(t, null, null, { CLIENT_REGISTRATION_RATE_LIMIT: '3' });
   for (const status of [201, 201, 201, 429]) t.is((await register(w.gateway.url)).status, status);
