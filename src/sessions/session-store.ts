@@ -1,5 +1,6 @@
 /** The rows of sessions: what a replica needs to list, end and continue a session that it did not open itself. */
 
+import { gather } from '../base/gather.ts';
 import type { JsonObject } from '../base/json/json.ts';
 import type { Connection } from '../db/database.ts';
 import { onePage } from '../db/page.ts';
@@ -54,23 +55,70 @@ const SETTINGS_KEPT = 1_000;
 
 const toSession = (row: Row): SessionRow => ({ ...row, client: JSON.parse(row.client) as ClientHello });
 
+interface UpstreamInsert {
+  readonly cause: string;
+  readonly row: UpstreamRow;
+  readonly created_at: number;
+}
+
 export type SessionStore = ReturnType<typeof sessionStore>;
 
+/**
+ * What a session asks for while it waits for the same statement is gathered into the next one: a list at `/mcp` opens upstream sessions at
+ * up to hundreds of targets at once.
+ */
 export function sessionStore(db: Connection) {
   const active = (since: number, filter: SessionFilter) =>
     db('sessions')
       .whereNull('ended_at')
       .where('created_at', '>', since)
       .where({ ...filter });
+  const found = gather<null, SessionRow | null>(async (id, callers) => {
+    const row = await db('sessions').where({ id }).whereNull('ended_at').first<Row | undefined>(COLUMNS);
+    const session = row ? toSession(row) : null;
+    return callers.map(() => session);
+  });
+  const upstreams = gather<string, UpstreamRow | null>(async (session_id, causes) => {
+    const rows = await db('session_upstreams')
+      .where({ session_id })
+      .whereIn('cause', causes)
+      .select<(UpstreamRow & { readonly cause: string })[]>('cause', 'upstream_id', 'revision');
+    const byCause = new Map(rows.map(({ cause, ...row }) => [cause, row]));
+    return causes.map((cause) => byCause.get(cause) ?? null);
+  });
+  const upstreamInserts = gather<UpstreamInsert, boolean>(async (session_id, inserts) => {
+    const insert = async (some: readonly UpstreamInsert[]): Promise<boolean> => {
+      try {
+        await db('session_upstreams').insert(some.map(({ row, ...keys }) => ({ session_id, ...keys, ...row })));
+        return true;
+      } catch (error) {
+        if (isDuplicate(error)) return false;
+        throw error;
+      }
+    };
+    if (await insert(inserts)) return inserts.map(() => true);
+    // One of them exists already, so none was stored.
+    const stored: boolean[] = [];
+    for (const one of inserts) stored.push(inserts.length > 1 && (await insert([one])));
+    return stored;
+  });
+  const settings = gather<string, SessionSetting[]>(async (session_id, target_ids) => {
+    const rows = await db('session_settings')
+      .where({ session_id })
+      .whereIn('target_id', [...target_ids, EVERY_TARGET])
+      .orderBy('created_at')
+      .limit(SETTINGS_KEPT)
+      .select<(SessionSetting & { readonly target_id: string })[]>('target_id', 'key', 'value');
+    return target_ids.map((id) =>
+      rows.flatMap(({ target_id, ...setting }) => (target_id === id || target_id === EVERY_TARGET ? [setting] : [])),
+    );
+  });
   return {
     async insert(row: SessionRow): Promise<void> {
       await db('sessions').insert({ ...row, client: JSON.stringify(row.client), ended_at: null, ended_by: null });
     },
     /** Returns the session. null: it does not exist, or has ended. */
-    async find(id: string): Promise<SessionRow | null> {
-      const row = await db('sessions').where({ id }).whereNull('ended_at').first<Row | undefined>(COLUMNS);
-      return row ? toSession(row) : null;
-    },
+    find: (id: string): Promise<SessionRow | null> => found(id, null),
     /** Returns up to `limit` open sessions created after `since`, ordered by id, starting after the id `after`. */
     async page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]> {
       const rows: Row[] = await active(since, filter).select(COLUMNS).modify(onePage, limit, after);
@@ -104,31 +152,12 @@ export function sessionStore(db: Connection) {
     adopt: async (id: string, from: string | null, to: string): Promise<boolean> =>
       (await db('sessions').where({ id, holder: from }).whereNull('ended_at').update({ holder: to })) > 0,
 
-    async upstream(session_id: string, cause: string): Promise<UpstreamRow | null> {
-      const row = await db('session_upstreams')
-        .where({ session_id, cause })
-        .first<UpstreamRow | undefined>('upstream_id', 'revision');
-      return row ?? null;
-    },
+    upstream: (session_id: string, cause: string): Promise<UpstreamRow | null> => upstreams(session_id, cause),
     /** Stores the upstream session. False: there already is one. */
-    async insertUpstream(session_id: string, cause: string, row: UpstreamRow, created_at: number): Promise<boolean> {
-      try {
-        await db('session_upstreams').insert({ session_id, cause, ...row, created_at });
-        return true;
-      } catch (error) {
-        if (isDuplicate(error)) return false;
-        throw error;
-      }
-    },
+    insertUpstream: (session_id: string, cause: string, row: UpstreamRow, created_at: number): Promise<boolean> =>
+      upstreamInserts(session_id, { cause, row, created_at }),
     /** Returns the session's settings for the target and for every target (`EVERY_TARGET`). */
-    async settings(session_id: string, target_id: string): Promise<SessionSetting[]> {
-      return db('session_settings')
-        .where({ session_id })
-        .whereIn('target_id', [target_id, EVERY_TARGET])
-        .orderBy('created_at')
-        .limit(SETTINGS_KEPT)
-        .select('key', 'value');
-    },
+    settings: (session_id: string, target_id: string): Promise<SessionSetting[]> => settings(session_id, target_id),
     /** Stores a setting. A session keeps a limited number of settings. */
     async set(session_id: string, target_id: string, { key, value }: SessionSetting, created_at: number): Promise<void> {
       const where = { session_id, target_id, key };

@@ -100,6 +100,46 @@ eachStore('each cause has one upstream session, whichever replica opens it first
   t.true(await store.insertUpstream('s', 'Cause', half('four'), NOW), 'compared byte for byte');
 });
 
+eachStore('upstream sessions of many targets are found and stored at once, and each of them once', async (t, store) => {
+  const half = (upstream_id: string) => ({ upstream_id, revision: '2025-11-25' });
+  const causes = Array.from({ length: 250 }, (_, i) => `cause-${i}`);
+  await store.insertUpstream('s', 'cause-120', half('first'), NOW);
+  t.deepEqual(
+    await Promise.all(causes.map((cause) => store.insertUpstream('s', cause, half(cause), NOW))),
+    causes.map((cause) => cause !== 'cause-120'),
+  );
+  const others = store.insertUpstream('other', 'cause-1', half('other'), NOW);
+  t.deepEqual(await Promise.all([...causes, 'unknown'].map((cause) => store.upstream('s', cause))), [
+    ...causes.map((cause) => half(cause === 'cause-120' ? 'first' : cause)),
+    null,
+  ]);
+  t.true(await others);
+  t.deepEqual(await Promise.all([store.upstream('other', 'cause-1'), store.upstream('other', 'cause-2')]), [half('other'), null]);
+});
+
+eachStore(
+  'settings of many targets are read at once, and each target gets its own and those of every target',
+  async (t, store) => {
+    const targets = Array.from({ length: 150 }, (_, i) => `t${i}`);
+    for (const [i, target] of targets.entries())
+      if (i % 3 === 0) await store.set('s', target, { key: 'level', value: target }, i);
+    await store.set('s', EVERY_TARGET, { key: 'all', value: 'x' }, 1_000);
+    t.deepEqual(
+      await Promise.all(targets.map((target) => store.settings('s', target))),
+      targets.map((target, i) => [...(i % 3 === 0 ? [{ key: 'level', value: target }] : []), { key: 'all', value: 'x' }]),
+    );
+  },
+);
+
+eachStore('a session that ended before it is asked for is not found, also while others ask for it', async (t, store) => {
+  const session = row();
+  await store.insert(session);
+  const before = Array.from({ length: 5 }, () => store.find(session.id));
+  const ended = store.end(session.id, 'client', NOW).then(() => Promise.all([store.find(session.id), store.find(session.id)]));
+  t.deepEqual(await ended, [null, null]);
+  await Promise.all(before);
+});
+
 eachStore('a setting belongs to a session and one target, or to every target', async (t, store) => {
   await store.set('s', 't', { key: 'a', value: 'file:///ä' }, NOW);
   await store.set('s', 't', { key: 'level', value: 'info' }, NOW + 1);
