@@ -60,7 +60,7 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
   }
 
   return {
-    /** Hands over each line that these bytes complete, without its line end. False: a line exceeds the limit many times. */
+    /** Hands over each line that these bytes complete, without its line end. False: a line exceeds the limit many times. It is handed over, too. */
     push(bytes: Buffer): boolean {
       let from = 0;
       for (let at = bytes.indexOf(0x0a); at !== -1; at = bytes.indexOf(0x0a, from)) {
@@ -69,7 +69,9 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
         from = at + 1;
       }
       if (from < bytes.length) add(bytes.subarray(from));
-      return size <= ENDLESS * maxBytes;
+      if (size <= ENDLESS * maxBytes) return true;
+      finish();
+      return false;
     },
   };
 }

@@ -26,6 +26,9 @@ test.serial('an answer above the limit fails only its own request, and the proce
   await t.throwsAsync(client.call('huge', { length: MIB }), { message: /too large/ });
   t.is((await client.call('huge', { length: 10 })).result.text.length, 10);
   t.true(isAlive(pid));
+  // The process ends, because such a line may have no end, but the caller learns the cause.
+  await t.throwsAsync(client.call('huge', { length: 17 * MIB }), { message: /too large/ });
+  await until(() => !isAlive(pid), 'its end');
   const opening = await initialize(upstream, placeFor({ command: '/bin/sh', args: ['-c', 'exec cat /dev/zero'] }));
   t.is(outcomeOf(opening), 'crashed', 'a line without an end ends its process');
 });

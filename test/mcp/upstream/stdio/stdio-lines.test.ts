@@ -59,14 +59,19 @@ test('a line above the limit is skipped, and the next one is read', (t) => {
   }
 });
 
-test('a line without an end is reported and never stored', (t) => {
+test('a line without an end is reported, with its beginning, and never stored', (t) => {
+  const skipped: Skipped[] = [];
   const reader = createLineReader(
     10,
     () => t.fail(),
-    () => t.fail(),
+    (one) => skipped.push(one),
   );
   const taken = Array.from({ length: 17 }, () => reader.push(Buffer.from('x'.repeat(10))));
   t.deepEqual(taken, [...Array(16).fill(true), false]);
+  t.deepEqual(
+    skipped.map(({ bytes, head }) => `${bytes} ${head}`),
+    [`170 ${'x'.repeat(20)}`],
+  );
 });
 
 test('a large answer is assigned to its request by its first or last members, as SDKs write them', (t) => {
