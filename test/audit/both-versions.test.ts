@@ -3,7 +3,7 @@ import test from 'ava';
 import { auditStore } from '../../src/audit/audit-store.ts';
 import { idAfter } from '../../src/audit/chain/chain.ts';
 import { type ChainPositions, recordedStore, seenObjects } from '../../src/audit/search/recorded-store.ts';
-import { auditLines, lineText, readLine } from '../../src/audit/verify/lines.ts';
+import { type AuditLine, auditLines, lineText, readLine } from '../../src/audit/verify/lines.ts';
 import { createVerification } from '../../src/audit/verify/verify.ts';
 import type { Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -114,6 +114,27 @@ eachEngine(test.serial, 'replay, shadows, pages, exports and verification read b
   }
   t.like(verification.finish().report, { intact: true, chains: 2, records: counted });
   t.deepEqual([...columns], ['true,true,true'], 'lines of both versions have the members of a decision');
+
+  // No MAC covers a member that the gateway does not write.
+  const lines: string[] = [];
+  for await (const line of auditLines(knex, 1, null)) lines.push(lineText(line));
+  for (const [i, text] of lines.entries()) {
+    const { kind, ...row } = JSON.parse(text);
+    if (!('mac' in row)) continue;
+    const added = [
+      { kind, ...row, comment: 'approved by the CISO' },
+      ...(Array.isArray(row.outcomes)
+        ? [{ kind, ...row, outcomes: row.outcomes.map((one: object) => ({ ...one, comment: 'approved by the CISO' })) }]
+        : []),
+    ];
+    for (const line of added) {
+      const altered = createVerification([KEY]);
+      for (const one of lines.toSpliced(i, 1, JSON.stringify(line))) altered.take(readLine(one) as AuditLine);
+      const { problems } = altered.finish().report;
+      t.like(problems, [{ problem: 'altered', chain: row.chain_id, seq: row.chain_seq ?? 0 }], text);
+    }
+    t.is(readLine(text.replace('"mac":', '"mac":"","mac":')), null, 'a member that occurs twice');
+  }
 });
 
 test.serial('in SQLite, where all calls wait for a statement, an export has none that searches a whole chain', async (t) => {

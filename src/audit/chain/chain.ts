@@ -90,6 +90,13 @@ export const CHAINED = {
   outcome: ['decision_id', 'outcome', 'duration_ms', 'created_at'],
 } as const satisfies Record<RecordKind, readonly string[]>;
 
+/** Columns of a record of version 1 that its MAC does not cover, or covers by hash. */
+export const BESIDE = {
+  decision: ['salt', 'user_email', 'user_groups', 'arguments', 'resource_key'],
+  shown: [],
+  outcome: [],
+} as const satisfies Record<RecordKind, readonly string[]>;
+
 const SALT_BYTES = 16;
 
 /** `secret` is the result of `vault.derive('audit chain')`. */

@@ -139,6 +139,8 @@ export function readLine(text: string): AuditLine | null {
     return null;
   }
   if (typeof value !== 'object' || value === null) return null;
+  // Readers disagree about a member that occurs twice.
+  if (JSON.stringify(value) !== text) return null;
   const { kind, ...row } = value as { kind?: unknown } & Record<string, unknown>;
   if (kind === 'audit' || kind === 'unchained' || kind === 'end') return value as AuditLine;
   const isRow = ['chain', 'retention', 'erasure', ...KINDS].some((known) => known === kind);

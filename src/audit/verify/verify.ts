@@ -2,6 +2,7 @@
 import { MIN_RETENTION_DAYS } from '../../config/config.ts';
 import { OUTCOME_BYTES, outcomesIn } from '../chain/binary-form.ts';
 import {
+  CHAIN_VERSION,
   type ChainKey,
   type ChainRow,
   chainMac,
@@ -20,6 +21,7 @@ import { fitsMac } from '../chain/record-mac.ts';
 import { createSightings, foundBy, type Start, startsAt } from '../chain/sightings.ts';
 import { tailOf } from '../chain/tables/log-tables.ts';
 import type { AuditLine } from './lines.ts';
+import { strangeMember } from './members.ts';
 
 /**
  * `altered`: the content is not what was written. `missing`: records between others are missing, or a whole chain. `cut_off`:
@@ -141,6 +143,8 @@ export function createVerification(keys: readonly ChainKey[]) {
       fail(walk, 'altered', 'the header of the chain is not what was written', { seq: 0 });
       return;
     }
+    const added = addition({ kind: 'chain', row });
+    if (added !== null) fail(walk, added.problem, added.detail, { seq: 0 });
     const [time, by] = [row.started_at, `chain ${row.chain_id}`];
     sightings.add(row.chain_id, { seq: 0, mac: row.mac, time, by: 'its own header' });
     for (const [chain, seq, mac] of foundBy(row)) sightings.add(chain, { seq, mac, time, by });
@@ -173,6 +177,8 @@ export function createVerification(keys: readonly ChainKey[]) {
       fail(walk, 'altered', 'the record of the removal by age is not what was written', { seq: row.seq });
       return;
     }
+    const added = addition({ kind: 'retention', row });
+    if (added !== null) fail(walk, added.problem, added.detail, { seq: row.seq });
     walk.retention = row;
     const unproven = unprovenOf(version, row);
     walk.unproven = unproven !== null;
@@ -272,7 +278,7 @@ export function createVerification(keys: readonly ChainKey[]) {
         return;
       }
     } else {
-      const wrong = faultOf(walk, walk.key, record);
+      const wrong = faultOf(walk, walk.key, record) ?? (given.facts === undefined ? addition(given, walk.row.version) : null);
       if (wrong !== null) {
         fail(walk, wrong.problem, wrong.detail, placeOf(record));
         return;
@@ -290,6 +296,13 @@ export function createVerification(keys: readonly ChainKey[]) {
     const fault = contentFault(record);
     if (fault === null && isErased(record)) noteErased(record);
     return fault;
+  }
+
+  /** Returns that somebody added a member to a line of an export: readers of the export would believe it. */
+  function addition(line: Parameters<typeof strangeMember>[0], version = CHAIN_VERSION): ContentFault | null {
+    const name = strangeMember(line, version);
+    if (name === null) return null;
+    return { problem: 'altered', detail: `the member ${JSON.stringify(name)} was added: the gateway does not write it` };
   }
 
   function noteErased({ row, facts }: ChainedRecord): void {
@@ -362,9 +375,12 @@ export function createVerification(keys: readonly ChainKey[]) {
         case 'outcome':
           takeRecord(line);
           return;
-        case 'erasure':
+        case 'erasure': {
           erasures.push(line.row);
+          const added = addition(line);
+          if (added !== null) report(added.problem, added.detail);
           return;
+        }
         case 'end':
           ended = line.records;
       }

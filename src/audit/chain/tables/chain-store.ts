@@ -1,6 +1,7 @@
 /** The chains in the database: their headers, their records in order, and what was removed or erased. */
 import type { Connection } from '../../../db/database.ts';
 import {
+  BESIDE,
   CHAINED,
   type ChainKey,
   type ChainRow,
@@ -37,12 +38,6 @@ export const KINDS = Object.keys(TABLES) as RecordKind[];
 /** The tail of the id of a chain (`audit_chains as c`), as SQL. Records of version 2 have it in place of the id. */
 export const TAIL = `unhex(substr(c.chain_id, ${37 - 2 * TAIL_BYTES}))`;
 
-/** Columns of a record that its MAC does not cover, or covers by hash. */
-const BESIDE = {
-  decision: ['salt', 'user_email', 'user_groups', 'arguments', 'resource_key'],
-  shown: [],
-  outcome: [],
-} as const satisfies Record<RecordKind, readonly string[]>;
 const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac'] as const;
 const RETENTION_COLUMNS = ['chain_id', 'seq', 'mac', 'removed_at', 'newest', 'unproven', 'key_id', 'signature'] as const;
 const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;

@@ -1,0 +1,38 @@
+/** The members that lines of an export have. No MAC covers other members, so anybody could add them. Pure. */
+import { BESIDE, CHAINED, LEGACY_VERSION, type RecordKind } from '../chain/chain.ts';
+import { FACT_MEMBERS } from '../chain/facts.ts';
+import { FACTS_OF } from '../chain/known-facts.ts';
+import type { AuditLine } from './lines.ts';
+
+const STAMP = ['chain_id', 'chain_seq', 'mac'];
+const LEGACY = {
+  decision: new Set([...CHAINED.decision, ...BESIDE.decision, ...STAMP]),
+  shown: new Set([...CHAINED.shown, 'names', ...STAMP]),
+  outcome: new Set([...CHAINED.outcome, ...STAMP]),
+};
+const OWN = {
+  decision: ['id', 'created_at', 'resource_name', 'named', 'args_hash', 'args_salt', 'arguments'],
+  shown: ['decision_id', 'resource_type', 'shown', 'hidden'],
+  outcome: ['created_at', 'outcomes'],
+} as const satisfies Record<RecordKind, readonly string[]>;
+const membersOf = (kind: RecordKind) =>
+  new Set([...OWN[kind], ...FACTS_OF[kind].flatMap((fact) => FACT_MEMBERS[fact]), ...STAMP]);
+const CURRENT = { decision: membersOf('decision'), shown: membersOf('shown'), outcome: membersOf('outcome') };
+const OTHERS = {
+  chain: new Set(['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac']),
+  retention: new Set(['chain_id', 'seq', 'mac', 'removed_at', 'newest', 'unproven', 'key_id', 'signature']),
+  erasure: new Set(['id', 'user_id', 'erased_at', 'key_id', 'signature']),
+};
+const OUTCOME = new Set(['decision_id', 'outcome', 'duration_ms']);
+
+/** Returns a member that the gateway does not write; null: there is none. `version`: that of the chain of a record. */
+export function strangeMember(line: Extract<AuditLine, { readonly row: object }>, version: number): string | null {
+  const { kind, row } = line;
+  const known =
+    kind === 'chain' || kind === 'retention' || kind === 'erasure'
+      ? OTHERS[kind]
+      : (version === LEGACY_VERSION ? LEGACY : CURRENT)[kind];
+  const { outcomes } = row as { readonly outcomes?: unknown };
+  const inside = Array.isArray(outcomes) ? outcomes.flatMap((one: object | null) => Object.keys(one ?? {})) : [];
+  return Object.keys(row).find((name) => !known.has(name)) ?? inside.find((name) => !OUTCOME.has(name)) ?? null;
+}
