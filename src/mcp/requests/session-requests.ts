@@ -76,9 +76,8 @@ export async function sendInSession(
 ): Promise<ReachedInSession | UpstreamSessionFailure> {
   const { session } = sessionTarget;
   const { links } = caller.deps;
-  const { lastEventId: _, ...afresh } = sent;
   let link = await links.current(sessionTarget);
-  for (let sending = sent, isLast = false; ; sending = afresh) {
+  for (let sending = sent, isLast = false; ; ) {
     if (isUpstreamSessionFailure(link)) return link;
     const answer = await sendTo(caller, sessionTarget, link, sending);
     if (isFault(answer)) return answer;
@@ -88,9 +87,11 @@ export async function sendInSession(
     const error = answer.status === 400 ? await ownError(answer, id ?? '') : null;
     if (!isLostSession(answer.status, error)) return { ...reached, error };
     answer.discard();
-    isLast = sending === afresh;
+    isLast = sending !== sent;
     link = await links.replace(sessionTarget, link);
     isLast ||= links.helloOf(session, sessionTarget.target.id) !== null;
+    const { lastEventId: _, ...afresh } = sent;
+    sending = afresh;
   }
 }
 
