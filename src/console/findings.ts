@@ -8,19 +8,17 @@ import type { Shown, View } from './view.ts';
 
 export const FINDINGS = '/console/findings';
 const SHOWN = 200;
-/** How long a page waits for findings that are not its subject. */
-const BESIDE_MS = 800;
 
 export type Finding = LintReport['findings'][number];
 
-/** Returns the findings. null: the user may not see them, or the analysis takes long. It ends with the page then. */
-export async function findingsBeside({ get, may }: View): Promise<readonly Finding[] | null> {
+/** For pages whose subject they are not. null: the user may not see them, or the analysis takes longer than `ms`. It ends with the page then. */
+export async function findingsBeside({ get, may }: View, ms: number): Promise<readonly Finding[] | null> {
   if (!may('lintPolicies')) return null;
   const asked = get<LintReport>('/policies/lint').catch((error: unknown) => {
     if (error instanceof AppError) return null;
     throw error;
   });
-  return (await inTime(asked, BESIDE_MS))?.body.findings ?? null;
+  return (await inTime(asked, ms))?.body.findings ?? null;
 }
 
 const WORDS = { error: 'Error', warning: 'Warning', info: 'Note' } as const;

@@ -2,6 +2,8 @@
 import type { LogJson } from '../audit/search/log-json.ts';
 import { type Content, html, type Markup } from '../browser/html.ts';
 import type { Misfit } from '../engine/explain.ts';
+import type { CountsJson } from '../rest/audit/contract.ts';
+import { decisionChart } from './chart.ts';
 import {
   choice,
   column,
@@ -50,8 +52,85 @@ const decider = ({ policy_id, policy_name, reason }: LogJson): Content =>
 const ended = ({ outcome, duration_ms }: LogJson): string =>
   outcome === null ? 'not known' : outcome === 'ok' && duration_ms !== null ? `${duration_ms} ms` : OUTCOMES[outcome];
 
-export async function logPage({ get, query }: View): Promise<Shown> {
+/** In a shell, single quotes keep everything except themselves. */
+const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** Returns the time to which a search came that stopped early; null: it did not. The cursor is the id of a decision. */
+function searchedTo(next: URLSearchParams | null): string | null {
+  const id = Buffer.from(next?.get('cursor') ?? '', 'base64url').toString();
+  const ms = Number.parseInt(id.replaceAll('-', '').slice(0, 12), 16);
+  return Number.isNaN(ms) ? null : new Date(ms).toISOString();
+}
+
+const COUNTED = new Set(['policy_id', 'target_id', 'from', 'to', 'effect', 'cursor']);
+
+/** Returns the counts that belong to the filter. null: there are none for this filter, because nobody counts by its members. */
+async function chartOf({ get, query }: View): Promise<CountsJson | null> {
+  if (Object.keys(query).some((name) => !COUNTED.has(name))) return null;
+  const { policy_id, target_id, from, to } = query;
+  const asked = {
+    by: 'hour',
+    ...(from && { from }),
+    ...(to && { to }),
+    ...(policy_id && { policies: policy_id }),
+    ...(target_id && { target_id }),
+  };
+  const { counts, ...rest } =
+    (await unlessRefused(get<CountsJson>(withQuery('/logs/counts', asked)), 'invalid_request'))?.body ?? {};
+  if (counts === undefined) return null;
+  const { effect } = query;
+  const shown = counts.map((count) => ({
+    ...count,
+    ...(effect === 'allow' ? { denied: 0, unmatched: 0 } : effect === 'deny' ? { allowed: 0 } : {}),
+  }));
+  return { ...(rest as CountsJson), counts: shown };
+}
+
+/** The members that are used less often. The form opens them if one is set. */
+const RARE = [
+  'from',
+  'to',
+  'id',
+  'method',
+  'resource_type',
+  'resource_name_prefix',
+  'reason',
+  'user_id',
+  'target_id',
+  'policy_id',
+];
+
+function filterFields(query: View['query']): Content {
+  const text = (name: string, label: string, grow = false): Markup => textField(name, label, query[name], grow);
+  const options = (of: Readonly<Record<string, string>>) => [['', 'Any'] as const, ...Object.entries(of)];
+  return [
+    choice({ name: 'effect', label: 'Effect', options: options({ allow: 'Allow', deny: 'Deny' }) }, query['effect']),
+    text('target_name', 'Target'),
+    text('resource_name', 'Tool, resource or prompt', true),
+    html`<details class="wide" ?open="${RARE.some((name) => query[name] !== undefined)}"><summary>More filters</summary><div class="filter">${[
+      text('from', 'From, such as 2026-01-31T12:00Z'),
+      text('to', 'To, such as 2026-01-31T18:00Z'),
+      text('resource_name_prefix', 'Name begins with'),
+      choice(
+        { name: 'resource_type', label: 'Type', options: options({ tool: 'Tools', resource: 'Resources', prompt: 'Prompts' }) },
+        query['resource_type'],
+      ),
+      choice({ name: 'reason', label: 'Reason', options: options(REASONS) }, query['reason']),
+      text('method', 'Method'),
+      text('user_id', 'Id of the user'),
+      text('target_id', 'Id of the target'),
+      text('policy_id', 'Id of the policy'),
+      text('id', 'Id of the decision'),
+    ]}</div></details>`,
+  ];
+}
+
+export async function logPage(view: View): Promise<Shown> {
+  const { get, query, publicUrl } = view;
   const { body: entries, next } = await get<LogJson[]>(withQuery('/logs', { ...query, limit: AT_ONCE }));
+  const { cursor: _, ...filter } = query;
+  const chart = await chartOf(view);
+  const searched = entries.length < Number(AT_ONCE) ? searchedTo(next) : null;
   const row = (
     entry: LogJson,
   ): Markup => html`<tr><th scope="row"><a href="/console/log/${entry.id}">${instant(entry.created_at)}</a></th>
@@ -62,24 +141,8 @@ export async function logPage({ get, query }: View): Promise<Shown> {
   return {
     title: 'Audit log',
     body: html`${heading('Audit log', 'Every decision, recorded before it took effect. The newest comes first.')}
-${filterForm(LOG, 'Filter decisions', [
-  choice(
-    {
-      name: 'effect',
-      label: 'Effect',
-      options: [
-        ['', 'Any'],
-        ['allow', 'Allow'],
-        ['deny', 'Deny'],
-      ],
-    },
-    query['effect'],
-  ),
-  textField('user_id', 'Id of the user', query['user_id']),
-  textField('target_name', 'Target', query['target_name']),
-  textField('resource_name', 'Tool, resource or prompt', query['resource_name'], true),
-  textField('policy_id', 'Id of the policy', query['policy_id']),
-])}
+${filterForm(LOG, 'Filter decisions', filterFields(query))}
+${chart !== null && decisionChart(chart, 1)}
 ${
   entries.length > 0
     ? table(
@@ -88,12 +151,14 @@ ${
         entries.map(row),
       )
     : empty(
-        next !== null
-          ? 'No decision was found so far. The search stopped early, so that calls need not wait for it.'
-          : html`No decision was found. <a href="${LOG}">Show all decisions</a>`,
+        next !== null ? 'No decision was found so far.' : html`No decision was found. <a href="${LOG}">Show all decisions</a>`,
       )
 }
-${nextPage(LOG, nextQuery(next), entries.length === 0 ? 'Search on' : 'Older')}`,
+${searched !== null && html`<p class="muted">Searched to ${instant(searched)}. The search stopped there, so that calls need not wait for it.</p>`}
+${nextPage(LOG, nextQuery(next), searched === null ? 'Older' : 'Go on')}
+<details><summary>Export</summary><p class="sm">This command writes all decisions that the filter finds. Use an API token of a user with the right <code>read</code>.</p>
+<code class="secret">curl -f -H "Authorization: Bearer $TOKEN" -o audit.csv ${quoted(`${publicUrl}/api/logs/export?${new URLSearchParams({ format: 'csv', ...filter })}`)}</code>
+<p class="sm">An export as NDJSON without a filter has every record with its place in the chain. <code>portcullis audit verify --export FILE</code> checks that none was altered or is missing.</p></details>`,
   };
 }
 
@@ -136,8 +201,28 @@ export async function decisionPage({ get, post, id }: View): Promise<Shown> {
 <dt>Decided</dt><dd>${instant(entry.created_at)}, at revision ${entry.revision}</dd><dt>Outcome</dt><dd>${ended(entry)}</dd>
 <dt>Decision</dt><dd><code>${entry.id}</code></dd></dl>
 ${now !== null && walk(now.body, entry)}
+${isDecidable && reproduce(entry)}
 <p class="row"><a class="btn" href="${withQuery(LOG, { user_id })}">Decisions for this user</a><a class="btn plain" href="${LOG}">Audit log</a></p>`,
   };
+}
+
+/** How to make the same decision again, with the policies of that time. */
+function reproduce({ id, revision, user_id, user_role, user_groups, target_id, resource_type, resource_name }: LogJson): Markup {
+  const caller = { sub: user_id, role: user_role, groups: user_groups, target: target_id };
+  const [rule, input] =
+    resource_type === null || resource_name === null
+      ? ['target', caller]
+      : ['decision', { ...caller, type: resource_type, name: resource_name }];
+  // A terminal must show what it runs, so characters outside of ASCII are escaped.
+  const json = JSON.stringify(input).replaceAll(
+    /[^ -~]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+  return html`<details><summary>Decide it again on your machine</summary>
+<p class="sm">This command uses the policies of revision ${revision} and the gateway's own engine, and compares the result with the record.</p>
+<code class="secret">portcullis audit reproduce ${id}</code>
+<p class="sm">Stock OPA needs nothing from the gateway except the bundle. After an erasure, the groups are missing.</p>
+<code class="secret">printf '%s\\n' ${quoted(json)} > input.json<br>portcullis bundle --revision ${revision}<br>opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${rule}</code></details>`;
 }
 
 /** What the policies of today do with the same request. Policies that differ in more than the name are only counted. */

@@ -12,6 +12,7 @@ export const OVERVIEW = '/console/overview';
 /** The page looks at the health and the credentials of so many targets. */
 const TARGETS_LOOKED_AT = 50;
 const SHOWN = 5;
+const FINDINGS_MS = 800;
 
 const RANGES = {
   day: ['24 hours', 24, 1],
@@ -121,7 +122,7 @@ async function attention(view: View, targets: readonly TargetJson[]): Promise<Co
     of<CredentialJson[]>('credentials'),
     unlessRefused(get<Status>('/status')),
     unlessRefused(get<Connection[]>('/connections')),
-    findingsBeside(view),
+    findingsBeside(view, FINDINGS_MS),
   ]);
   const link = ({ id, name }: TargetJson): Markup => html`<a href="/console/targets/${id}">${name}</a>`;
   const failing = health.filter(({ its }) => its?.status === 'failing' || its?.status === 'suspended');
@@ -148,7 +149,7 @@ async function attention(view: View, targets: readonly TargetJson[]): Promise<Co
     ),
   ];
   const count = failing.length + stopped.length + broken.length + behind.length + wrong.length;
-  return html`${count === 0 ? empty('Nothing, as far as this replica knows: it looks at targets, credentials, replicas and policies.') : html`<ul class="attention">${lines}</ul>`}
+  return html`${count === 0 ? empty(`Nothing, as far as this replica knows: it looks at targets, credentials${findings === null ? ' and replicas' : ', replicas and policies'}.`) : html`<ul class="attention">${lines}</ul>`}
 ${findings === null && view.may('lintPolicies') && html`<p class="sm muted">The analysis of the policies takes longer than this page waits. <a href="${FINDINGS}">Show its findings</a></p>`}
 ${findings !== null && findings.length > 0 && html`<p><a href="${FINDINGS}">All ${findings.length.toLocaleString('en')} findings about policies</a></p>`}
 ${targets.length > TARGETS_LOOKED_AT && html`<p class="sm muted">The page looked at the first ${TARGETS_LOOKED_AT} targets that are enabled.</p>`}`;

@@ -2,7 +2,9 @@
 import { type Content, html, type Markup } from '../browser/html.ts';
 import { timeOf } from '../browser/page.ts';
 import type { OrderedPolicyJson, PolicyJson } from '../policies/schema.ts';
+import type { CountsJson } from '../rest/audit/contract.ts';
 import type { TargetJson } from '../targets/document.ts';
+import { FINDINGS, type Finding, findingMark, findingsBeside } from './findings.ts';
 import {
   choice,
   column,
@@ -22,6 +24,9 @@ import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './vi
 export const POLICIES = '/console/policies';
 const AT_ONCE = '100';
 const SUBJECTS_SHOWN = 3;
+const FINDINGS_SHOWN = 3;
+/** How long the list waits for findings: with many policies, it is shown without them. */
+const FINDINGS_MS = 200;
 
 type Targets = ReadonlyMap<string, string>;
 
@@ -46,11 +51,15 @@ export async function policiesPage(view: View): Promise<Shown> {
     view.get<OrderedPolicyJson[]>(withQuery('/policies/order', { ...query, limit: AT_ONCE })),
   ]);
   const names = namesOf(targets);
+  const [counts, findings] = await Promise.all([countsOf(view, policies), findingsBeside(view, FINDINGS_MS)]);
   const { cursor: _, ...filter } = query;
   const isFiltered = Object.keys(filter).length > 0;
-  const rows = policies.map(({ position, policy }, at) => row(position, policy, policies[at - 1]?.policy.priority, names));
+  const rows = policies.map(({ position, policy }, at) => {
+    const its = findings?.filter(({ policies: [about] }) => about?.id === policy.id) ?? [];
+    return row(position, policy, policies[at - 1]?.policy.priority, names, its, counts?.get(policy.id));
+  });
   const [first, last] = [policies[0]?.position ?? 0, policies.at(-1)?.position ?? 0];
-  const end = html`<tr class="end"><td colspan="6">${
+  const end = html`<tr class="end"><td colspan="${counts === null ? 6 : 7}">${
     next === null && !isFiltered
       ? html`${DEFAULT_DENY} After number ${last}: what no policy allows is denied.`
       : html`${DEFAULT_DENY} After the last policy of the whole list: what no policy allows is denied.`
@@ -98,7 +107,15 @@ ${
       )
     : table(
         `Policies in the order of evaluation, number ${first} to ${last}`,
-        [numbers('#'), numbers('Priority'), column('Effect'), column('Policy'), column('Target'), column('Applies to')],
+        [
+          numbers('#'),
+          numbers('Priority'),
+          column('Effect'),
+          column('Policy'),
+          column('Target'),
+          column('Applies to'),
+          counts !== null && numbers('Decisions, 7 days'),
+        ],
         [rows, end],
       )
 }
@@ -106,16 +123,33 @@ ${nextPage(POLICIES, nextQuery(next), 'Next 100')}`,
   };
 }
 
-function row(position: number, policy: PolicyJson, previous: number | undefined, names: Targets): Markup {
+/** Returns how many decisions each policy made in the last seven days. null: the user may not know. */
+async function countsOf({ get, may }: View, policies: readonly OrderedPolicyJson[]): Promise<ReadonlyMap<string, number> | null> {
+  if (policies.length === 0 || !may('countDecisions')) return null;
+  const ids = policies.map(({ policy }) => policy.id);
+  const from = new Date(Date.now() - 7 * 24 * 60 * 60_000).toISOString();
+  const { counts } = (await get<CountsJson>(withQuery('/logs/counts', { by: 'policy', policies: ids.join(), from }))).body;
+  const known = new Map(counts.map(({ policy_id, allowed, denied }) => [policy_id, allowed + denied]));
+  return new Map(ids.map((id) => [id, known.get(id) ?? 0]));
+}
+
+function row(
+  position: number,
+  policy: PolicyJson,
+  previous: number | undefined,
+  names: Targets,
+  findings: readonly Finding[],
+  decisions: number | undefined,
+): Markup {
   const { id, name, priority, effect, enabled, resource_type, resource_pattern, target_id, subjects, managed_as } = policy;
   const more = subjects.length - SUBJECTS_SHOWN;
   const classes = `${priority === previous ? 'same' : ''} ${enabled ? '' : 'off'}`;
   return html`<tr class="${classes}"><td class="num pos" data-label="#">${position}</td><td class="num prio" data-label="Priority">${priority}</td>
 <td data-label="Effect">${effectMark(effect)}</td>
-<th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span></th>
+<th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span>${findings.slice(0, FINDINGS_SHOWN).map((finding) => html`<span class="sub">${findingMark(finding)}</span>`)}${findings.length > FINDINGS_SHOWN && html`<span class="sub"><a href="${FINDINGS}">${findings.length - FINDINGS_SHOWN} more findings</a></span>`}</th>
 <td data-label="Target">${targetMark(target_id, names)}<span class="sub">${TYPES[resource_type]}</span></td>
 <td data-label="Applies to"><span class="tags">${subjects.slice(0, SUBJECTS_SHOWN).map(subjectMark)}${more > 0 && html`<span class="tag">${more} more</span>`}${subjects.length === 0 && html`<span class="tag find">no subject: matches no request</span>`}</span>
-<span class="sub">${managed_as === null ? 'made over the API' : `file ${managed_as}`}${drift(policy)}</span></td></tr>`;
+<span class="sub">${managed_as === null ? 'made over the API' : `file ${managed_as}`}${drift(policy)}</span></td>${decisions !== undefined && html`<td class="num" data-label="Decisions, 7 days"><a href="${withQuery('/console/log', { policy_id: id })}">${decisions.toLocaleString('en')}</a></td>`}</tr>`;
 }
 
 const drift = ({ drift_since }: PolicyJson): Content =>

@@ -13,7 +13,7 @@ const LAYOUT = `
 .side .foot{margin-top:auto;padding:var(--s3) var(--s2) 0;border-top:1px solid var(--line);font-size:var(--t-xs);color:var(--ink-2);overflow-wrap:anywhere}
 .app>main{background:var(--surface);max-width:none;margin:0;padding:var(--s5);gap:var(--s4);min-width:0}
 .head p{color:var(--ink-2);margin-top:var(--s1);max-width:46rem}
-.filter{display:flex;flex-wrap:wrap;gap:var(--s3);align-items:flex-end}.filter .field{min-width:9rem}.filter .grow{flex:1;min-width:14rem}
+.filter{display:flex;flex-wrap:wrap;gap:var(--s3);align-items:flex-end}.filter .field{min-width:9rem}.filter .grow{flex:1;min-width:14rem}.filter .wide{flex:1 1 100%}
 @media(max-width:48rem){.app{grid-template-columns:minmax(0,1fr)}.side{position:static;height:auto;border:0;border-bottom:1px solid var(--line)}.side ul{display:flex;flex-wrap:wrap}.side h2{display:none}.side{gap:var(--s1)}.side .foot{margin-top:var(--s2)}.app>main{padding:var(--s4)}}`;
 
 const COMPONENTS = `

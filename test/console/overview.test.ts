@@ -73,3 +73,54 @@ test.serial('an empty gateway says what to do next, one step after the other', a
   await gateway.rest(201, 'POST', '/api/policies', { token, body: policy });
   t.notRegex(await next(), /What to do next/);
 });
+
+eachEngine(
+  test.serial,
+  'the list of policies has the counts and the findings, and the log all filters and its counts',
+  async (t, at) => {
+    const { gateway, admin, browser } = await scene(t, at.url);
+    const { token } = admin;
+    const { body: rows } = await gateway.rest<
+      { id: string; policy_id: string | null; policy_name: string | null; created_at: string }[]
+    >(200, 'GET', '/api/logs', { token });
+    await counted(gateway, token, rows.length);
+    const console_ = await browser(admin);
+    const { body: policies } = await gateway.rest<{ id: string; name: string }[]>(200, 'GET', '/api/policies', { token });
+    const list = (await console_.get('/console/policies')).text;
+    for (const { id } of policies) {
+      const made = rows.filter(({ policy_id }) => policy_id === id).length;
+      t.true(list.includes(`<a href="/console/log?policy_id=${id}">${made}</a>`), `${id}: ${made}`);
+    }
+    // The first analysis of a process may take longer than the list waits.
+    while (!/class="tag find"><b>/.test((await console_.get('/console/policies')).text)) await sleep(100);
+
+    const log = async (query: Record<string, string>) => {
+      const page = await console_.get(`/console/log?${new URLSearchParams(query)}`);
+      t.is(page.status, 200, JSON.stringify(query));
+      t.notRegex(page.text, /<img|<script/);
+      return page.text;
+    };
+    const [row] = rows;
+    t.regex(textOf(await log({})), /one bar for each hour/);
+    t.regex(textOf(await log({ policy_id: policies[0]?.id ?? '', effect: 'deny' })), /one bar for each hour/);
+    t.notRegex(textOf(await log({ method: 'tools/call' })), /one bar for each hour/);
+    for (const [name, value] of Object.entries({
+      ...{ from: '2026-01-31T12:00Z', to: '2126-01-31T12:00Z', id: row?.id ?? '', method: 'tools/list' },
+      ...{ resource_type: 'tool', resource_name_prefix: 'get', reason: 'default', user_id: HOSTILE },
+    }))
+      t.regex(await log({ [name]: value }), /<details class="wide" open>/, name);
+    t.regex(await log({ target_name: "it's" }), /target_name=it%27s/);
+    t.is((await console_.get('/console/log?from=yesterday')).status, 400);
+    for (const { id } of rows) {
+      const page = await console_.get(`/console/log/${id}`);
+      t.is(page.status, 200);
+      t.notRegex(page.text, /<img|<script/);
+    }
+    const decided = rows.find(({ policy_name }) => policy_name === 'No environment');
+    const why = textOf((await console_.get(`/console/log/${decided?.id}`)).text);
+    t.regex(
+      why,
+      new RegExp(`portcullis audit reproduce ${decided?.id}.*"name":"get-env"\\}' > input.json.*opa eval -b portcullis.tar.gz`),
+    );
+  },
+);
