@@ -67,5 +67,5 @@ export const textField = (
 <input class="in" id="f-${name}" name="${name}" value="${value ?? ''}" spellcheck="false" autocomplete="off"></div>`;
 
 /** The filter of a list. It is part of the address, so that a view can be sent to others. */
-export const filterForm = (path: string, label: string, fields: Content): Markup =>
-  html`<form class="filter" role="search" aria-label="${label}" action="${path}">${fields}<button class="btn">Filter</button></form>`;
+export const filterForm = (path: string, label: string, fields: Content, button = 'Filter'): Markup =>
+  html`<form class="filter" role="search" aria-label="${label}" action="${path}">${fields}<button class="btn">${button}</button></form>`;

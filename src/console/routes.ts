@@ -24,6 +24,7 @@ import { CLIENTS_PATH, changeClient, changeRights, clientsPage, RIGHTS_PATH, rig
 import { editUser, editUserPage, endHolding, holdingsPage, makeUser, newUserPage, operateUser } from './people/user-forms.ts';
 import { USERS, userPage, usersPage } from './people/users.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
+import { SEARCH, searchPage } from './search.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
 import {
   allowPage,
@@ -185,6 +186,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   for (const [path, show] of [
     ['/overview', overviewPage],
     ['/findings', findingsPage],
+    ['/search', searchPage],
     ['/policies', policiesPage],
     ['/history', historyPage],
     ['/targets', targetsPage],
@@ -299,6 +301,7 @@ const frame =
         : html`<li><a href="${entry.path}">${entry.label}</a></li>`;
     return html`<a class="skip" href="#main">Skip to content</a><div class="app">
 <nav class="side" aria-label="Console"><a class="brand" href="/console">${GATE}Portcullis</a>
+<form role="search" aria-label="Console" action="${SEARCH}"><label class="hidden" for="q">Search</label><input class="in" id="q" name="q" placeholder="Search" spellcheck="false" autocomplete="off"></form>
 ${menuFor(admission).map(({ title, entries }) => html`<div><h2>${title}</h2><ul>${entries.map(link)}</ul></div>`)}
 <div class="foot">${labelOf(user)}<br>${user.role}<form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form></div></nav>
 <main id="main" tabindex="-1">

@@ -93,6 +93,7 @@ for (const [colorScheme, half] of [
         ...[
           'overview',
           'overview?range=month',
+          'search?q=e',
           'findings',
           'log',
           `log/${decision?.id}`,

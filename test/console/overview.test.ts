@@ -124,3 +124,31 @@ eachEngine(
     );
   },
 );
+
+test.serial('the search finds policies, targets and ids, and only what the user may see', async (t) => {
+  const { gateway, admin, user, target, browser } = await scene(t);
+  const { token } = admin;
+  const [decision] = (await gateway.rest<{ id: string }[]>(200, 'GET', '/api/logs', { token })).body;
+  const { body: policies } = await gateway.rest<{ id: string; name: string }[]>(200, 'GET', '/api/policies', { token });
+  const policy = policies.find(({ name }) => name === 'No environment');
+  const [all, none] = [await browser(admin), await browser(user)];
+  const cases: readonly (readonly [q: string, path: string])[] = [
+    ['ENVIRON', `policies/${policy?.id}`],
+    [policy?.id ?? '', `policies/${policy?.id}`],
+    ['Every', `targets/${target.id}`],
+    [target.id, `targets/${target.id}`],
+    [user.id, `users/${user.id}`],
+    [decision?.id ?? '', `log/${decision?.id}`],
+    ['user@example.com', 'access?who=user%3Auser%40example.com'],
+    ['get-env', 'log?resource_name=get-env'],
+  ];
+  for (const [q, path] of cases) {
+    const href = `href="/console/${path}"`;
+    const search = `/console/search?${new URLSearchParams({ q })}`;
+    t.true((await all.get(search)).text.includes(href), q);
+    t.false((await none.get(search)).text.includes(href), q);
+  }
+  for (const q of ['', ' ', HOSTILE, 'x'.repeat(5_000), '\u0000', '%', '../users'])
+    t.notRegex((await all.get(`/console/search?${new URLSearchParams({ q })}`)).text, /<img|<script|This does not work/, q);
+  t.regex((await all.get(`/console/search?${new URLSearchParams({ q: HOSTILE })}`)).text, /Sums &#60;img/);
+});
