@@ -20,6 +20,7 @@ import { decisionPage, LOG, logPage } from './log.ts';
 import { OVERVIEW, overviewPage } from './overview.ts';
 import { ACCESS, accessPage } from './people/access.ts';
 import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './people/mine.ts';
+import { changeTokens, DENIED, deniedPage, TOKENS, tokensPage } from './people/own.ts';
 import { CLIENTS_PATH, changeClient, changeRights, clientsPage, RIGHTS_PATH, rightsPage } from './people/rights.ts';
 import { editUser, editUserPage, endHolding, holdingsPage, makeUser, newUserPage, operateUser } from './people/user-forms.ts';
 import { USERS, userPage, usersPage } from './people/users.ts';
@@ -95,6 +96,8 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
     entries: [
       { path: MINE, label: 'What you may use', operation: 'listOwnTargets' },
       { path: CONNECT, label: 'Connect a client', operation: 'listOwnTargets' },
+      { path: TOKENS, label: 'Tokens', operation: 'listApiTokens' },
+      { path: DENIED, label: 'Denied', operation: 'listOwnDenials' },
       { path: '/account/connections', label: 'Connections', operation: 'listOwnTargets' },
       { path: '/account', label: 'Account', operation: 'listOwnTargets' },
     ],
@@ -194,6 +197,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/access', accessPage],
     ['/mine', minePage],
     ['/connect', connectPage],
+    ['/denied', deniedPage],
     ['/log', logPage],
     ['/changes', changesPage],
     ['/replicas', replicasPage],
@@ -208,6 +212,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/targets/new', newTargetPage, makeTarget],
     ['/users/new', newUserPage, makeUser],
     ['/rights', rightsPage, changeRights],
+    ['/tokens', tokensPage, changeTokens],
     ['/clients', clientsPage, changeClient],
   ] as const) {
     router.get(

@@ -30,6 +30,8 @@ export interface View {
 }
 
 export interface Shown {
+  /** The HTTP status. Absent: 200. */
+  readonly status?: number;
   readonly title: string;
   readonly body: Content;
 }

@@ -145,7 +145,16 @@ for (const colorScheme of ['light', 'dark'] as const) {
         }
       };
       const paths = [
-        ...['users/new', `users/${user.id}/edit`, `users/${user.id}/tokens`, 'rights', 'clients', 'targets/new'],
+        ...[
+          'users/new',
+          `users/${user.id}/edit`,
+          `users/${user.id}/tokens`,
+          'rights',
+          'clients',
+          'targets/new',
+          'tokens',
+          'denied',
+        ],
         ...['edit', 'delete', 'credentials', 'allow'].map((last) => `targets/${target.id}/${last}`),
       ];
       for (const path of paths) {

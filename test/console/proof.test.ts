@@ -50,6 +50,7 @@ test('a sensitive change leads to the sign-in page first, and back to its own pa
     [`/console/users/${ID}`, { do: 'disable', sure: 'yes' }],
     [`/console/users/${ID}/edit`, { role: 'admin', groups: '' }],
     [`/console/users/${ID}/tokens`, { do: 'token', id: ID, sure: 'yes' }],
+    ['/console/tokens', { do: 'make', name: 'x', days: '' }],
     ['/console/rights', { do: 'give', right: 'read', subject_type: 'role', subject_value: 'x' }],
     ['/console/clients', { do: 'delete', id: ID, sure: 'yes' }],
   ];

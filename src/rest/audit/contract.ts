@@ -8,8 +8,9 @@ import { instant, model, text, UUID, uuid } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { USER_LIMITS } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { get, many, type Operations, one, paged, parameter } from '../openapi/operation.ts';
+import { get, getWithToken, many, type Operations, one, paged, parameter } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
+import type { DenialJson } from './routes.ts';
 
 const logFilters = queryOf(filterMembers);
 
@@ -111,6 +112,15 @@ const Checkpoint = s.model('Checkpoint', {
 });
 const Erased = s.model('Erased', { erased: s.described('The number of changed rows.', s.integer) });
 
+const Denial = s.model<DenialJson>('Denial', {
+  id: s.described('The decision id, by which an administrator finds the decision.', s.uuid),
+  created_at: s.time,
+  target_name: s.described('As the caller named it. There may be no such target.', s.string),
+  method: s.string,
+  resource_type: s.orNull(s.oneOf(RESOURCE_TYPES)),
+  resource_name: s.orNull(s.string),
+});
+
 export const LOG_OPERATIONS: Operations = {
   'GET /api/logs': get(
     'listDecisions',
@@ -123,6 +133,12 @@ export const LOG_OPERATIONS: Operations = {
     'Count decisions by hour, or by policy or target. The counts are not part of the audit chain. At most 1,000 policies or targets, those with the most decisions first.',
     one(DecisionCounts),
     { query: queryOf(countMembers) },
+  ),
+  'GET /api/logs/denials': getWithToken(
+    'listOwnDenials',
+    'List what was denied to the caller, newest first. A page may be short or empty and still have a next page.',
+    many(Denial, 'Link'),
+    { access: 'unlimited token', query: paged },
   ),
   'GET /api/logs/checkpoint': get(
     'getCheckpoint',

@@ -4,7 +4,7 @@ import { type Request, type Response, Router } from 'express';
 import { type AuditStore, auditStore } from '../../audit/audit-store.ts';
 import { chainStore } from '../../audit/chain/tables/chain-store.ts';
 import { countStore } from '../../audit/search/count-store.ts';
-import type { AuditPage } from '../../audit/search/entries.ts';
+import type { AuditEntry, AuditPage } from '../../audit/search/entries.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/search/filter.ts';
 import { type ExportedEntry, logCsv, logJson, ndjsonOf } from '../../audit/search/log-json.ts';
 import type { Erasure } from '../../audit/upkeep/erasure.ts';
@@ -55,6 +55,14 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
     res.json(await countsOf(countStore(database.knex), readCounts(req.query, now()), (work) => inTurn(owner, work)));
   });
 
+  router.get('/denials', async (req, res) => {
+    const page = readPage(req, { ...PAGE, also: [] });
+    const read = pageInParts(auditStore(database.knex), inTurn, ownerOf(res), denialJson);
+    const { json, next } = await read({ user_id: ownerOf(res), effect: 'deny' }, page.limit ?? PAGE.defaultLimit, page.cursor);
+    if (next !== null) linkNext(req, res, page, next);
+    res.type('json').send(json);
+  });
+
   router.get('/checkpoint', async (_req, res) => {
     res.json({ checkpoint: await heads.checkpoint() });
   });
@@ -96,6 +104,15 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
   return router;
 }
 
+export type DenialJson = ReturnType<typeof denialJson>;
+
+/** What callers may know of a denial: what they asked for. Reason, policy and id of the target would tell which targets exist (law 10). */
+const denialJson = ({ id, created_at, target_name, method, resource_type, resource_name }: AuditEntry) => ({
+  id,
+  created_at: new Date(created_at).toISOString(),
+  ...{ target_name, method, resource_type, resource_name },
+});
+
 /** A page as the JSON of the array of its entries. */
 interface JsonPage extends Pick<AuditPage, 'next'> {
   readonly json: Buffer;
@@ -108,14 +125,14 @@ const ownerOf = (res: Response): string => admissionOf(res).principal.sub;
  * wait 10 ms. A part that is not full has reached the limit of rows that it may search. A page that has something ends there. A page
  * that has nothing continues, because few clients ask for a next page after an empty one.
  */
-function pageInParts(store: AuditStore, inTurn: InTurn, owner: string) {
+function pageInParts(store: AuditStore, inTurn: InTurn, owner: string, show: (entry: AuditEntry) => object = logJson) {
   return async (filter: LogFilter, limit: number, cursor: string | null): Promise<JsonPage> => {
     const parts: Buffer[] = [];
     const began = performance.now();
     for (let [count, next] = [0, cursor]; ; ) {
       const wanted = Math.min(READ_ROWS, limit - count);
       const part = await inTurn(owner, () => store.page(filter, wanted, next));
-      const elements = JSON.stringify(part.entries.map(logJson)).slice(1, -1);
+      const elements = JSON.stringify(part.entries.map(show)).slice(1, -1);
       if (elements !== '') parts.push(Buffer.from(`${count === 0 ? '[' : ','}${elements}`));
       count += part.entries.length;
       next = part.next;
