@@ -119,6 +119,8 @@ export function* readGroupPatch(operations: readonly PatchOperation[]): Steps<Gr
         externalId = isRemoved ? null : optionalText(value, 'externalId', EXTERNAL_ID_MAX);
         return;
       case 'members': {
+        // Null would remove every member, and a deny policy for the group would no longer apply to them.
+        if (verb === 'add' && isRemoved) throw invalid('invalidValue', 'members must not be null in an operation add.');
         if (sub !== null)
           throw invalid('invalidPath', 'The parts of a member cannot be changed. Remove the member and add it again.');
         if (filter === null) return yield* members(verb, value);

@@ -193,6 +193,20 @@ eachEngine(test.serial, 'of many requests for the same user or group at once, on
   t.is((await gateway.rest<object[]>(200, 'GET', '/api/users', { token: admin.token })).body.length, 3);
 });
 
+test.serial('adding null to the members of a group removes nobody', async (t) => {
+  const { directory, record } = await directoryWorld(t);
+  const alice = await directory.user('alice');
+  const { id } = await directory.group('Staff', [alice]);
+  const written = [{ path: 'members' }, { path: `members[value eq "${alice.id}"]` }].map((op) => ({
+    op: 'add',
+    ...op,
+    value: null,
+  }));
+  for (const operation of [...written, { op: 'add', value: { members: null } }])
+    await directory.patch(400, `/Groups/${id}`, operation);
+  t.deepEqual((await record(alice.id)).groups, ['Staff']);
+});
+
 test.serial('malformed requests are refused in the form of SCIM', async (t) => {
   const { directory, record } = await directoryWorld(t);
   const alice = await directory.user('alice');
