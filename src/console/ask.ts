@@ -8,6 +8,7 @@ import express, { type Response } from 'express';
 import { AppError } from '../base/errors.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { authorizing } from '../rest/authorize.ts';
+import { LEFT_BODIES } from '../rest/policy-sets/heavy-answer.ts';
 import { type Mount, routeTable } from '../rest/route-table.ts';
 
 export interface Answer<T> {
@@ -41,7 +42,8 @@ export function createAsk(mounts: readonly Mount[]): Ask {
 
   return <T>(page: Response, method: Method, path: string, body?: object, { ifMatch, reason }: AskHeaders = {}) =>
     new Promise<Answer<T>>((resolve, reject) => {
-      const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body });
+      const given = body !== undefined && LEFT_BODIES.test(path) ? Buffer.from(JSON.stringify(body)) : body;
+      const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body: given });
       if (ifMatch !== undefined) req.headers['if-match'] = ifMatch;
       // A header holds bytes, and node gives each as a character.
       if (reason !== undefined && reason !== '') req.headers['portcullis-reason'] = Buffer.from(reason).toString('latin1');

@@ -45,10 +45,11 @@ interface Decided {
   readonly policy: { readonly name: string } | null;
 }
 
-interface Compared {
+/** A comparison of two policy sets. */
+export interface Compared {
   readonly verdict: 'equal' | 'stricter' | 'looser' | 'incomparable' | 'unknown';
   readonly changes: readonly {
-    readonly action: 'create' | 'update' | 'delete';
+    readonly action: 'create' | 'update' | 'adopt' | 'delete';
     readonly name: string;
     readonly members: readonly string[];
     readonly before: PolicyFile | null;
@@ -76,7 +77,7 @@ const VERDICTS: Readonly<Record<Compared['verdict'], string>> = {
   incomparable: 'Some requests were allowed from then on, and others were denied.',
   unknown: 'The analysis would take too long, so it is not known which decisions changed.',
 };
-const ACTIONS = { create: 'created', update: 'updated', delete: 'deleted' } as const;
+const ACTIONS = { create: 'created', update: 'updated', adopt: 'updated', delete: 'deleted' } as const;
 const SHOWN = 100;
 
 export async function revisionPage({ get, id }: View): Promise<Shown> {
@@ -92,7 +93,7 @@ ${changes.slice(0, SHOWN).map(changeSection)}
   };
 }
 
-function changeSection({ action, name, members, before, after, flips }: Compared['changes'][number], at: number): Markup {
+export function changeSection({ action, name, members, before, after, flips }: Compared['changes'][number], at: number): Markup {
   const value = (file: PolicyFile | null, member: string): Content => {
     const its: unknown = file?.[member as keyof PolicyFile];
     return file === null ? null : html`<code>${typeof its === 'string' ? its : JSON.stringify(its)}</code>`;

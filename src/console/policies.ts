@@ -1,6 +1,6 @@
 /** Policies in the order of evaluation, and one policy. */
 import { type Content, html, type Markup } from '../browser/html.ts';
-import { timeOf } from '../browser/page.ts';
+import { note, timeOf } from '../browser/page.ts';
 import type { OrderedPolicyJson, PolicyJson } from '../policies/schema.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
 import type { TargetJson } from '../targets/document.ts';
@@ -19,6 +19,7 @@ import {
   table,
   textField,
 } from './marks.ts';
+import { changeLinks } from './policy-changes/edit.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
 
 export const POLICIES = '/console/policies';
@@ -66,7 +67,8 @@ export async function policiesPage(view: View): Promise<Shown> {
   }</td></tr>`;
   return {
     title: 'Policies',
-    body: html`${heading('Policies', 'Evaluated from the top. The first policy that matches a request decides. If no policy matches, the request is denied.')}
+    body: html`${heading('Policies', 'Evaluated from the top. The first policy that matches a request decides. If no policy matches, the request is denied.', view.may('createPolicy') && html`<a class="btn cta" href="/console/policies/new">New policy</a>`)}
+${view.done === 'deleted' && note('done', 'The policy is deleted.')}
 ${filterForm(POLICIES, 'Filter policies', [
   textField('text', 'Name, pattern or id', query['text'], true),
   choice(
@@ -103,7 +105,7 @@ ${
     ? empty(
         isFiltered
           ? html`No policy matches the filter. <a href="${POLICIES}">Show all policies</a>`
-          : html`There is no policy. Until there is one, every request is denied. The commands <code>portcullis add</code> and <code>portcullis policies apply</code> make policies.`,
+          : html`There is no policy. Until there is one, every request is denied. ${view.may('createPolicy') && html`<a href="/console/policies/new">Make one here</a>.`} The commands <code>portcullis add</code> and <code>portcullis policies apply</code> make policies.`,
       )
     : table(
         `Policies in the order of evaluation, number ${first} to ${last}`,
@@ -152,6 +154,11 @@ function row(
 <span class="sub">${managed_as === null ? 'made over the API' : `file ${managed_as}`}${drift(policy)}</span></td>${decisions !== undefined && html`<td class="num" data-label="Decisions, 7 days"><a href="${withQuery('/console/log', { policy_id: id })}">${decisions.toLocaleString('en')}</a></td>`}</tr>`;
 }
 
+const DONE: Readonly<Record<string, string>> = {
+  made: 'The policy is made. It decides from now on.',
+  saved: 'The policy is saved. It decides from now on.',
+};
+
 const drift = ({ drift_since }: PolicyJson): Content =>
   drift_since !== null && html` <span class="tag find">changed outside of its file since revision ${drift_since}</span>`;
 
@@ -161,6 +168,7 @@ export async function policyPage(view: View): Promise<Shown> {
   return {
     title: name,
     body: html`${heading(name, html`${effectMark(effect)} with priority ${priority}${!enabled && html` <span class="tag">disabled</span>`}`)}
+${DONE[view.done] !== undefined && note('done', DONE[view.done])}
 ${description !== null && description !== '' && html`<p>${description}</p>`}
 <dl class="dl"><dt>Target</dt><dd>${targetMark(target_id, namesOf(targets))}</dd><dt>Covers</dt><dd>${TYPES[resource_type]}</dd>
 <dt>Pattern</dt><dd>${patternMark(resource_pattern)}</dd>
@@ -168,7 +176,7 @@ ${description !== null && description !== '' && html`<p>${description}</p>`}
 <dt>File</dt><dd>${policy.managed_as ?? 'none: it was made over the API'}${drift(policy)}</dd>
 <dt>Created</dt><dd>${timeOf(Date.parse(policy.created_at))}</dd><dt>Updated</dt><dd>${timeOf(Date.parse(policy.updated_at))}</dd>
 <dt>Id</dt><dd><code>${id}</code></dd></dl>
-<p class="row"><a class="btn" href="${withQuery('/console/log', { policy_id: id })}">Its decisions</a>
+<p class="row"><a class="btn" href="${withQuery('/console/log', { policy_id: id })}">Its decisions</a>${changeLinks(view, policy)}
 <a class="btn plain" href="${POLICIES}">All policies</a></p>`,
   };
 }

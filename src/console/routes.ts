@@ -25,6 +25,7 @@ import { CLIENTS_PATH, changeClient, changeRights, clientsPage, RIGHTS_PATH, rig
 import { editUser, editUserPage, endHolding, holdingsPage, makeUser, newUserPage, operateUser } from './people/user-forms.ts';
 import { USERS, userPage, usersPage } from './people/users.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
+import { deletePolicy, deletePolicyPage, editPolicyPage, makePolicy, newPolicyPage, savePolicy } from './policy-changes/edit.ts';
 import { SEARCH, searchPage } from './search.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
 import {
@@ -214,6 +215,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/rights', rightsPage, changeRights],
     ['/tokens', tokensPage, changeTokens],
     ['/clients', clientsPage, changeClient],
+    ['/policies/new', newPolicyPage, makePolicy],
   ] as const) {
     router.get(
       path,
@@ -241,6 +243,8 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/targets/:id/allow', allowPage, allowTools],
     ['/users/:id/edit', editUserPage, editUser],
     ['/users/:id/tokens', holdingsPage, endHolding],
+    ['/policies/:id/edit', editPolicyPage, savePolicy],
+    ['/policies/:id/delete', deletePolicyPage, deletePolicy],
   ] as const) {
     router.get(path, page(show, pathId));
     router.post(path, change(show, act, pathId));

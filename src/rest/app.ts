@@ -19,6 +19,7 @@ import { authorizing } from './authorize.ts';
 import { healthRoutes, type Ready } from './health.ts';
 import { homeRoutes } from './home.ts';
 import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
+import { LEFT_BODIES } from './policy-sets/heavy-answer.ts';
 import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
 import { wellKnownRoutes } from './well-known.ts';
 
@@ -62,9 +63,6 @@ const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
 /** Paths whose last segment is an escaped text of any characters, or a name whose format the handler checks. */
 const TEXT_PATH =
   /^\/api\/(targets\/[a-z0-9-]+\/credentials\/(role|group|user)|credentials\/[a-z0-9-]+|policies\/drafts)\/[^/]+$/;
-
-/** Paths under `/api` whose bodies may be large and are parsed by a worker thread. */
-const LEFT_BODIES = /^\/policies\/(plan|apply|rollback\/plan|simulate|test)$/;
 
 export function createApp(parts: AppParts): Express {
   const { authenticate, metrics, pages } = parts;

@@ -62,6 +62,46 @@ browserTest(
   },
 );
 
+browserTest(
+  'an administrator sees what a policy changes, makes it, and deletes it, by keyboard alone and without JavaScript',
+  async (t, open) => {
+    const { gateway, admin } = await scene(t);
+    const page = await start(t, await open({ javaScriptEnabled: false }), gateway.url, admin);
+    const press = async (role: 'link' | 'button', name: string): Promise<void> => {
+      await page.getByRole(role, { name }).first().focus();
+      await page.keyboard.press('Enter');
+    };
+    const enter = async (label: string, text: string): Promise<void> => {
+      await page.getByLabel(label, { exact: true }).focus();
+      await page.keyboard.press('ControlOrMeta+a');
+      await page.keyboard.type(text);
+    };
+    await press('link', 'Policies');
+    await page.waitForURL(/\/console\/policies$/);
+    await press('link', 'New policy');
+    await page.waitForURL(/policies\/new$/);
+    await enter('Name', 'Sums for all');
+    await enter('Pattern', '(');
+    await enter('Applies to', 'everyone');
+    await press('button', 'Show what this changes');
+    await page.getByText('Nothing was saved').waitFor();
+    await page.getByRole('link', { name: /^Pattern/ }).click();
+    t.true(page.url().endsWith('#f-resource_pattern'));
+    await enter('Pattern', '^get-sum$');
+    await press('button', 'Show what this changes');
+    await page.getByText('Looser: some requests will be allowed').waitFor();
+    await press('button', 'Save');
+    await page.waitForURL(/\?done=made$/);
+    t.is(await page.getByRole('heading', { level: 1 }).innerText(), 'Sums for all');
+    await press('link', 'Delete');
+    await page.getByText('Stricter: some requests will be denied').waitFor();
+    await enter('Reason', 'no longer needed');
+    await press('button', 'Delete policy Sums for all');
+    await page.waitForURL(/\?done=deleted$/);
+    t.is(await page.getByText('Sums for all').count(), 0);
+  },
+);
+
 // Two halves for each scheme, because ava ends a run in which no test ends for two minutes.
 for (const [colorScheme, half] of [
   ['light', 0],
@@ -79,7 +119,16 @@ for (const [colorScheme, half] of [
       await person(gateway, 'somebody.with.a.very.long.address.that.has.no.spaces.at.all@example.com');
       const page = await start(t, await open({ colorScheme }), gateway.url, admin);
       const paths = [
-        ...['policies', `policies/${policy?.id}`, 'policies?text=nothing', 'policies/no-id', 'targets', `targets/${target.id}`],
+        ...[
+          'policies',
+          `policies/${policy?.id}`,
+          'policies?text=nothing',
+          'policies/no-id',
+          'policies/new',
+          'policies/new?as=yaml',
+          'targets',
+          `targets/${target.id}`,
+        ],
         ...[
           'users',
           `users/${user.id}`,
@@ -90,6 +139,7 @@ for (const [colorScheme, half] of [
           'mine/everything',
           'connect',
         ],
+        ...[`policies/${policy?.id}/edit`, `policies/${policy?.id}/delete`],
         ...[
           'overview',
           'overview?range=month',

@@ -1,7 +1,7 @@
 /** Sensitive changes, for a user who signed in more than 10 minutes ago. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import express from 'express';
 import type { Ask } from '../../src/console/ask.ts';
 import { consoleRoutes } from '../../src/console/routes.ts';
@@ -10,11 +10,12 @@ import { FORM } from '../browser/browser.ts';
 
 const ID = '0190163d-8694-739b-aea5-966c26f8ad90';
 
-test('a sensitive change leads to the sign-in page first, and back to its own page', async (t) => {
+/** The console for one user, whose operations all give `body`. `asked`: the operations that it carried out. */
+async function startConsole(t: ExecutionContext, body: object) {
   const asked: string[] = [];
   const ask: Ask = async (_page, method, path) => {
     asked.push(`${method} ${path}`);
-    return { body: { name: 'mine' } as never, next: null, etag: undefined };
+    return { body: body as never, next: null, etag: undefined };
   };
   let isRecent = false;
   const principal = { role: 'admin', granted: { role: 'admin', groups: [] }, groups: [], limits: null, token_kind: 'browser' };
@@ -41,6 +42,14 @@ test('a sensitive change leads to the sign-in page first, and back to its own pa
     await answer.arrayBuffer();
     return answer.headers.get('location') ?? String(answer.status);
   };
+  const signInAgain = (): void => {
+    isRecent = true;
+  };
+  return { asked, post, signInAgain };
+}
+
+test('a sensitive change leads to the sign-in page first, and back to its own page', async (t) => {
+  const { asked, post, signInAgain } = await startConsole(t, { name: 'mine' });
   const target = `/console/targets/${ID}`;
   const sensitive: readonly (readonly [string, Record<string, string>])[] = [
     [`${target}/delete`, { typed: 'mine' }],
@@ -57,7 +66,32 @@ test('a sensitive change leads to the sign-in page first, and back to its own pa
   for (const [path, form] of sensitive)
     t.is(await post(path, form), `/signin?${new URLSearchParams({ return: path, again: 'yes' })}`);
   t.deepEqual(asked, []);
-  isRecent = true;
+  signInAgain();
   for (const [path, form] of sensitive) t.notRegex(await post(path, form), /signin/);
   t.is(asked.filter((one) => !one.startsWith('GET')).length, sensitive.length);
 });
+
+for (const [verdict, isSensitive] of [
+  ['looser', true],
+  ['incomparable', true],
+  ['unknown', true],
+  ['stricter', false],
+  ['equal', false],
+] as const) {
+  test(`a change of a policy that is judged ${verdict} ${isSensitive ? 'needs' : 'does not need'} a recent sign-in`, async (t) => {
+    const policy = { id: ID, name: 'mine', managed_as: null, subjects: [] };
+    // The list of targets is one of the operations.
+    const { asked, post, signInAgain } = await startConsole(t, Object.assign([], { ...policy, verdict }));
+    const form = { name: 'x', effect: 'allow', resource_type: 'tool', priority: '1', subjects: 'everyone', do: 'save' };
+    const changes = (): string[] => asked.filter((one) => !/^GET|plan$/.test(one));
+    const paths = ['/console/policies/new', `/console/policies/${ID}/edit`, `/console/policies/${ID}/delete`];
+    for (const path of paths) {
+      const to = await post(path, form);
+      if (isSensitive) t.is(to, `/signin?${new URLSearchParams({ return: path, again: 'yes' })}`);
+      else t.regex(to, /\?done=/);
+    }
+    t.is(changes().length, isSensitive ? 0 : paths.length);
+    signInAgain();
+    for (const path of paths) t.regex(await post(path, form), /\?done=/);
+  });
+}

@@ -1,0 +1,86 @@
+/** What a change of the policies does to decisions, before it is made: the plan of the change and the replay of recorded decisions. */
+import { type Content, html, type Markup } from '../../browser/html.ts';
+import { note } from '../../browser/page.ts';
+import type { Effect } from '../../engine/compile/policy.ts';
+import { type Compared, changeSection } from '../history.ts';
+import { column, decisionMark, numbers, table } from '../marks.ts';
+import { unlessRefused, type View } from '../view.ts';
+
+/** Policy files in the form of `planPolicies`. */
+export interface Candidate {
+  readonly files: Readonly<Record<string, string>>;
+  readonly owner: string;
+  readonly adopt: boolean;
+  readonly prune?: boolean;
+}
+
+export interface Plan extends Compared {
+  readonly revision: number;
+  readonly invariants: readonly { readonly name: string }[];
+  readonly warnings: readonly { readonly message: string }[];
+}
+
+interface Replayed {
+  readonly decisions: number;
+  readonly replayed: number;
+  readonly grants: number;
+  readonly refuses: number;
+  readonly flips: readonly {
+    readonly principal: { readonly sub: string; readonly email: string | null };
+    readonly target: { readonly id: string; readonly name: string | null };
+    readonly resource_name: string | null;
+    readonly recorded: { readonly effect: Effect; readonly policy: { readonly id: string } | null };
+    readonly would_be: { readonly effect: Effect; readonly policy: { readonly id: string | null } | null };
+    readonly count: number;
+  }[];
+}
+
+const DAYS = 7;
+const FLIPS_SHOWN = 20;
+
+const VERDICTS: Readonly<Record<Plan['verdict'], string>> = {
+  equal: 'No decision changes.',
+  stricter: 'Stricter: some requests will be denied, and none will be newly allowed.',
+  looser: 'Looser: some requests will be allowed, and none will be newly denied.',
+  incomparable: 'Some requests will be allowed, and others will be denied.',
+  unknown: 'The analysis would take too long, so it is not known which decisions change.',
+};
+
+/** Such a change needs a proof of who the user is. */
+export const isLooser = ({ verdict }: Pick<Plan, 'verdict'>): boolean => verdict !== 'equal' && verdict !== 'stricter';
+
+export const weekAgo = (): string => new Date(Date.now() - DAYS * 24 * 3600 * 1000).toISOString();
+
+export const planOf = async ({ post }: View, candidate: Candidate): Promise<Plan> =>
+  (await post<Plan>('/policies/plan', candidate)).body;
+
+export async function consequences(view: View, candidate: Candidate): Promise<Markup> {
+  const [plan, replayed] = await Promise.all([
+    planOf(view, candidate),
+    // Also null if there are too many decisions.
+    unlessRefused(view.post<Replayed>('/policies/replay', { ...candidate, from: weekAgo() }), 'invalid_request'),
+  ]);
+  return consequencesOf(plan, replayed?.body ?? null);
+}
+
+export const consequencesOf = (plan: Plan, replayed: Replayed | null): Markup =>
+  html`<section class="stack tight" aria-labelledby="consequences"><h2 id="consequences">What this changes</h2>
+${note(isLooser(plan) ? 'warn' : 'done', VERDICTS[plan.verdict])}
+${plan.invariants.length > 0 && note('bad', html`<p>The gateway will refuse the change, because it breaks these invariants:</p><ul>${plan.invariants.map(({ name }) => html`<li>${name}</li>`)}</ul>`)}
+${plan.warnings.map(({ message }) => note('warn', message))}
+${plan.changes.length === 0 && html`<p class="muted">Nothing differs from the current policies.</p>`}</section>
+${plan.changes.map(changeSection)}
+${replayed !== null && replaySection(replayed)}`;
+
+function replaySection({ decisions, replayed, grants, refuses, flips }: Replayed): Markup {
+  const row = ({ principal, target, resource_name, recorded, would_be, count }: Replayed['flips'][number]): Markup =>
+    html`<tr><th scope="row">${principal.email ?? principal.sub}</th><td data-label="Asked for"><code>${resource_name}</code><span class="sub">${target.name ?? target.id}</span></td>
+<td data-label="Recorded">${decisionMark(recorded.effect, recorded.policy?.id ?? null)}</td><td data-label="After the change">${decisionMark(would_be.effect, would_be.policy === null ? null : 'new')}</td><td class="num" data-label="Times">${count}</td></tr>`;
+  const text: Content =
+    decisions === 0
+      ? `No decision was recorded in the last ${DAYS} days.`
+      : `${replayed} of the ${decisions} decisions of the last ${DAYS} days were made again: ${grants} would be allowed now, ${refuses} would be denied now.`;
+  return html`<section class="stack tight" aria-labelledby="replay"><h2 id="replay">Recent decisions</h2><p>${text}</p>
+${flips.length > 0 && table('Recorded decisions that would change', [column('Who'), column('Asked for'), column('Recorded'), column('After the change'), numbers('Times')], flips.slice(0, FLIPS_SHOWN).map(row))}
+${flips.length > FLIPS_SHOWN && html`<p class="muted">These are the ${FLIPS_SHOWN} most frequent.</p>`}</section>`;
+}

@@ -1,0 +1,213 @@
+/** Pages that create, edit and delete a policy. Before anything is saved, they show what it changes. */
+import { randomUUID } from 'node:crypto';
+import { AppError, invalidRequest } from '../../base/errors.ts';
+import { type Content, html, type Markup } from '../../browser/html.ts';
+import { note } from '../../browser/page.ts';
+import { ownerIn, possibleNames } from '../../policies/files/file.ts';
+import type { PolicyJson } from '../../policies/schema.ts';
+import type { TargetJson } from '../../targets/document.ts';
+import { act, box, type Field, type Form, field, REASON, refusal } from '../form.ts';
+import { heading } from '../marks.ts';
+import { type Act, type Changing, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
+import { type Candidate, consequences, isLooser, planOf } from './consequences.ts';
+import { documentIn, fieldsFor, formOf, NEW, type Wanted, YAML, yamlOf } from './wanted.ts';
+
+const POLICIES = '/console/policies';
+const pathOf = (id: string): string => `${POLICIES}/${id}`;
+/** Plans need an owner. This one has no policies and no limits, so the plan is that of a policy without an owner. */
+const NO_OWNER = 'console.preview';
+
+type Targets = readonly TargetJson[];
+
+async function targetsOf({ get }: View): Promise<Targets> {
+  return (await unlessRefused(get<TargetJson[]>('/targets')))?.body ?? [];
+}
+
+/** The change in the form of `planPolicies`. A policy that belongs to no file is planned under a name that means this policy alone. */
+function candidateOf(before: PolicyJson | null, text: string): Candidate {
+  if (before === null) return { files: { [`new-${randomUUID()}.yaml`]: text }, owner: NO_OWNER, adopt: false };
+  const { managed_as } = before;
+  const owner = ownerIn(managed_as);
+  if (managed_as === null || owner === null)
+    return { files: { [possibleNames(before)[2] ?? '']: text }, owner: NO_OWNER, adopt: true };
+  return { files: { [fileOf(managed_as, owner)]: text }, owner, adopt: false };
+}
+
+const fileOf = (managed: string, owner: string): string => `${managed.slice(owner.length + 1)}.yaml`;
+
+/** A plan names places in the file, which the user has not seen. Rejects with the error that names the field instead. */
+async function planned<T>(form: Form, work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    if (!(error instanceof AppError) || error.errors === undefined) throw error;
+    const errors = error.errors.map(({ file, path, message }) => {
+      const [, member = '', rest] = /^(\w+) (.*)$/s.exec(message) ?? [];
+      if (file === undefined || rest === undefined) return { path, message };
+      return form['yaml'] === undefined
+        ? { path: member === 'target' ? 'target_id' : member, message: rest }
+        : { path: 'yaml', message };
+    });
+    throw new AppError(error.code, 'The policy cannot be saved.', { errors });
+  }
+}
+
+/** Sends users to the sign-in page, unless they have signed in recently or the change allows nothing new. */
+async function proveIfLooser(view: Changing, candidate: Candidate): Promise<void> {
+  if (!view.isRecent && isLooser(await planned(view.form, planOf(view, candidate)))) view.prove();
+}
+
+const proofNote = ({ isRecent, provePath }: View): Content =>
+  !isRecent &&
+  note(
+    'warn',
+    html`A change that allows more is saved only if you have signed in within the last 10 minutes. What you enter is lost otherwise. <a href="${provePath}">Sign in again first</a>`,
+  );
+
+const overrideBox = (policy: PolicyJson | null, form: Form): Content =>
+  policy?.managed_as != null &&
+  html`${note('warn', html`This policy belongs to the file <code>${policy.managed_as}.yaml</code>. Change the file: the preview shows its new text. A change here is reported as drift until the file is applied.`)}
+${box('override', 'Change it here all the same', form['override'] === 'yes')}`;
+
+interface Editor {
+  readonly title: string;
+  readonly path: string;
+  readonly policy: PolicyJson | null;
+  readonly etag: string;
+  readonly targets: Targets;
+  readonly form: Form;
+  readonly preview: Content;
+}
+
+function editor(view: View, { title, path, policy, etag, targets, form, preview }: Editor): Shown {
+  const { refused } = view;
+  const isYaml = form['yaml'] !== undefined || refused?.form['yaml'] !== undefined;
+  const fields: readonly Field[] = [...(isYaml ? [YAML] : fieldsFor(targets)), REASON];
+  const given = refused?.form ?? form;
+  return {
+    title,
+    body: html`${heading(title, isYaml ? html`As YAML. <a href="${path}">Edit it as a form</a>` : html`As a form. <a href="${`${path}?as=yaml`}">Edit it as YAML</a>`)}
+${proofNote(view)}${refusal(refused, fields)}
+${refused?.error.code === 'precondition_failed' && note('warn', html`The policy was changed meanwhile. <a href="${pathOf(policy?.id ?? '')}">See how it is now</a>, then <a href="${path}">load it again</a>.`)}
+<form class="stack form" method="post" action="${path}"><input type="hidden" name="etag" value="${given['etag'] ?? etag}">
+${fields.map((each) => field(each, refused, form[each.name] ?? ''))}
+${!isYaml && box('enabled', 'Enabled', given['enabled'] === 'yes')}${overrideBox(policy, given)}
+<p class="row">${act('preview', 'Show what this changes')}${act('save', 'Save', 'cta')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
+${preview}`,
+  };
+}
+
+/** What the form holds at first. */
+const initial = ({ query }: View, form: Form, yaml: () => string): Form => (query['as'] === 'yaml' ? { yaml: yaml() } : form);
+
+const EXAMPLE: Parameters<typeof yamlOf>[0] = {
+  ...{ name: 'New policy', description: null, target_id: null, resource_type: 'tool', resource_pattern: '^name$' },
+  ...{ effect: 'allow', priority: 100, enabled: true, subjects: [{ subject_type: 'role', subject_value: 'user' }] },
+};
+
+const newEditor = (view: View, targets: Targets, form: Form, preview: Content): Shown =>
+  editor(view, { title: 'New policy', path: `${POLICIES}/new`, policy: null, etag: '', targets, form, preview });
+
+export async function newPolicyPage(view: View): Promise<Shown> {
+  requireMay(view, 'createPolicy');
+  const targets = await targetsOf(view);
+  return newEditor(
+    view,
+    targets,
+    initial(view, NEW, () => yamlOf(EXAMPLE, targets)),
+    null,
+  );
+}
+
+export const makePolicy: Act = async (view) => {
+  const { form, send } = view;
+  const targets = await targetsOf(view);
+  const wanted = documentIn(form, targets);
+  const candidate = candidateOf(null, yamlOf(wanted, targets));
+  if (isPreview(form))
+    return { ...newEditor(view, targets, form, await planned(form, consequences(view, candidate))), status: 200 };
+  await proveIfLooser(view, candidate);
+  const { body } = await send<PolicyJson>('POST', '/policies', wanted, { reason: form['reason'] });
+  return `${pathOf(body.id)}?done=made`;
+};
+
+/** Throws AppError `invalid_request`. */
+function isPreview(form: Form): boolean {
+  if (form['do'] === 'preview') return true;
+  if (form['do'] === 'save') return false;
+  throw invalidRequest([{ path: 'do', message: 'is not a button of this page' }]);
+}
+
+const changeEditor = (view: View, policy: PolicyJson, etag: string, targets: Targets, form: Form, preview: Content): Shown =>
+  editor(view, { title: `Edit ${policy.name}`, path: `${pathOf(policy.id)}/edit`, policy, etag, targets, form, preview });
+
+export async function editPolicyPage(view: View): Promise<Shown> {
+  requireMay(view, 'updatePolicy');
+  const [targets, { body: policy, etag = '' }] = await Promise.all([
+    targetsOf(view),
+    view.get<PolicyJson>(`/policies/${view.id}`),
+  ]);
+  return changeEditor(
+    view,
+    policy,
+    etag,
+    targets,
+    initial(view, formOf(policy), () => yamlOf(policy, targets)),
+    null,
+  );
+}
+
+export const savePolicy: Act = async (view) => {
+  const { form, id, send } = view;
+  const [targets, { body: policy, etag = '' }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);
+  const wanted = documentIn(form, targets);
+  const text = yamlOf(wanted, targets);
+  const candidate = candidateOf(policy, text);
+  if (isPreview(form)) {
+    const preview = html`${await planned(form, consequences(view, candidate))}${fileSection(policy, wanted, text)}`;
+    return { ...changeEditor(view, policy, etag, targets, form, preview), status: 200 };
+  }
+  await proveIfLooser(view, candidate);
+  await send('PUT', `/policies/${id}${overriding(form)}`, wanted, { ifMatch: form['etag'], reason: form['reason'] });
+  return `${pathOf(id)}?done=saved`;
+};
+
+const overriding = (form: Form): string => (form['override'] === 'yes' ? '?override=true' : '');
+
+/** For a policy of a file: the text to commit. */
+const fileSection = ({ managed_as }: PolicyJson, { name }: Wanted, text: string): Content =>
+  managed_as !== null &&
+  html`<section class="stack tight" aria-labelledby="file"><h2 id="file">The file ${managed_as}.yaml with this change</h2>
+<div class="field"><label for="f-file">New text of the file of ${name}</label><textarea class="in" id="f-file" rows="12" readonly>${text}</textarea></div></section>`;
+
+export async function deletePolicyPage(view: View): Promise<Shown> {
+  requireMay(view, 'deletePolicy');
+  const { get, id, refused } = view;
+  const [targets, { body: policy, etag = '' }] = await Promise.all([targetsOf(view), get<PolicyJson>(`/policies/${id}`)]);
+  const preview = await consequences(view, withoutIt(policy, targets));
+  return {
+    title: `Delete ${policy.name}`,
+    body: html`${heading(html`Delete the policy ${policy.name}?`, 'The history keeps it, so that a rollback can restore it. The preview shows the policy as disabled, which has the same effect.')}
+${proofNote(view)}${refusal(refused, [REASON])}
+<form class="stack form" method="post" action="${`${pathOf(id)}/delete`}"><input type="hidden" name="etag" value="${etag}">
+${overrideBox(policy, refused?.form ?? {})}${field(REASON, refused)}
+<p class="row"><button class="btn danger">Delete policy ${policy.name}</button><a class="btn plain" href="${pathOf(id)}">Keep it</a></p></form>
+${preview}`,
+  };
+}
+
+/** A policy that is disabled decides nothing, like one that does not exist. */
+const withoutIt = (policy: PolicyJson, targets: Targets): Candidate =>
+  candidateOf(policy, yamlOf({ ...policy, enabled: false }, targets));
+
+export const deletePolicy: Act = async (view) => {
+  const { form, id, send } = view;
+  const [targets, { body: policy }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);
+  await proveIfLooser(view, withoutIt(policy, targets));
+  await send('DELETE', `/policies/${id}${overriding(form)}`, undefined, { ifMatch: form['etag'], reason: form['reason'] });
+  return `${POLICIES}?done=deleted`;
+};
+
+/** The links of the page of a policy. */
+export const changeLinks = ({ may }: View, { id }: PolicyJson): Markup =>
+  html`${may('updatePolicy') && html`<a class="btn" href="${`${pathOf(id)}/edit`}">Edit</a>`}${may('deletePolicy') && html`<a class="btn" href="${`${pathOf(id)}/delete`}">Delete</a>`}`;
