@@ -35,6 +35,24 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
         help: `Policies do not take part. ${FAULT} With a fault, the exit code is 1.`,
         fault: 'fault',
       },
+      catalogue: {
+        does: 'GET /api/targets/{id}/catalogue',
+        takes: TARGET,
+        rows: 'names',
+        columns: ['resource_type', 'resource_name', 'seen_at'],
+      },
+      'list-own': {
+        does: 'GET /api/auth/access',
+        columns: ['target', 'endpoint'],
+        summary: 'lists the targets that you may use',
+      },
+      'show-own': {
+        does: 'GET /api/auth/access/{target}',
+        takes: { 'target-name': 'target' },
+        rows: 'names',
+        columns: ['resource_type', 'resource_name'],
+        summary: 'lists what you may use of a target, as it last listed it',
+      },
       health: { does: 'GET /api/targets/{id}/health', takes: TARGET, help: `Each replica knows only its own requests. ${FAULT}` },
       connections: {
         does: 'GET /api/targets/{id}/connections',
@@ -223,6 +241,12 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
         does: 'GET /api/logs/counts',
         rows: 'counts',
         columns: ['hour', 'policy_id', 'target_id', 'allowed', 'denied', 'unmatched'],
+      },
+      denials: {
+        does: 'GET /api/logs/denials',
+        limit: 100,
+        columns: ['created_at', 'target_name', 'method', 'resource_name', 'id'],
+        summary: 'lists what was denied to you, newest first',
       },
       checkpoint: { does: 'GET /api/logs/checkpoint' },
       erase: { does: 'POST /api/logs/erase', takes: { user: 'user_id' } },

@@ -17,8 +17,8 @@ const NEEDED: Readonly<Record<string, string>> = {
     'register logIn getHome getOpenApi getLiveness getReadiness getKeySet getResourceMetadata getMcpMetadata getTargetMetadata',
   ),
   ...all('open', 'getAuthorizationServer getOpenIdConfiguration'),
-  ...all('any', 'getMe getOwnRights listApiTokens listOwnCredentials listOwnConnections'),
-  ...all('unlimited', 'setOwnCredential deleteOwnCredential deleteOwnConnection listBrowserSessions listGrants'),
+  ...all('any', 'getMe getOwnRights listApiTokens listOwnCredentials listOwnConnections listOwnTargets getOwnAccess'),
+  ...all('unlimited', 'setOwnCredential deleteOwnCredential deleteOwnConnection listBrowserSessions listGrants listOwnDenials'),
   ...all('login', 'logOut changePassword createApiToken revokeApiToken endBrowserSessions endBrowserSession endGrant'),
   ...all('admin', 'updateClient deleteClient'),
   ...all('admin', 'rotateSigningKey giveRight takeRight createTarget deleteTarget checkTarget endSession erasePersonalData'),
@@ -33,7 +33,7 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('users:manage', 'createUser updateUser'),
   ...all('read|users:manage', 'listUsers getUser'),
   ...all('targets:operate', 'updateTarget recycleSessions recycleSessionsOfUser'),
-  ...all('read|targets:operate', 'listTargets getTarget getTargetHealth listSessions'),
+  ...all('read|targets:operate', 'listTargets getTarget getTargetHealth getTargetCatalogue listSessions'),
   ...all(
     'policies:plan',
     'listPolicies listPoliciesInOrder getPolicy planPolicies planRollback testPolicies listDrafts getDraft',
@@ -47,7 +47,10 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('policies:plan|boundaries:manage', 'listInvariants getInvariant exportInvariants'),
   ...all('boundaries:manage', 'createInvariant updateInvariant deleteInvariant planInvariants applyInvariants'),
   ...all('read', 'listRights listRevisions getRevision diffRevisions compareRevisions exportPolicies explainDecision'),
-  ...all('read', 'simulatePolicies replayDecisions suggestPolicies listAccess lintPolicies getShadow listCredentials'),
+  ...all(
+    'read',
+    'simulatePolicies replayDecisions suggestPolicies listAccess getAccessMatrix lintPolicies getShadow listCredentials',
+  ),
   ...all('read', 'listConnections getAccountClient listClients getClient'),
   ...all('read', 'listDecisions countDecisions getCheckpoint exportLog getDecision listChanges getStatus getMetrics'),
 };
