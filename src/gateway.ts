@@ -68,6 +68,8 @@ export interface Gateway {
 
 /** The time after the open requests for recording their outcomes and closing connections. */
 const RELEASE_TIMEOUT_MS = 8_000;
+/** How long before the listener closes the other replicas take over the sessions, but at most half of the delay. */
+const LEAVING_MS = 1_000;
 const MAX_HEADER_BYTES = 16 * 1024;
 /** How long a scrape of the metrics waits for the database. */
 const SCRAPE_TIMEOUT_MS = 1_000;
@@ -232,7 +234,13 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       draining = true;
       if (delayMs > 0) {
         log.info({ delay_ms: delayMs }, 'draining: readiness fails, requests are still answered');
-        await sleep(delayMs);
+        const lastMs = Math.min(LEAVING_MS, delayMs / 2);
+        await sleep(delayMs - lastMs);
+        // A connection that arrives while the listener closes is reset: by then, no replica may forward requests to this one.
+        presence
+          .leave()
+          .catch((err: unknown) => log.warn({ err }, 'telling the other replicas to take over the sessions failed'));
+        await sleep(lastMs);
       }
       const drained = drain(server, config.drainMs);
       // The evaluation of drafts begins to stop during the drain, so that `release` need not wait for it separately.

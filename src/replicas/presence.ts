@@ -9,12 +9,16 @@ export interface Presence {
   readonly id: string;
   /** Whether there can be no other replica: a SQLite database serves one process. */
   readonly alone: boolean;
-  /** Returns the address of a replica. null: it has not been seen lately and is considered gone. */
+  /** Returns the address of a replica that accepts requests. null: it has not been seen lately, or it is leaving. */
   addressOf(id: string): Promise<string | null>;
+  /** Whether a replica was seen lately. One that is leaving still answers the requests that it has. */
+  isSeen(id: string): Promise<boolean>;
   /** Returns this replica and the others that were seen lately. */
   live(): Promise<LiveReplica[]>;
   /** Sets the one listener, called when the other replicas may have considered this one gone and taken over its sessions. */
   whenLapsed(listener: () => void): void;
+  /** From now on the other replicas take over this one's sessions instead of forwarding requests to it. */
+  leave(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -36,6 +40,9 @@ const EVERY_MS = 5_000;
 const GONE_AFTER_MS = 15_000;
 const FORGOTTEN_AFTER_MS = 24 * 60 * 60 * 1000;
 
+/** The address of a replica that is leaving. */
+const NOWHERE = '';
+
 const identityOf = (id: string): string => `replica:${id}`;
 
 export async function createPresence({ database, vault, id, address, state, now, log }: PresenceParts): Promise<Presence> {
@@ -46,13 +53,16 @@ export async function createPresence({ database, vault, id, address, state, now,
       id,
       alone: true,
       addressOf: async () => null,
+      isSeen: async () => true,
       live: async () => [await own()],
       whenLapsed: () => undefined,
+      leave: async () => undefined,
       stop: async () => undefined,
     };
   }
   const store = replicaStore(database.knex);
-  const sealed = vault.seal(identityOf(id), Buffer.from(address));
+  const seal = (origin: string): string => vault.seal(identityOf(id), Buffer.from(origin));
+  let sealed = seal(address);
   // The first announcement may be slow. Until a listener is set, this replica owns no sessions that could be taken over.
   let lapsed = (): void => undefined;
   let announcedAt = performance.now();
@@ -74,9 +84,10 @@ export async function createPresence({ database, vault, id, address, state, now,
     alone: false,
     async addressOf(other) {
       const row = await store.find(other);
-      if (row === null || row.unseen_ms > GONE_AFTER_MS) return null;
+      if (!isLive(row)) return null;
       try {
-        return vault.open(identityOf(other), row.address).toString();
+        const origin = vault.open(identityOf(other), row.address).toString();
+        return origin === NOWHERE ? null : origin;
       } catch (err) {
         log.error(
           { err, replica: other },
@@ -85,6 +96,7 @@ export async function createPresence({ database, vault, id, address, state, now,
         return null;
       }
     },
+    isSeen: async (other) => isLive(await store.find(other)),
     async live() {
       const others = (await store.seenWithin(GONE_AFTER_MS)).filter((row) => row.id !== id);
       const seen = others.map(({ address: _, ...row }): LiveReplica => row);
@@ -93,10 +105,18 @@ export async function createPresence({ database, vault, id, address, state, now,
     whenLapsed(listener) {
       lapsed = listener;
     },
+    async leave() {
+      sealed = seal(NOWHERE);
+      await store.setAddress(id, sealed);
+    },
     async stop() {
       clearInterval(timer);
       await announcing;
       await store.delete(id).catch(() => undefined);
     },
   };
+}
+
+function isLive(row: ReplicaRow | null): row is ReplicaRow {
+  return row !== null && row.unseen_ms <= GONE_AFTER_MS;
 }

@@ -45,6 +45,9 @@ export function replicaStore(db: Connection) {
       (await db('replicas')
         .where({ id })
         .update({ ...state, seen_at: db.raw(NOW) })) > 0,
+    async setAddress(id: string, address: string): Promise<void> {
+      await db('replicas').where({ id }).update({ address });
+    },
     async delete(id: string): Promise<void> {
       await db('replicas').where({ id }).delete();
     },

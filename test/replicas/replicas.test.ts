@@ -70,8 +70,13 @@ eachServer(test.serial, 'requests go only to addresses that replicas have announ
     await rows.clone().where({ id: there }).update({ address: changed });
     t.is(await presence.addressOf(there), null);
   }
+  await rows.clone().where({ id: there }).update({ address });
+  await other.leave();
+  t.is(await presence.addressOf(there), null, 'leaving');
+  t.true(await presence.isSeen(there), 'it still answers the requests that it has');
   await rows.clone().where({ id: there }).update({ address, seen_at: 0 });
   t.is(await presence.addressOf(there), null, 'silent for too long');
+  t.false(await presence.isSeen(there));
   t.deepEqual(
     (await presence.live()).map(({ id }) => id),
     [here],

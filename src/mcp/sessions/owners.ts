@@ -30,8 +30,8 @@ export function createSessionOwners({ presence, peers, sessions, log, patienceMs
   async function forward(owner: string, address: string, req: IncomingMessage, body: Buffer, res: ServerResponse) {
     const gone = new AbortController();
     const timer = setInterval(() => {
-      presence.addressOf(owner).then(
-        (there) => there ?? gone.abort(),
+      presence.isSeen(owner).then(
+        (seen) => (seen ? undefined : gone.abort()),
         () => undefined,
       );
     }, LOOK_EVERY_MS).unref();
