@@ -11,8 +11,27 @@ export interface Refused {
   readonly error: AppError;
 }
 
-/** Thrown by an action whose user has not proved who they are within 10 minutes. The browser goes to the sign-in page, and comes back. */
-export class ProofNeeded extends Error {}
+/**
+ * Thrown by an action whose user has not proved who they are within 10 minutes. `kept`: the form, which a page keeps meanwhile; null: the
+ * browser goes to the sign-in page and comes back, and the form is lost.
+ */
+export class ProofNeeded extends Error {
+  constructor(readonly kept: Form | null) {
+    super();
+  }
+}
+
+/** Keeps a form while its user signs in again in a different tab. */
+export const keepingPage = (
+  action: string,
+  kept: Form,
+  provePath: string,
+): { readonly title: string; readonly body: Markup } => ({
+  title: 'Sign in again',
+  body: html`<h1>Sign in again to go on</h1><p>This change needs a sign-in within the last 10 minutes. Nothing is saved yet. This page keeps what you entered.</p>
+<form class="stack form" method="post" action="${action}">${Object.entries(kept).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
+<p class="row"><a class="btn" target="_blank" rel="noopener" href="${provePath}">1. Sign in again, in a new tab</a><button class="btn cta">2. Go on with the change</button></p></form>`,
+});
 
 /** A field. `path`: the member that the errors of the operation name, if it differs from `name`. */
 export interface Field {

@@ -1,10 +1,10 @@
 /** The revisions of the policy set, and what one of them changed. */
 import { type Content, html, type Markup } from '../browser/html.ts';
-import { timeOf } from '../browser/page.ts';
+import { note, timeOf } from '../browser/page.ts';
 import type { Effect } from '../engine/compile/policy.ts';
 import type { PolicyFile } from '../policies/files/yaml.ts';
 import type { RevisionJson } from '../rest/policy-sets/routes.ts';
-import { column, decisionMark, empty, heading, nextPage, subjectMark, table } from './marks.ts';
+import { column, decisionMark, empty, filterForm, heading, nextPage, subjectMark, table, textField } from './marks.ts';
 import { nextQuery, type Shown, type View, withQuery } from './view.ts';
 
 export const HISTORY = '/console/history';
@@ -17,7 +17,15 @@ const made = ({ created, updated, deleted, override }: RevisionJson): string =>
     ...(override ? ['outside of files'] : []),
   ].join(', ');
 
-export async function historyPage({ get, query }: View): Promise<Shown> {
+const compareForm = ({ from, to }: View['query']): Markup =>
+  filterForm(
+    `${HISTORY}/compare`,
+    'Compare two revisions',
+    [textField('from', 'From revision', from), textField('to', 'To revision. Empty: the newest', to)],
+    'Compare',
+  );
+
+export async function historyPage({ get, query, done }: View): Promise<Shown> {
   const { body: revisions, next } = await get<RevisionJson[]>(withQuery('/policies/history', { ...query, limit: '100' }));
   const row = (
     revision: RevisionJson,
@@ -27,6 +35,8 @@ export async function historyPage({ get, query }: View): Promise<Shown> {
   return {
     title: 'History',
     body: html`${heading('History', 'Each change of the policy set makes a revision. The newest comes first.')}
+${done === 'restored' && note('done', 'The earlier policies are restored, as a new revision.')}
+${compareForm({})}
 ${
   revisions.length === 0
     ? empty('The policy set has not been changed yet.')
@@ -80,18 +90,35 @@ const VERDICTS: Readonly<Record<Compared['verdict'], string>> = {
 const ACTIONS = { create: 'created', update: 'updated', adopt: 'updated', delete: 'deleted' } as const;
 const SHOWN = 100;
 
-export async function revisionPage({ get, id }: View): Promise<Shown> {
+export async function revisionPage({ get, id, may }: View): Promise<Shown> {
   const { verdict, changes } = (await get<Compared>(withQuery('/policies/compare', { from: String(Number(id) - 1), to: id })))
     .body;
   return {
     title: `Revision ${id}`,
     body: html`${heading(`Revision ${id}`, VERDICTS[verdict])}
-${changes.length > SHOWN && html`<p>These are the first ${SHOWN} of ${changes.length} changed policies.</p>`}
-${changes.length === 0 && empty('This revision changed no policy.')}
-${changes.slice(0, SHOWN).map(changeSection)}
+${changesShown(changes, 'This revision changed no policy.')}
+<p class="row"><a class="btn" href="${withQuery(`${HISTORY}/compare`, { from: id })}">Compare with the newest</a>${may('rollBackPolicies') && html`<a class="btn" href="${`${HISTORY}/${id}/rollback`}">Roll back to this revision</a>`}<a class="btn plain" href="${HISTORY}">History</a></p>`,
+  };
+}
+
+export async function comparePage({ get, query }: View): Promise<Shown> {
+  const { from, to, verdict, changes } = (
+    await get<Compared & { readonly from: number; readonly to: number }>(withQuery('/policies/compare', query))
+  ).body;
+  return {
+    title: `Revision ${from} and revision ${to}`,
+    body: html`${heading(`Revision ${from} and revision ${to}`, VERDICTS[verdict])}
+${compareForm({ from: String(from), to: String(to) })}
+${changesShown(changes, 'The two revisions have the same policies.')}
 <p class="row"><a class="btn plain" href="${HISTORY}">History</a></p>`,
   };
 }
+
+const changesShown = (changes: Compared['changes'], none: string): Content => [
+  changes.length > SHOWN && html`<p>These are the first ${SHOWN} of ${changes.length} changed policies.</p>`,
+  changes.length === 0 && empty(none),
+  changes.slice(0, SHOWN).map(changeSection),
+];
 
 export function changeSection({ action, name, members, before, after, flips }: Compared['changes'][number], at: number): Markup {
   const value = (file: PolicyFile | null, member: string): Content => {

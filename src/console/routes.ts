@@ -13,9 +13,9 @@ import { TARGET_NAME } from '../targets/target.ts';
 import { labelOf } from '../users/user-store.ts';
 import type { Ask } from './ask.ts';
 import { FINDINGS, findingsPage } from './findings.ts';
-import { ProofNeeded } from './form.ts';
+import { type Form, keepingPage, ProofNeeded } from './form.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
-import { HISTORY, historyPage, revisionPage } from './history.ts';
+import { comparePage, HISTORY, historyPage, revisionPage } from './history.ts';
 import { decisionPage, LOG, logPage } from './log.ts';
 import { OVERVIEW, overviewPage } from './overview.ts';
 import { ACCESS, accessPage } from './people/access.ts';
@@ -26,6 +26,7 @@ import { editUser, editUserPage, endHolding, holdingsPage, makeUser, newUserPage
 import { USERS, userPage, usersPage } from './people/users.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { deletePolicy, deletePolicyPage, editPolicyPage, makePolicy, newPolicyPage, savePolicy } from './policy-changes/edit.ts';
+import { rollBack, rollbackPage } from './policy-changes/rollback.ts';
 import { SEARCH, searchPage } from './search.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
 import {
@@ -164,15 +165,20 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
       const current = await enter(req, res, pathOf(req));
       if (current === null) return;
       const view = viewOf(req, res, current, idOf);
-      const prove = (): void => {
-        if (!current.isRecent) throw new ProofNeeded();
+      const prove = (kept: Form | null = null): void => {
+        if (!current.isRecent) throw new ProofNeeded(kept);
       };
       try {
         const done = await act({ ...view, form, prove });
         if (typeof done === 'string') return redirect(res, done);
         answer(res, current, pathOf(req), { status: 200, ...done });
       } catch (error) {
-        if (error instanceof ProofNeeded) return redirect(res, view.provePath);
+        if (error instanceof ProofNeeded) {
+          const { kept } = error;
+          if (kept === null) return redirect(res, view.provePath);
+          const signIn = signInPath(`${CONSOLE_PATH}/proved`, true);
+          return answer(res, current, pathOf(req), { status: 403, ...keepingPage(pathOf(req), kept, signIn) });
+        }
         if (!(error instanceof AppError) || error.status >= 500) throw error;
         if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));
         const shown = await shownOrRefused(async () => show({ ...view, refused: { form, error } }), res);
@@ -193,6 +199,8 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/search', searchPage],
     ['/policies', policiesPage],
     ['/history', historyPage],
+    ['/history/compare', comparePage],
+    ['/proved', provedPage],
     ['/targets', targetsPage],
     ['/users', usersPage],
     ['/access', accessPage],
@@ -250,9 +258,16 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     router.post(path, change(show, act, pathId));
   }
   router.get('/history/:id', page(revisionPage, revisionId));
+  router.get('/history/:id/rollback', page(rollbackPage, revisionId));
+  router.post('/history/:id/rollback', change(rollbackPage, rollBack, revisionId));
   router.get('/mine/:id', page(ownTargetPage, targetName));
   return router;
 }
+
+const provedPage = async (): Promise<Shown> => ({
+  title: 'Signed in again',
+  body: html`<h1>You are signed in again</h1><p>Close this tab, and go on in the one that keeps your change. You have 10 minutes.</p>`,
+});
 
 const pathOf = (req: Request): string => urlOf(req).replace(/\?.*/, '');
 

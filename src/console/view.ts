@@ -39,8 +39,8 @@ export interface Shown {
 /** What a page that changes something gets. */
 export interface Changing extends View {
   readonly form: Form;
-  /** Throws ProofNeeded unless the user has proved who they are within 10 minutes. */
-  readonly prove: () => void;
+  /** Throws ProofNeeded unless the user has proved who they are within 10 minutes. `kept`: a form without secrets, which is not lost. */
+  readonly prove: (kept?: Form) => void;
 }
 
 /** Carries out the change of a form. Returns the path to which the browser goes, or the page to show, for what is shown only once. */

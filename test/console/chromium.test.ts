@@ -1,28 +1,12 @@
 /** The console in a real browser: the way through its pages, accessibility, and the content security policy. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import type { ExecutionContext } from 'ava';
-import type { BrowserContext, Page } from 'playwright-core';
 import { browserTest } from '../support/chromium.ts';
-import { type Person, person } from '../support/gateway.ts';
+import { person } from '../support/gateway.ts';
 import { scene } from './scene.ts';
+import { keyboard, start } from './start.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-
-/** Fails the test at the end if the browser has complained, for example about a blocked style. */
-async function start(t: ExecutionContext, context: BrowserContext, url: string, who: Person): Promise<Page> {
-  const page = await context.newPage();
-  page.on('console', (message) => {
-    if (message.type() === 'error' && !/status of 40[034]/.test(message.text())) t.fail(`${page.url()}: ${message.text()}`);
-  });
-  page.on('pageerror', (error) => t.fail(String(error)));
-  await page.goto(`${url}/console`);
-  await page.getByLabel('E-mail').fill(who.email);
-  await page.getByLabel('Password').fill(who.password);
-  await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.waitForURL(`${url}/console/overview`);
-  return page;
-}
 
 interface Violation {
   readonly id: string;
@@ -67,15 +51,7 @@ browserTest(
   async (t, open) => {
     const { gateway, admin } = await scene(t);
     const page = await start(t, await open({ javaScriptEnabled: false }), gateway.url, admin);
-    const press = async (role: 'link' | 'button', name: string): Promise<void> => {
-      await page.getByRole(role, { name }).first().focus();
-      await page.keyboard.press('Enter');
-    };
-    const enter = async (label: string, text: string): Promise<void> => {
-      await page.getByLabel(label, { exact: true }).focus();
-      await page.keyboard.press('ControlOrMeta+a');
-      await page.keyboard.type(text);
-    };
+    const { press, enter } = keyboard(page);
     await press('link', 'Policies');
     await page.waitForURL(/\/console\/policies$/);
     await press('link', 'New policy');
@@ -151,6 +127,9 @@ for (const [colorScheme, half] of [
           'replicas',
           'history',
           'history/1',
+          'history/1/rollback',
+          'history/compare?from=0&to=1',
+          'proved',
         ],
       ];
       for (const path of paths.filter((_, at) => at % 2 === half)) {

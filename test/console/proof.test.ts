@@ -34,18 +34,18 @@ async function startConsole(t: ExecutionContext, body: object) {
   const server = createServer(app);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.teardown(() => void server.close());
-  const post = async (path: string, form: Record<string, string>): Promise<string> => {
+  const send = async (path: string, form: Record<string, string>) => {
     const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}${path}`, {
       ...{ method: 'POST', redirect: 'manual', body: new URLSearchParams(form) },
       headers: { 'content-type': FORM, origin: publicUrl, 'sec-fetch-site': 'same-origin' },
     });
-    await answer.arrayBuffer();
-    return answer.headers.get('location') ?? String(answer.status);
+    return { text: await answer.text(), to: answer.headers.get('location') ?? String(answer.status) };
   };
+  const post = async (path: string, form: Record<string, string>): Promise<string> => (await send(path, form)).to;
   const signInAgain = (): void => {
     isRecent = true;
   };
-  return { asked, post, signInAgain };
+  return { asked, post, send, signInAgain };
 }
 
 test('a sensitive change leads to the sign-in page first, and back to its own page', async (t) => {
@@ -81,14 +81,17 @@ for (const [verdict, isSensitive] of [
   test(`a change of a policy that is judged ${verdict} ${isSensitive ? 'needs' : 'does not need'} a recent sign-in`, async (t) => {
     const policy = { id: ID, name: 'mine', managed_as: null, subjects: [] };
     // The list of targets is one of the operations.
-    const { asked, post, signInAgain } = await startConsole(t, Object.assign([], { ...policy, verdict }));
-    const form = { name: 'x', effect: 'allow', resource_type: 'tool', priority: '1', subjects: 'everyone', do: 'save' };
+    const { asked, post, send, signInAgain } = await startConsole(t, Object.assign([], { ...policy, verdict }));
+    const form = { name: `"><b>x`, effect: 'allow', resource_type: 'tool', priority: '1', subjects: 'everyone', do: 'save' };
     const changes = (): string[] => asked.filter((one) => !/^GET|plan$/.test(one));
-    const paths = ['/console/policies/new', `/console/policies/${ID}/edit`, `/console/policies/${ID}/delete`];
+    const paths = [...['new', `${ID}/edit`, `${ID}/delete`].map((path) => `/console/policies/${path}`), '/console/history/3/rollback'];
     for (const path of paths) {
-      const to = await post(path, form);
-      if (isSensitive) t.is(to, `/signin?${new URLSearchParams({ return: path, again: 'yes' })}`);
-      else t.regex(to, /\?done=/);
+      const { to, text } = await send(path, form);
+      if (isSensitive) {
+        t.is(to, '403');
+        t.regex(text, /action="[^"]*".*name="name" value="&#34;&#62;&#60;b&#62;x".*name="do" value="save"/s, 'the page keeps what was entered');
+        t.true(text.includes(`action="${path}"`) && /href="\/signin\?return=%2Fconsole%2Fproved&#38;again=yes"/.test(text));
+      } else t.regex(to, /\?done=/);
     }
     t.is(changes().length, isSensitive ? 0 : paths.length);
     signInAgain();

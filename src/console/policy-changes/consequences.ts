@@ -49,6 +49,14 @@ const VERDICTS: Readonly<Record<Plan['verdict'], string>> = {
 /** Such a change needs a proof of who the user is. */
 export const isLooser = ({ verdict }: Pick<Plan, 'verdict'>): boolean => verdict !== 'equal' && verdict !== 'stricter';
 
+/** What a page with a change says first to a user who must sign in again before a change that allows more. */
+export const proofNote = ({ isRecent, provePath }: View): Content =>
+  !isRecent &&
+  note(
+    'warn',
+    html`A change that allows more is saved only if you have signed in within the last 10 minutes. <a href="${provePath}">Sign in again first</a>, or later: what you enter is kept.`,
+  );
+
 export const weekAgo = (): string => new Date(Date.now() - DAYS * 24 * 3600 * 1000).toISOString();
 
 export const planOf = async ({ post }: View, candidate: Candidate): Promise<Plan> =>

@@ -9,7 +9,7 @@ import type { TargetJson } from '../../targets/document.ts';
 import { act, box, type Field, type Form, field, REASON, refusal } from '../form.ts';
 import { heading } from '../marks.ts';
 import { type Act, type Changing, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
-import { type Candidate, consequences, isLooser, planOf } from './consequences.ts';
+import { type Candidate, consequences, isLooser, planOf, proofNote } from './consequences.ts';
 import { documentIn, fieldsFor, formOf, NEW, type Wanted, YAML, yamlOf } from './wanted.ts';
 
 const POLICIES = '/console/policies';
@@ -52,17 +52,10 @@ async function planned<T>(form: Form, work: Promise<T>): Promise<T> {
   }
 }
 
-/** Sends users to the sign-in page, unless they have signed in recently or the change allows nothing new. */
+/** Asks users to sign in again, unless they have signed in recently or the change allows nothing new. */
 async function proveIfLooser(view: Changing, candidate: Candidate): Promise<void> {
-  if (!view.isRecent && isLooser(await planned(view.form, planOf(view, candidate)))) view.prove();
+  if (!view.isRecent && isLooser(await planned(view.form, planOf(view, candidate)))) view.prove(view.form);
 }
-
-const proofNote = ({ isRecent, provePath }: View): Content =>
-  !isRecent &&
-  note(
-    'warn',
-    html`A change that allows more is saved only if you have signed in within the last 10 minutes. What you enter is lost otherwise. <a href="${provePath}">Sign in again first</a>`,
-  );
 
 const overrideBox = (policy: PolicyJson | null, form: Form): Content =>
   policy?.managed_as != null &&
