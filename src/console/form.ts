@@ -16,8 +16,10 @@ export interface Refused {
  * browser goes to the sign-in page and comes back, and the form is lost.
  */
 export class ProofNeeded extends Error {
-  constructor(readonly kept: Form | null) {
+  readonly kept: Form | null;
+  constructor(kept: Form | null) {
     super();
+    this.kept = kept;
   }
 }
 

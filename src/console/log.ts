@@ -4,6 +4,7 @@ import { type Content, html, type Markup } from '../browser/html.ts';
 import type { Misfit } from '../engine/explain.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
 import { decisionChart } from './chart.ts';
+import { refusal } from './form.ts';
 import {
   choice,
   column,
@@ -19,7 +20,9 @@ import {
   table,
   textField,
 } from './marks.ts';
-import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
+import { weekAgo } from './policy-changes/consequences.ts';
+import { draftButton, draftFor, suggestForm } from './policy-changes/drafts.ts';
+import { type Act, nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
 
 export const LOG = '/console/log';
 const AT_ONCE = '100';
@@ -137,7 +140,7 @@ export async function logPage(view: View): Promise<Shown> {
 <td data-label="Decision">${decisionMark(entry.effect, entry.policy_id)}</td>
 <td data-label="Who">${entry.user_email === '' ? entry.user_id : entry.user_email}<span class="sub">${entry.user_role}</span></td>
 <td data-label="Asked for">${asked(entry)}<span class="sub">${entry.target_name}</span></td>
-<td data-label="By">${decider(entry)}</td><td class="num" data-label="Outcome">${ended(entry)}</td></tr>`;
+<td data-label="By">${decider(entry)}${isDraftable(entry) && draftButton(view, entry)}</td><td class="num" data-label="Outcome">${ended(entry)}</td></tr>`;
   return {
     title: 'Audit log',
     body: html`${heading('Audit log', 'Every decision, recorded before it took effect. The newest comes first.')}
@@ -177,7 +180,14 @@ interface Explanation {
   readonly passed_over_count: number;
 }
 
-export async function decisionPage({ get, post, id }: View): Promise<Shown> {
+/** Whether policies decided, so that a different policy could allow it. */
+const isDraftable = ({ effect, reason }: LogJson): boolean => effect === 'deny' && (reason === 'matched' || reason === 'default');
+
+/** Makes the draft of a policy that would allow a denied decision. */
+export const draftDecision: Act = (view) => draftFor(view, weekAgo());
+
+export async function decisionPage(view: View): Promise<Shown> {
+  const { get, post, id, refused } = view;
   const { body: entry } = await get<LogJson>(`/logs/${id}`);
   const { user_id, user_email, user_role, user_groups, resource_type, resource_name, target_name } = entry;
   const object = resource_type === null ? {} : { resource_type, resource_name };
@@ -193,6 +203,7 @@ export async function decisionPage({ get, post, id }: View): Promise<Shown> {
   return {
     title: 'Decision',
     body: html`${heading(html`Why was this ${entry.effect === 'allow' ? 'allowed' : 'denied'}?`, html`${decisionMark(entry.effect, entry.policy_id)} ${decider(entry)}`)}
+${refusal(refused, [])}
 <dl class="dl"><dt>Who</dt><dd><a href="/console/users/${user_id}">${user_email === '' ? user_id : user_email}</a>
 <span class="tags">${subjectMark({ subject_type: 'role', subject_value: user_role })}${user_groups.map((group) => subjectMark({ subject_type: 'group', subject_value: group }))}</span></dd>
 <dt>Asked for</dt><dd>${resource_type} ${asked(entry)} of ${
@@ -201,6 +212,7 @@ export async function decisionPage({ get, post, id }: View): Promise<Shown> {
 <dt>Decided</dt><dd>${instant(entry.created_at)}, at revision ${entry.revision}</dd><dt>Outcome</dt><dd>${ended(entry)}</dd>
 <dt>Decision</dt><dd><code>${entry.id}</code></dd></dl>
 ${now !== null && walk(now.body, entry)}
+${isDraftable(entry) && suggestForm(view, entry.policy_id !== null)}
 ${isDecidable && reproduce(entry)}
 <p class="row"><a class="btn" href="${withQuery(LOG, { user_id })}">Decisions for this user</a><a class="btn plain" href="${LOG}">Audit log</a></p>`,
   };

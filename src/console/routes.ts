@@ -8,6 +8,7 @@ import { GATE, redirect, sendPage } from '../browser/page.ts';
 import { readForm, requireSameOrigin, signInPath, urlOf } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
 import { contextOf } from '../http/context.ts';
+import { DRAFT_NAME } from '../policies/sets/draft.ts';
 import { authorize } from '../rest/authorize.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { labelOf } from '../users/user-store.ts';
@@ -16,7 +17,7 @@ import { FINDINGS, findingsPage } from './findings.ts';
 import { type Form, keepingPage, ProofNeeded } from './form.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
 import { comparePage, HISTORY, historyPage, revisionPage } from './history.ts';
-import { decisionPage, LOG, logPage } from './log.ts';
+import { decisionPage, draftDecision, LOG, logPage } from './log.ts';
 import { OVERVIEW, overviewPage } from './overview.ts';
 import { ACCESS, accessPage } from './people/access.ts';
 import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './people/mine.ts';
@@ -25,6 +26,7 @@ import { CLIENTS_PATH, changeClient, changeRights, clientsPage, RIGHTS_PATH, rig
 import { editUser, editUserPage, endHolding, holdingsPage, makeUser, newUserPage, operateUser } from './people/user-forms.ts';
 import { USERS, userPage, usersPage } from './people/users.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
+import { changeDraft, DRAFTS, draftPage, draftsPage } from './policy-changes/drafts.ts';
 import { deletePolicy, deletePolicyPage, editPolicyPage, makePolicy, newPolicyPage, savePolicy } from './policy-changes/edit.ts';
 import { rollBack, rollbackPage } from './policy-changes/rollback.ts';
 import { SEARCH, searchPage } from './search.ts';
@@ -67,6 +69,7 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
     entries: [
       { path: POLICIES, label: 'Policies', operation: 'listPoliciesInOrder' },
       { path: FINDINGS, label: 'Findings', operation: 'lintPolicies' },
+      { path: DRAFTS, label: 'Drafts', operation: 'listDrafts' },
       { path: HISTORY, label: 'History', operation: 'listRevisions' },
     ],
   },
@@ -200,6 +203,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/policies', policiesPage],
     ['/history', historyPage],
     ['/history/compare', comparePage],
+    ['/drafts', draftsPage],
     ['/proved', provedPage],
     ['/targets', targetsPage],
     ['/users', usersPage],
@@ -242,6 +246,9 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   ] as const) {
     router.get(path, page(show, pathId));
   }
+  router.post('/log/:id', change(decisionPage, draftDecision, pathId));
+  router.get('/drafts/:id', page(draftPage, draftName));
+  router.post('/drafts/:id', change(draftPage, changeDraft, draftName));
   router.post('/targets/:id', change(targetPage, operateTarget, pathId));
   router.post('/users/:id', change(userPage, operateUser, pathId));
   for (const [path, show, act] of [
@@ -275,6 +282,11 @@ const pathOf = (req: Request): string => urlOf(req).replace(/\?.*/, '');
 function revisionId(value: unknown): string {
   if (typeof value === 'string' && /^[1-9][0-9]{0,14}$/.test(value)) return value;
   throw new AppError('not_found', 'A revision is a number from 1.');
+}
+
+function draftName(value: unknown): string {
+  if (typeof value === 'string' && DRAFT_NAME.test(value)) return value;
+  throw new AppError('not_found', 'No draft can have this name.');
 }
 
 function targetName(value: unknown): string {

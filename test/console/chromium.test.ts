@@ -1,6 +1,7 @@
 /** The console in a real browser: the way through its pages, accessibility, and the content security policy. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { file } from '../policies/sets.ts';
 import { browserTest } from '../support/chromium.ts';
 import { person } from '../support/gateway.ts';
 import { scene } from './scene.ts';
@@ -93,6 +94,9 @@ for (const [colorScheme, half] of [
       const [policy] = (await gateway.rest<{ id: string }[]>(200, 'GET', '/api/policies', { token })).body;
       const [decision] = (await gateway.rest<{ id: string }[]>(200, 'GET', '/api/logs', { token })).body;
       await person(gateway, 'somebody.with.a.very.long.address.that.has.no.spaces.at.all@example.com');
+      const files = { 'sums.yaml': file({ name: 'All sums', resource_pattern: '^get-sum$' }) };
+      await gateway.rest(201, 'PUT', '/api/policies/drafts/sums', { token, body: { files } });
+      await gateway.rest(201, 'PUT', '/api/policies/drafts/sums/shadow', { token });
       const page = await start(t, await open({ colorScheme }), gateway.url, admin);
       const paths = [
         ...[
@@ -130,6 +134,8 @@ for (const [colorScheme, half] of [
           'history/1/rollback',
           'history/compare?from=0&to=1',
           'proved',
+          'drafts',
+          'drafts/sums',
         ],
       ];
       for (const path of paths.filter((_, at) => at % 2 === half)) {

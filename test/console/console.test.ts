@@ -66,7 +66,10 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   const why = textOf(await open(console_, `/console/log/${denied?.id}`));
   t.regex(why, /Why was this denied\? Default deny no policy matched/);
   t.regex(why, /decide it as they did then.*1 policy that is disabled.*does not match the name.*No policy matches/);
-  t.regex(textOf(await open(console_, `/console/log?effect=deny&resource_name=get-env`)), /No environment not forwarded/);
+  t.regex(
+    textOf(await open(console_, `/console/log?effect=deny&resource_name=get-env`)),
+    /No environment Draft .* not forwarded/,
+  );
   t.regex(textOf(await open(console_, '/console/log?target_name=nowhere')), /No decision was found/);
 
   t.regex(textOf(await open(console_, '/console/targets')), /\/mcp\/everything/);

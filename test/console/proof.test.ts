@@ -84,12 +84,19 @@ for (const [verdict, isSensitive] of [
     const { asked, post, send, signInAgain } = await startConsole(t, Object.assign([], { ...policy, verdict }));
     const form = { name: `"><b>x`, effect: 'allow', resource_type: 'tool', priority: '1', subjects: 'everyone', do: 'save' };
     const changes = (): string[] => asked.filter((one) => !/^GET|plan$/.test(one));
-    const paths = [...['new', `${ID}/edit`, `${ID}/delete`].map((path) => `/console/policies/${path}`), '/console/history/3/rollback'];
+    const paths = [
+      ...['new', `${ID}/edit`, `${ID}/delete`].map((path) => `/console/policies/${path}`),
+      '/console/history/3/rollback',
+    ];
     for (const path of paths) {
       const { to, text } = await send(path, form);
       if (isSensitive) {
         t.is(to, '403');
-        t.regex(text, /action="[^"]*".*name="name" value="&#34;&#62;&#60;b&#62;x".*name="do" value="save"/s, 'the page keeps what was entered');
+        t.regex(
+          text,
+          /action="[^"]*".*name="name" value="&#34;&#62;&#60;b&#62;x".*name="do" value="save"/s,
+          'the page keeps what was entered',
+        );
         t.true(text.includes(`action="${path}"`) && /href="\/signin\?return=%2Fconsole%2Fproved&#38;again=yes"/.test(text));
       } else t.regex(to, /\?done=/);
     }

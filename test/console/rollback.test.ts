@@ -20,7 +20,8 @@ test.serial('a rollback does what its page showed, and nothing if the policies h
   t.regex(page.text, /Looser: some requests will be allowed.*Everyone may echo/s);
   t.regex(page.text, /name="expected" value="2"/);
   t.is((await policies()).length, before.length - 1, 'the page changes nothing');
-  for (const expected of ['', 'x', '1e', '9']) t.true([400, 412].includes((await console_.post(at, { expected })).status), expected);
+  for (const expected of ['', 'x', '1e', '9'])
+    t.true([400, 412].includes((await console_.post(at, { expected })).status), expected);
   t.is((await console_.post(at, {})).status, 400);
   await gateway.rest(200, 'PUT', `/api/policies/${before[1]?.id}?override=true`, { token, body: { description: HOSTILE } });
   const late = await console_.post(at, { expected: '2', reason: HOSTILE });
@@ -31,7 +32,10 @@ test.serial('a rollback does what its page showed, and nothing if the policies h
 
   const done = await console_.post(at, { expected: '3', owner: '', reason: 'as it was' });
   t.is(done.headers.location, '/console/history?done=restored', done.text);
-  t.deepEqual((await policies()).map(({ name }) => name), before.map(({ name }) => name));
+  t.deepEqual(
+    (await policies()).map(({ name }) => name),
+    before.map(({ name }) => name),
+  );
   t.regex((await console_.get('/console/history')).text, /as it was/);
   t.regex((await console_.get(at)).text, /Nothing differs from the current policies/);
   t.notRegex((await console_.get(at)).text, /<button class="btn danger"/);
@@ -52,27 +56,30 @@ test.serial('a rollback does what its page showed, and nothing if the policies h
   t.is((await console_.post(at, { expected: '4' }, { origin: 'https://evil.example' })).status, 403);
 });
 
-browserTest('an administrator compares two revisions and rolls back, by keyboard alone and without JavaScript', async (t, open) => {
-  const { gateway, admin } = await scene(t);
-  const { token } = admin;
-  const { body } = await gateway.rest<PolicyJson[]>(200, 'GET', '/api/policies', { token });
-  const echo = body.find(({ name }) => name === 'Everyone may echo');
-  await gateway.rest(204, 'DELETE', `/api/policies/${echo?.id}?override=true`, { token });
-  const page = await start(t, await open({ javaScriptEnabled: false }), gateway.url, admin);
-  const { press, enter } = keyboard(page);
-  await press('link', 'History');
-  await page.waitForURL(/\/history$/);
-  await enter('From revision', '1');
-  await page.keyboard.press('Enter');
-  await page.waitForURL(/compare\?from=1/);
-  await page.getByRole('heading', { name: 'Revision 1 and revision 2' }).waitFor();
-  await page.getByText('Stricter').waitFor();
-  await page.goto(`${gateway.url}/console/history/1`);
-  await press('link', 'Roll back to this revision');
-  await page.getByText('Looser: some requests will be allowed').waitFor();
-  await enter('Reason', 'a mistake');
-  await press('button', 'Roll back to revision 1');
-  await page.waitForURL(/\?done=restored$/);
-  await page.getByText('a mistake').waitFor();
-  t.is((await gateway.rest<PolicyJson[]>(200, 'GET', '/api/policies', { token })).body.length, body.length);
-});
+browserTest(
+  'an administrator compares two revisions and rolls back, by keyboard alone and without JavaScript',
+  async (t, open) => {
+    const { gateway, admin } = await scene(t);
+    const { token } = admin;
+    const { body } = await gateway.rest<PolicyJson[]>(200, 'GET', '/api/policies', { token });
+    const echo = body.find(({ name }) => name === 'Everyone may echo');
+    await gateway.rest(204, 'DELETE', `/api/policies/${echo?.id}?override=true`, { token });
+    const page = await start(t, await open({ javaScriptEnabled: false }), gateway.url, admin);
+    const { press, enter } = keyboard(page);
+    await press('link', 'History');
+    await page.waitForURL(/\/history$/);
+    await enter('From revision', '1');
+    await page.keyboard.press('Enter');
+    await page.waitForURL(/compare\?from=1/);
+    await page.getByRole('heading', { name: 'Revision 1 and revision 2' }).waitFor();
+    await page.getByText('Stricter').waitFor();
+    await page.goto(`${gateway.url}/console/history/1`);
+    await press('link', 'Roll back to this revision');
+    await page.getByText('Looser: some requests will be allowed').waitFor();
+    await enter('Reason', 'a mistake');
+    await press('button', 'Roll back to revision 1');
+    await page.waitForURL(/\?done=restored$/);
+    await page.getByText('a mistake').waitFor();
+    t.is((await gateway.rest<PolicyJson[]>(200, 'GET', '/api/policies', { token })).body.length, body.length);
+  },
+);

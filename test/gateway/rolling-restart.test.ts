@@ -81,36 +81,40 @@ eachServer(test.serial, 'a rolling restart behind a load balancer refuses no req
   t.true(answered > 1000, String(answered));
 });
 
-eachServer(test.serial, 'sessions leave a replica before it closes its listener, and their calls in flight end there', async (t, at) => {
-  const target = await startStateful();
-  t.teardown(() => target.stop());
-  const environment = { DATABASE_URL: at.url, MASTER_KEY: Buffer.alloc(32, 3).toString('base64'), DRAIN_DELAY_MS: '2000' };
-  const owner = await runGateway(t, { ...environment, DATA_DIR: dataDir(t) });
-  const other = await runGateway(t, { ...environment, DATA_DIR: dataDir(t) });
-  await rest(owner.url, 'POST', '/api/auth/register', { body: account });
-  const { token } = (await rest<{ token: string }>(owner.url, 'POST', '/api/auth/login', { body: account })).body;
-  const api = (path: string, body: object) => rest(owner.url, 'POST', path, { token, body });
-  await api('/api/targets', { name: 'everything', transport: 'streamable-http', url: target.url });
-  const subjects = [{ subject_type: 'everyone' }];
-  await api('/api/policies', { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects });
-  const session = await openSession(`${owner.url}/mcp`, token);
-  const echo = (url: string) => post(`${url}/mcp`, token, call('everything__echo'), { 'mcp-session-id': session });
-  t.truthy((await echo(other.url)).message?.result);
-  const slow = post(`${other.url}/mcp`, token, call('everything__slow'), { 'mcp-session-id': session });
-  await until('the target has the call', () => target.received.some(({ message }) => message?.params?.['name'] === 'slow'));
-  t.notRegex(other.output(), /taking over the session/);
-  owner.child.kill('SIGTERM');
-  await until('the session has moved', async () => {
+eachServer(
+  test.serial,
+  'sessions leave a replica before it closes its listener, and their calls in flight end there',
+  async (t, at) => {
+    const target = await startStateful();
+    t.teardown(() => target.stop());
+    const environment = { DATABASE_URL: at.url, MASTER_KEY: Buffer.alloc(32, 3).toString('base64'), DRAIN_DELAY_MS: '2000' };
+    const owner = await runGateway(t, { ...environment, DATA_DIR: dataDir(t) });
+    const other = await runGateway(t, { ...environment, DATA_DIR: dataDir(t) });
+    await rest(owner.url, 'POST', '/api/auth/register', { body: account });
+    const { token } = (await rest<{ token: string }>(owner.url, 'POST', '/api/auth/login', { body: account })).body;
+    const api = (path: string, body: object) => rest(owner.url, 'POST', path, { token, body });
+    await api('/api/targets', { name: 'everything', transport: 'streamable-http', url: target.url });
+    const subjects = [{ subject_type: 'everyone' }];
+    await api('/api/policies', { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects });
+    const session = await openSession(`${owner.url}/mcp`, token);
+    const echo = (url: string) => post(`${url}/mcp`, token, call('everything__echo'), { 'mcp-session-id': session });
     t.truthy((await echo(other.url)).message?.result);
-    return /taking over the session/.test(other.output());
-  });
-  t.regex(other.output(), /"passed":"gone"/, 'no request was forwarded to a closed listener');
-  // The other replica checks every 5 seconds that the owner of a forwarded call is still there.
-  await new Promise((resolve) => setTimeout(resolve, 5_500));
-  target.release();
-  t.truthy((await slow).message?.result);
-  t.is(await owner.ended, 0, owner.output());
-});
+    const slow = post(`${other.url}/mcp`, token, call('everything__slow'), { 'mcp-session-id': session });
+    await until('the target has the call', () => target.received.some(({ message }) => message?.params?.['name'] === 'slow'));
+    t.notRegex(other.output(), /taking over the session/);
+    owner.child.kill('SIGTERM');
+    await until('the session has moved', async () => {
+      t.truthy((await echo(other.url)).message?.result);
+      return /taking over the session/.test(other.output());
+    });
+    t.regex(other.output(), /"passed":"gone"/, 'no request was forwarded to a closed listener');
+    // The other replica checks every 5 seconds that the owner of a forwarded call is still there.
+    await new Promise((resolve) => setTimeout(resolve, 5_500));
+    target.release();
+    t.truthy((await slow).message?.result);
+    t.is(await owner.ended, 0, owner.output());
+  },
+);
 
 /** Returns the status and the `Connection` header of an answer on a new connection that the client would keep. */
 function head(url: string): Promise<{ status: number; connection: string | undefined }> {

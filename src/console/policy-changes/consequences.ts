@@ -20,7 +20,7 @@ export interface Plan extends Compared {
   readonly warnings: readonly { readonly message: string }[];
 }
 
-interface Replayed {
+export interface Replayed {
   readonly decisions: number;
   readonly replayed: number;
   readonly grants: number;
@@ -62,13 +62,13 @@ export const weekAgo = (): string => new Date(Date.now() - DAYS * 24 * 3600 * 10
 export const planOf = async ({ post }: View, candidate: Candidate): Promise<Plan> =>
   (await post<Plan>('/policies/plan', candidate)).body;
 
+/** Returns null if the user may not know it, or if there are too many decisions. */
+export const replayOf = async ({ post }: View, candidate: Candidate): Promise<Replayed | null> =>
+  (await unlessRefused(post<Replayed>('/policies/replay', { ...candidate, from: weekAgo() }), 'invalid_request'))?.body ?? null;
+
 export async function consequences(view: View, candidate: Candidate): Promise<Markup> {
-  const [plan, replayed] = await Promise.all([
-    planOf(view, candidate),
-    // Also null if there are too many decisions.
-    unlessRefused(view.post<Replayed>('/policies/replay', { ...candidate, from: weekAgo() }), 'invalid_request'),
-  ]);
-  return consequencesOf(plan, replayed?.body ?? null);
+  const [plan, replayed] = await Promise.all([planOf(view, candidate), replayOf(view, candidate)]);
+  return consequencesOf(plan, replayed);
 }
 
 export const consequencesOf = (plan: Plan, replayed: Replayed | null): Markup =>
@@ -78,17 +78,18 @@ ${plan.invariants.length > 0 && note('bad', html`<p>The gateway will refuse the 
 ${plan.warnings.map(({ message }) => note('warn', message))}
 ${plan.changes.length === 0 && html`<p class="muted">Nothing differs from the current policies.</p>`}</section>
 ${plan.changes.map(changeSection)}
-${replayed !== null && replaySection(replayed)}`;
+${replayed !== null && replaySection('replay', 'Recent decisions', recentText(replayed), replayed)}`;
 
-function replaySection({ decisions, replayed, grants, refuses, flips }: Replayed): Markup {
+const recentText = ({ decisions, replayed, grants, refuses }: Replayed): string =>
+  decisions === 0
+    ? `No decision was recorded in the last ${DAYS} days.`
+    : `${replayed} of the ${decisions} decisions of the last ${DAYS} days were made again: ${grants} would be allowed now, ${refuses} would be denied now.`;
+
+export function replaySection(id: string, title: string, text: Content, { flips }: Pick<Replayed, 'flips'>): Markup {
   const row = ({ principal, target, resource_name, recorded, would_be, count }: Replayed['flips'][number]): Markup =>
     html`<tr><th scope="row">${principal.email ?? principal.sub}</th><td data-label="Asked for"><code>${resource_name}</code><span class="sub">${target.name ?? target.id}</span></td>
 <td data-label="Recorded">${decisionMark(recorded.effect, recorded.policy?.id ?? null)}</td><td data-label="After the change">${decisionMark(would_be.effect, would_be.policy === null ? null : 'new')}</td><td class="num" data-label="Times">${count}</td></tr>`;
-  const text: Content =
-    decisions === 0
-      ? `No decision was recorded in the last ${DAYS} days.`
-      : `${replayed} of the ${decisions} decisions of the last ${DAYS} days were made again: ${grants} would be allowed now, ${refuses} would be denied now.`;
-  return html`<section class="stack tight" aria-labelledby="replay"><h2 id="replay">Recent decisions</h2><p>${text}</p>
-${flips.length > 0 && table('Recorded decisions that would change', [column('Who'), column('Asked for'), column('Recorded'), column('After the change'), numbers('Times')], flips.slice(0, FLIPS_SHOWN).map(row))}
+  return html`<section class="stack tight" aria-labelledby="${id}"><h2 id="${id}">${title}</h2><p>${text}</p>
+${flips.length > 0 && table(`${title}: decisions that would change`, [column('Who'), column('Asked for'), column('Recorded'), column('After the change'), numbers('Times')], flips.slice(0, FLIPS_SHOWN).map(row))}
 ${flips.length > FLIPS_SHOWN && html`<p class="muted">These are the ${FLIPS_SHOWN} most frequent.</p>`}</section>`;
 }

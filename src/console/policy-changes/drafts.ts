@@ -1,0 +1,200 @@
+/** Drafts: changes of policies that are saved but decide nothing yet. Their pages show what they would change. */
+import type { LogJson } from '../../audit/search/log-json.ts';
+import { AppError } from '../../base/errors.ts';
+import { type Content, html, type Markup } from '../../browser/html.ts';
+import { note, timeOf } from '../../browser/page.ts';
+import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
+import { act, box, confirmation, type Field, field, REASON, refusal } from '../form.ts';
+import { column, empty, heading, table } from '../marks.ts';
+import { type Act, type Changing, type Shown, unlessRefused, type View } from '../view.ts';
+import {
+  consequencesOf,
+  isLooser,
+  type Plan,
+  planOf,
+  proofNote,
+  type Replayed,
+  replayOf,
+  replaySection,
+} from './consequences.ts';
+
+export const DRAFTS = '/console/drafts';
+const pathOf = (name: string): string => `${DRAFTS}/${name}`;
+
+const LIST_DONE: Readonly<Record<string, string>> = {
+  deleted: 'The draft is deleted.',
+  effective: 'The draft is effective. Its policies decide from now on.',
+};
+
+export async function draftsPage({ get, done }: View): Promise<Shown> {
+  const { body: drafts } = await get<DraftSummaryJson[]>('/policies/drafts');
+  const row = ({ name, owner, shadow, author, updated_at }: DraftSummaryJson): Markup =>
+    html`<tr><th scope="row"><a href="${pathOf(name)}">${name}</a>${shadow && html` <span class="tag">shadow</span>`}</th>
+<td data-label="Owner">${owner}</td><td data-label="Saved by">${author.email === '' ? author.id : author.email}</td><td data-label="Saved">${timeOf(Date.parse(updated_at))}</td></tr>`;
+  return {
+    title: 'Drafts',
+    body: html`${heading('Drafts', 'Changes of policies that are saved, but decide nothing yet. A shadow evaluates a draft beside the policies, without effect.')}
+${LIST_DONE[done] !== undefined && note('done', LIST_DONE[done])}
+${
+  drafts.length === 0
+    ? empty(
+        html`There is no draft. A denied decision in the audit log can become one, and <code>portcullis policies draft save</code> makes one from files.`,
+      )
+    : table('Drafts', [column('Draft'), column('Owner'), column('Saved by'), column('Saved')], drafts.map(row))
+}`,
+  };
+}
+
+const DONE: Readonly<Record<string, string>> = {
+  saved: 'The draft is saved. It decides nothing until you make it effective.',
+  begun: 'The shadow has begun. It evaluates the decisions from now on.',
+  ended: 'The shadow has ended.',
+};
+
+/** The files of the draft, as the operations that plan take them. */
+const candidateOf = ({ files, owner, prune, adopt }: DraftJson) => ({ files, owner, prune, adopt });
+
+export async function draftPage(view: View): Promise<Shown> {
+  const { get, id: name, done, refused, may } = view;
+  const { body: draft, etag = '' } = await get<DraftJson>(`/policies/drafts/${name}`);
+  const plan = await planOrProblem(view, draft);
+  const { author, files, owner, prune, shadow, tests, updated_at } = draft;
+  const mayManage = may('activateDraft');
+  return {
+    title: `Draft ${name}`,
+    body: html`${heading(html`Draft ${name}`, html`Saved ${timeOf(Date.parse(updated_at))} by ${author.email === '' ? author.id : author.email}, for the owner ${owner}.${prune && ' Policies of the owner without a file in the draft will be deleted.'}`)}
+${DONE[done] !== undefined && note('done', DONE[done])}
+${mayManage && proofNote(view)}${refusal(refused, [REASON])}
+${
+  mayManage &&
+  html`<form class="stack form" method="post" action="${pathOf(name)}"><input type="hidden" name="etag" value="${etag}">${'problem' in plan ? null : html`<input type="hidden" name="expected" value="${plan.owner_revision}">`}
+${field(REASON, refused)}<p class="row">${!('problem' in plan) && act('activate', 'Make it effective', 'cta')}${may('startShadow') && !shadow && act('begin', 'Start a shadow')}${shadow && act('end', 'End the shadow')}${act('delete', 'Delete', 'danger')}</p></form>`
+}
+${'problem' in plan ? note('bad', html`<p>The draft cannot be applied to the current policies.</p><p>${plan.problem}</p>`) : consequencesOf(plan, await replayOf(view, candidateOf(draft)))}
+${shadow && (await shadowSection(view))}
+${texts('Files', files)}${Object.keys(tests).length > 0 && texts('Tests, which must pass before it becomes effective', tests)}
+<p class="row"><a class="btn plain" href="${DRAFTS}">Drafts</a></p>`,
+  };
+}
+
+type DraftPlan = Plan & { readonly owner_revision: number };
+
+async function planOrProblem(view: View, draft: DraftJson): Promise<DraftPlan | { readonly problem: string }> {
+  try {
+    return (await planOf(view, candidateOf(draft))) as DraftPlan;
+  } catch (error) {
+    // A refusal for too many requests says nothing about the draft.
+    if (error instanceof AppError && error.status < 500 && error.retryAfter === undefined) return { problem: error.message };
+    throw error;
+  }
+}
+
+interface Shadow extends Replayed {
+  readonly problem: string | null;
+  readonly from: string;
+  readonly to: string;
+}
+
+async function shadowSection({ get, id }: View): Promise<Content> {
+  const shadow = (await unlessRefused(get<Shadow>(`/policies/drafts/${id}/shadow`)))?.body;
+  if (shadow === undefined) return null;
+  const { decisions, replayed, grants, refuses, from, to, problem } = shadow;
+  return html`${replaySection('shadow', 'Shadow', html`From ${timeOf(Date.parse(from))} to ${timeOf(Date.parse(to))}, ${replayed} of ${decisions} decisions were also made with the draft: it would allow ${grants} that were denied, and deny ${refuses} that were allowed.`, shadow)}
+${problem !== null && note('warn', problem)}`;
+}
+
+const texts = (title: string, of: DraftJson['files']): Markup =>
+  html`<section class="stack tight" aria-label="${title}"><h2>${title}</h2>${Object.entries(of).map(([name, text]) => html`<details><summary>${name}</summary><pre class="secret" tabindex="0" aria-label="${name}">${text}</pre></details>`)}</section>`;
+
+export const changeDraft: Act = async (view) => {
+  const { form, id: name, send, get, isRecent, prove } = view;
+  const { etag: ifMatch, reason } = form;
+  const path = `/policies/drafts/${name}`;
+  switch (form['do']) {
+    case 'activate': {
+      const { body: draft } = await get<DraftJson>(path);
+      if (!isRecent && isLooser(await planOf(view, candidateOf(draft)))) prove(form);
+      const expected = { expected_revision: Number(form['expected'] ?? 'none') };
+      await send('POST', `${path}/activate`, { ...expected, ...(reason ? { reason } : {}) }, { ifMatch });
+      return `${DRAFTS}?done=effective`;
+    }
+    case 'begin':
+      await send('PUT', `${path}/shadow`, undefined, { reason });
+      return `${pathOf(name)}?done=begun`;
+    case 'end':
+      await send('DELETE', `${path}/shadow`, undefined, { reason });
+      return `${pathOf(name)}?done=ended`;
+    case 'delete':
+      if (form['sure'] !== 'yes')
+        return confirmation({
+          ...{ title: `Delete the draft ${name}`, losses: ['The draft and its shadow are gone.', 'No decision changes.'] },
+          ...{ action: pathOf(name), fields: { do: 'delete', etag: ifMatch ?? '' }, button: `Delete draft ${name}` },
+          back: pathOf(name),
+        });
+      await send('DELETE', path, undefined, { ifMatch, reason });
+      return `${DRAFTS}?done=deleted`;
+    default:
+      throw new AppError('invalid_request', 'This page has no such button.');
+  }
+};
+
+interface Suggested {
+  readonly files: DraftJson['files'];
+  readonly prune: boolean;
+  readonly adopt: boolean;
+  readonly owner: string;
+  readonly left_out: readonly { readonly reason: string; readonly policy: { readonly name: string } | null }[];
+  readonly skipped: Readonly<Record<string, number>>;
+}
+
+const WHOM: Field = {
+  ...{ name: 'for', label: 'For' },
+  options: [
+    ['user', 'this user only'],
+    ['role', 'everybody with the role'],
+  ],
+};
+
+const maySuggest = ({ may }: View): boolean => may('suggestPolicies') && may('saveDraft');
+
+/** What the row of a denied decision has. */
+export const draftButton = (view: View, { id, user_email }: Pick<LogJson, 'id' | 'user_email'>): Content =>
+  maySuggest(view) &&
+  html`<form method="post" action="${`/console/log/${id}`}"><button class="btn plain" name="do" value="draft">Draft<span class="hidden"> a policy that allows this to ${user_email}</span></button></form>`;
+
+/** The form of a denied decision. `isDenied`: a policy denies it, instead of no policy allowing it. */
+export const suggestForm = (view: View, isDenied: boolean): Content =>
+  maySuggest(view) &&
+  html`<section class="stack tight" aria-labelledby="allow"><h2 id="allow">Allow it</h2><p>The gateway makes a draft with the narrowest policy that would allow this request, and shows what it would change. Nothing is allowed until somebody makes the draft effective.</p>
+<form class="stack form" method="post" action="${`/console/log/${view.id}`}">${field(WHOM, null)}${isDenied && box('over', 'Also place it before the policy that denies', false)}
+<p class="row">${act('draft', 'Draft a policy that allows it')}</p></form></section>`;
+
+/** Makes the draft of the narrowest policies that would allow a denied decision. */
+export async function draftFor({ send, id, form }: Changing, from: string): Promise<string> {
+  const { body } = await send<Suggested>('POST', '/policies/suggest', {
+    ...{ decision_id: id, from, for: form['for'] ?? 'user' },
+    ...(form['over'] === 'yes' ? { over_denies: true } : {}),
+  });
+  const { files, prune, adopt, owner, left_out, skipped } = body;
+  if (Object.keys(files).length === 0) throw new AppError('invalid_request', whyNone(left_out[0], skipped));
+  const name = `decision-${id}`;
+  await send('PUT', `/policies/drafts/${name}`, { files, prune, adopt, owner });
+  return `${pathOf(name)}?done=saved`;
+}
+
+const WHY: Readonly<Record<string, string>> = {
+  denied: 'A policy denies it. Check the box to place the new policy before that one.',
+  highest: 'A policy with the highest priority denies it. Change that policy.',
+  inexpressible: 'No pattern matches exactly this name.',
+  allowed: 'The request was allowed.',
+  allowed_now: 'The current policies allow the request already.',
+  target_gone: 'The target was deleted.',
+  no_target: 'The target does not exist or is disabled.',
+  erased: 'The data of the user is erased.',
+};
+
+function whyNone(left: Suggested['left_out'][number] | undefined, skipped: Suggested['skipped']): string {
+  const reason = left?.reason ?? Object.entries(skipped).find(([, count]) => count > 0)?.[0] ?? '';
+  const policy = left?.policy == null ? '' : ` The policy is ${left.policy.name}.`;
+  return `No draft was made. ${WHY[reason] ?? 'The request cannot be allowed by a policy.'}${policy}`;
+}
