@@ -53,6 +53,8 @@ export function createAsk(mounts: readonly Mount[]): Ask {
       const { requestId, admission } = contextOf(page);
       openContext(res as never, { requestId, ...(admission === undefined ? {} : { admission }) });
       const leave = (): void => void res.emit('close');
+      // A page asks many operations at once, for example one for each target.
+      page.setMaxListeners(0);
       page.once('close', leave);
       const chunks: Buffer[] = [];
       const take = (chunk: unknown): void => {

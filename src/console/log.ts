@@ -140,7 +140,7 @@ export async function logPage(view: View): Promise<Shown> {
 <td data-label="Decision">${decisionMark(entry.effect, entry.policy_id)}</td>
 <td data-label="Who">${entry.user_email === '' ? entry.user_id : entry.user_email}<span class="sub">${entry.user_role}</span></td>
 <td data-label="Asked for">${asked(entry)}<span class="sub">${entry.target_name}</span></td>
-<td data-label="By">${decider(entry)}${isDraftable(entry) && draftButton(view, entry)}</td><td class="num" data-label="Outcome">${ended(entry)}</td></tr>`;
+<td data-label="By">${decider(entry)}${isDraftable(entry) && draftButton(view, entry)}</td><td class="end" data-label="Outcome">${ended(entry)}</td></tr>`;
   return {
     title: 'Audit log',
     body: html`${heading('Audit log', 'Every decision, recorded before it took effect. The newest comes first.')}

@@ -151,6 +151,6 @@ async function attention(view: View, targets: readonly TargetJson[]): Promise<Co
   const count = failing.length + stopped.length + broken.length + behind.length + wrong.length;
   return html`${count === 0 ? empty(`Nothing, as far as this replica knows: it looks at targets, credentials${findings === null ? ' and replicas' : ', replicas and policies'}.`) : html`<ul class="attention">${lines}</ul>`}
 ${findings === null && view.may('lintPolicies') && html`<p class="sm muted">The analysis of the policies takes longer than this page waits. <a href="${FINDINGS}">Show its findings</a></p>`}
-${findings !== null && findings.length > 0 && html`<p><a href="${FINDINGS}">All ${findings.length.toLocaleString('en')} findings about policies</a></p>`}
+${findings !== null && findings.length > 0 && html`<p><a href="${FINDINGS}">All findings about policies: ${findings.length.toLocaleString('en')}</a></p>`}
 ${targets.length > TARGETS_LOOKED_AT && html`<p class="sm muted">The page looked at the first ${TARGETS_LOOKED_AT} targets that are enabled.</p>`}`;
 }

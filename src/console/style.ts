@@ -22,7 +22,7 @@ const COMPONENTS = `
 .fx.deny{color:var(--deny);background:var(--deny-bg);border-color:var(--deny-edge);border-radius:2px}
 .fx.none{color:var(--warn);border:1px dashed var(--warn-edge);border-radius:2px}
 .tag b{font-weight:600;color:var(--ink)}.tag.find{background:var(--warn-bg);color:var(--warn)}.tag{white-space:normal;overflow-wrap:anywhere;min-width:0}.tags{display:inline-flex;flex-wrap:wrap;gap:var(--s1)}
-td,tbody th{vertical-align:top}tbody th a{color:var(--ink);text-decoration:none}tbody th a:hover{text-decoration:underline}
+td,tbody th{vertical-align:top}tbody th a{color:var(--ink);text-decoration:none}tbody th a:hover{text-decoration:underline}tbody th time{font-weight:400}
 td.num,thead th.num{text-align:right;font-family:var(--mono);white-space:nowrap}thead th.num{font-family:var(--sans)}
 tr.same td.prio,td.pos{color:var(--ink-3)}tr.off th a{color:var(--ink-3);font-weight:400;text-decoration:line-through}
 tr.end td{background:var(--warn-bg);border-top:1px dashed var(--warn-edge)}

@@ -154,11 +154,6 @@ for (const [colorScheme, half] of [
             violations.map(({ id, nodes }) => `${path} at ${width}: ${id} ${nodes[0]?.html}`),
             [],
           );
-          const shots = process.env['PORTCULLIS_SHOTS'];
-          if (shots !== undefined && width !== 768)
-            await page.screenshot({
-              path: `${shots}/${path.replaceAll(/[^a-z]/g, '-').slice(0, 20)}-${colorScheme}-${width}.png`,
-            });
         }
       }
     },

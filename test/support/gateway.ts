@@ -2,7 +2,6 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { ExecutionContext } from 'ava';
 import type { Log } from '../../src/base/log.ts';
 import { type Config, readConfig } from '../../src/config/config.ts';
 import type { openDatabase } from '../../src/db/database.ts';
@@ -50,9 +49,15 @@ export async function rest<T>(
   return { status: answer.status, headers: answer.headers, body: (text === '' ? undefined : JSON.parse(text)) as T };
 }
 
+/** What a test gives to what it starts, so that a command can give it, too. */
+export interface Run {
+  teardown(end: () => unknown): void;
+  fail(message?: string): void;
+}
+
 /** Starts a gateway that ends with the test. `databaseUrl` null: it uses a new SQLite file. */
 export async function startGateway(
-  t: ExecutionContext,
+  t: Run,
   databaseUrl: string | null = null,
   environment: Record<string, string> = {},
   parts: { readonly config?: Partial<Config>; readonly log?: Log; readonly open?: typeof openDatabase } = {},

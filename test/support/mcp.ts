@@ -3,6 +3,7 @@ import { Client as ModernClient, StreamableHTTPClientTransport as ModernTranspor
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { ExecutionContext } from 'ava';
+import type { Run } from './gateway.ts';
 
 const bearer = (token: string) => ({ requestInit: { headers: { authorization: `Bearer ${token}` } } });
 
@@ -15,12 +16,7 @@ export async function sessionClient(t: ExecutionContext, url: string, token: str
 }
 
 /** SDK 2.x: `auto` prefers 2026-07-28 and falls back to sessions; `legacy` speaks only sessions. */
-export async function modernClient(
-  t: ExecutionContext,
-  url: string,
-  token: string,
-  mode: 'auto' | 'legacy' = 'auto',
-): Promise<ModernClient> {
+export async function modernClient(t: Run, url: string, token: string, mode: 'auto' | 'legacy' = 'auto'): Promise<ModernClient> {
   const client = new ModernClient({ name: 'test-2.x', version: '1.0.0' }, { versionNegotiation: { mode } });
   await client.connect(new ModernTransport(new URL(url), bearer(token)));
   t.teardown(() => client.close());

@@ -43,7 +43,7 @@ interface Health {
   readonly replica: string;
   readonly status: string;
   readonly last_success_at: string | null;
-  readonly last_fault: { readonly message: string; readonly at: string | null; readonly stderr?: string } | null;
+  readonly last_fault: { readonly message: string; readonly at: string | null; readonly stderr?: string | null } | null;
   readonly retry_at: string | null;
 }
 
@@ -118,7 +118,7 @@ const faultNote = ({ last_fault, retry_at }: Health): Markup =>
   note(
     'warn',
     html`<p>${last_fault?.message}</p><p class="sm">${timeOrNever(last_fault?.at ?? null)}${retry_at !== null && html`. The gateway asks it again at ${timeOrNever(retry_at)}`}</p>${
-      last_fault?.stderr !== undefined && html`<code class="secret">${last_fault.stderr}</code>`
+      last_fault?.stderr && html`<code class="secret">${last_fault.stderr}</code>`
     }`,
   );
 
