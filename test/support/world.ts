@@ -2,7 +2,7 @@
 import type { ExecutionContext } from 'ava';
 import { apiToken, type Person, person, startGateway, type TestGateway } from './gateway.ts';
 import { type Recorder, record } from './recorder.ts';
-import { startEverything } from './upstreams/everything.ts';
+import { sharedEverything } from './upstreams/everything.ts';
 
 export interface World {
   readonly gateway: TestGateway;
@@ -32,9 +32,7 @@ export async function world(
   upstream: string | null = null,
   environment: Record<string, string> = {},
 ): Promise<World> {
-  const everything = upstream === null ? await startEverything() : null;
-  if (everything) t.teardown(() => everything.stop());
-  const recorder = await record(t, upstream ?? everything?.url ?? '');
+  const recorder = await record(t, upstream ?? (await sharedEverything()).url);
   const gateway = await startGateway(t, databaseUrl, environment);
   const admin = await person(gateway, 'admin@example.com');
   const user = await person(gateway, 'user@example.com');
