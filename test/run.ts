@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { createGuardian, type Guardian, killGroup } from './support/databases/guardian.ts';
-import { OWN_SERVERS, startDatabases, wantedDatabases } from './support/databases/start.ts';
+import { SPARE_DATABASES, startDatabases, wantedDatabases } from './support/databases/start.ts';
 import { findOpa, OPA_HINT } from './support/opa.ts';
 import { createProgress, testFilesIn } from './support/progress.ts';
 import { createTally, type Tally } from './support/tally.ts';
@@ -29,7 +29,8 @@ async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>
   const progress = createProgress(process.argv.length > 2 ? [] : testFilesIn(import.meta.dirname));
   const colours = process.stdout.isTTY && !process.env.NO_COLOR ? { FORCE_COLOR: '1' } : {};
   const isOwn = Object.keys(urls).every((name) => process.env[name] === undefined);
-  const env = { ...process.env, ...colours, ...urls, [OWN_SERVERS]: String(isOwn), PORTCULLIS_TEST_BUILT: 'true' };
+  const spare = isOwn ? { [SPARE_DATABASES]: join(guardian.folder, 'spare') } : {};
+  const env = { ...process.env, ...colours, ...urls, ...spare, PORTCULLIS_TEST_BUILT: 'true' };
   const child = guardian.start(process.execPath, [ava, ...process.argv.slice(2)], { env });
   const { pid, stdout } = child;
   if (pid === undefined || stdout === null) throw new Error('ava did not start');

@@ -1,12 +1,14 @@
 /** The databases of this run, for contract suites: `test/run.ts` starts the servers and passes their URLs in the environment. */
 import { randomBytes } from 'node:crypto';
+import { mkdirSync, readdirSync, unlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
-import { createConnection, type Connection as MysqlConnection, type RowDataPacket } from 'mysql2/promise';
+import { createConnection, type Connection as MysqlConnection, type ResultSetHeader, type RowDataPacket } from 'mysql2/promise';
 import { readConfig } from '../../../src/config/config.ts';
 import { openDatabase } from '../../../src/db/database.ts';
 import { createSqlite } from './sqlite.ts';
-import { MARIADB_URL, MYSQL_URL, OWN_SERVERS, wantedDatabases } from './start.ts';
+import { MARIADB_URL, MYSQL_URL, SPARE_DATABASES, wantedDatabases } from './start.ts';
 
 export type EngineName = 'sqlite' | 'mariadb' | 'mysql';
 
@@ -19,8 +21,8 @@ export interface TestDatabase {
 export interface Engine {
   readonly name: EngineName;
   /**
-   * A database without rows. On a server, the tables are there already, and earlier tests of this file may have used them: migrations take
-   * seconds there.
+   * A database without rows. On a server, the tables are there already, and earlier tests may have used them: migrations take seconds
+   * there.
    */
   create(): Promise<TestDatabase>;
 }
@@ -46,8 +48,6 @@ async function administer(adminUrl: string, statement: string): Promise<void> {
   }
 }
 
-/** Databases of earlier tests of this process, migrated and without rows, by the URL of their server. */
-const spare = new Map<string, string[]>();
 /** The schema and the recorded migrations, as text: a test may have altered them. By the URL of the server. */
 const intact = new Map<string, string>();
 
@@ -77,6 +77,31 @@ async function isAlone(connection: MysqlConnection): Promise<boolean> {
   return false;
 }
 
+/**
+ * Databases of earlier tests, migrated and without rows. Each is a file, named like the database, in the folder of its server: the
+ * process that removes the file has the database.
+ */
+function spareOf(adminUrl: string): string | null {
+  const folder = process.env[SPARE_DATABASES];
+  return folder === undefined ? null : join(folder, new URL(adminUrl).port);
+}
+
+function takeSpare(folder: string | null): string | undefined {
+  if (folder === null) return undefined;
+  mkdirSync(folder, { recursive: true });
+  return readdirSync(folder).find((name) => {
+    try {
+      unlinkSync(join(folder, name));
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+/** With more rows than this in a table, a new database is faster, and the statistics of this one would mislead later tests. */
+const MANY_ROWS = 5_000;
+
 /** Empties the tables of a database that is like a new one otherwise. False: it is not. */
 async function emptied(url: string, adminUrl: string): Promise<boolean> {
   const connection = await createConnection({ uri: url, multipleStatements: true });
@@ -86,8 +111,10 @@ async function emptied(url: string, adminUrl: string): Promise<boolean> {
     const [tables] = await connection.query<RowDataPacket[]>(
       "select table_name as name from information_schema.tables where table_schema = database() and table_name <> 'migrations'",
     );
-    await connection.query(tables.map(({ name }) => `delete from \`${name}\``).join(';'));
-    return true;
+    const [results] = await connection.query<ResultSetHeader[]>(
+      tables.map(({ name }) => `delete from \`${name}\` limit ${MANY_ROWS}`).join(';'),
+    );
+    return results.every(({ affectedRows }) => affectedRows < MANY_ROWS);
   } catch {
     return false;
   } finally {
@@ -97,14 +124,19 @@ async function emptied(url: string, adminUrl: string): Promise<boolean> {
 
 async function createOnServer(adminUrl: string): Promise<TestDatabase> {
   const url = new URL(adminUrl);
-  const name = spare.get(adminUrl)?.pop() ?? (await createMigrated(adminUrl));
+  const spare = spareOf(adminUrl);
+  const name = takeSpare(spare) ?? (await createMigrated(adminUrl));
   url.pathname = `/${name}`;
+  if (!intact.has(adminUrl)) {
+    const connection = await createConnection(url.href);
+    intact.set(adminUrl, await fingerprintOf(connection));
+    await connection.end();
+  }
   return {
     url: url.href,
     async drop() {
       // A server that was given keeps nothing of the tests.
-      if (process.env[OWN_SERVERS] === 'true' && (await emptied(url.href, adminUrl)))
-        spare.set(adminUrl, [...(spare.get(adminUrl) ?? []), name]);
+      if (spare !== null && (await emptied(url.href, adminUrl))) writeFileSync(join(spare, name), '');
       else await administer(adminUrl, `drop database ${name}`);
     },
   };
@@ -118,11 +150,6 @@ async function createMigrated(adminUrl: string): Promise<string> {
   url.pathname = `/${name}`;
   const database = await openDatabase(readConfig({ DATABASE_URL: url.href }).database, async () => undefined);
   await database.close();
-  if (!intact.has(adminUrl)) {
-    const connection = await createConnection(url.href);
-    intact.set(adminUrl, await fingerprintOf(connection));
-    await connection.end();
-  }
   return name;
 }
 

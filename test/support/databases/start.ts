@@ -6,8 +6,8 @@ import type { DatabaseServer } from './server.ts';
 
 export const MARIADB_URL = 'PORTCULLIS_TEST_MARIADB_URL';
 export const MYSQL_URL = 'PORTCULLIS_TEST_MYSQL_URL';
-/** `true`: the servers end with this run, so tests may leave databases behind. */
-export const OWN_SERVERS = 'PORTCULLIS_TEST_OWN_SERVERS';
+/** A folder that lists databases for later tests. It is set if the servers end with this run, because only then tests may leave databases behind. */
+export const SPARE_DATABASES = 'PORTCULLIS_TEST_SPARE_DATABASES';
 
 export interface StartedDatabases {
   /** Variables for the environment of the tests. */
