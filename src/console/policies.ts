@@ -20,6 +20,7 @@ import {
   textField,
 } from './marks.ts';
 import { changeLinks } from './policy-changes/edit.ts';
+import { moveLink, moveLinks } from './policy-changes/move.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
 
 export const POLICIES = '/console/policies';
@@ -45,6 +46,11 @@ const TYPES = { all: 'tools, resources, prompts', tool: 'tools', resource: 'reso
 const patternMark = (pattern: string | null): Markup =>
   pattern === null ? html`<span class="muted">every name</span>` : html`<code>${pattern}</code>`;
 
+const LIST_DONE: Readonly<Record<string, string>> = {
+  deleted: 'The policy is deleted.',
+  moved: 'The policy is moved. The new order decides from now on.',
+};
+
 export async function policiesPage(view: View): Promise<Shown> {
   const { query } = view;
   const [targets, { body: policies, next }] = await Promise.all([
@@ -57,7 +63,8 @@ export async function policiesPage(view: View): Promise<Shown> {
   const isFiltered = Object.keys(filter).length > 0;
   const rows = policies.map(({ position, policy }, at) => {
     const its = findings?.filter(({ policies: [about] }) => about?.id === policy.id) ?? [];
-    return row(position, policy, policies[at - 1]?.policy.priority, names, its, counts?.get(policy.id));
+    const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position);
+    return row(position, moves, policy, policies[at - 1]?.policy.priority, names, its, counts?.get(policy.id));
   });
   const [first, last] = [policies[0]?.position ?? 0, policies.at(-1)?.position ?? 0];
   const end = html`<tr class="end"><td colspan="${counts === null ? 6 : 7}">${
@@ -68,7 +75,7 @@ export async function policiesPage(view: View): Promise<Shown> {
   return {
     title: 'Policies',
     body: html`${heading('Policies', 'Evaluated from the top. The first policy that matches a request decides. If no policy matches, the request is denied.', view.may('createPolicy') && html`<a class="btn cta" href="/console/policies/new">New policy</a>`)}
-${view.done === 'deleted' && note('done', 'The policy is deleted.')}
+${LIST_DONE[view.done] !== undefined && note('done', LIST_DONE[view.done])}
 ${filterForm(POLICIES, 'Filter policies', [
   textField('text', 'Name, pattern or id', query['text'], true),
   choice(
@@ -137,6 +144,7 @@ async function countsOf({ get, may }: View, policies: readonly OrderedPolicyJson
 
 function row(
   position: number,
+  moves: Content,
   policy: PolicyJson,
   previous: number | undefined,
   names: Targets,
@@ -146,7 +154,7 @@ function row(
   const { id, name, priority, effect, enabled, resource_type, resource_pattern, target_id, subjects, managed_as } = policy;
   const more = subjects.length - SUBJECTS_SHOWN;
   const classes = `${priority === previous ? 'same' : ''} ${enabled ? '' : 'off'}`;
-  return html`<tr class="${classes}"><td class="num pos" data-label="#">${position}</td><td class="num prio" data-label="Priority">${priority}</td>
+  return html`<tr class="${classes}"><td class="num pos" data-label="#">${position}${moves}</td><td class="num prio" data-label="Priority">${priority}</td>
 <td data-label="Effect">${effectMark(effect)}</td>
 <th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span>${findings.slice(0, FINDINGS_SHOWN).map((finding) => html`<span class="sub">${findingMark(finding)}</span>`)}${findings.length > FINDINGS_SHOWN && html`<span class="sub"><a href="${FINDINGS}">${findings.length - FINDINGS_SHOWN} more findings</a></span>`}</th>
 <td data-label="Target">${targetMark(target_id, names)}<span class="sub">${TYPES[resource_type]}</span></td>
@@ -176,7 +184,7 @@ ${description !== null && description !== '' && html`<p>${description}</p>`}
 <dt>File</dt><dd>${policy.managed_as ?? 'none: it was made over the API'}${drift(policy)}</dd>
 <dt>Created</dt><dd>${timeOf(Date.parse(policy.created_at))}</dd><dt>Updated</dt><dd>${timeOf(Date.parse(policy.updated_at))}</dd>
 <dt>Id</dt><dd><code>${id}</code></dd></dl>
-<p class="row"><a class="btn" href="${withQuery('/console/log', { policy_id: id })}">Its decisions</a>${changeLinks(view, policy)}
+<p class="row"><a class="btn" href="${withQuery('/console/log', { policy_id: id })}">Its decisions</a>${changeLinks(view, policy)}${moveLink(view, id)}
 <a class="btn plain" href="${POLICIES}">All policies</a></p>`,
   };
 }

@@ -28,6 +28,7 @@ import { USERS, userPage, usersPage } from './people/users.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { changeDraft, DRAFTS, draftPage, draftsPage } from './policy-changes/drafts.ts';
 import { deletePolicy, deletePolicyPage, editPolicyPage, makePolicy, newPolicyPage, savePolicy } from './policy-changes/edit.ts';
+import { movePage, movePolicy } from './policy-changes/move.ts';
 import { rollBack, rollbackPage } from './policy-changes/rollback.ts';
 import { SEARCH, searchPage } from './search.ts';
 import { CONSOLE_STYLE_PATH } from './style.ts';
@@ -260,6 +261,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/users/:id/tokens', holdingsPage, endHolding],
     ['/policies/:id/edit', editPolicyPage, savePolicy],
     ['/policies/:id/delete', deletePolicyPage, deletePolicy],
+    ['/policies/:id/move', movePage, movePolicy],
   ] as const) {
     router.get(path, page(show, pathId));
     router.post(path, change(show, act, pathId));

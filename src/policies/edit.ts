@@ -377,9 +377,9 @@ export function createPolicyEdits(parts: PolicyEditParts) {
   };
 }
 
-function managedByFiles({ name }: StoredPolicy, managedAs: string): AppError {
+export function managedByFiles({ name }: StoredPolicy, managedAs: string, override = '?override=true'): AppError {
   const [owner, file] = managedAs.split('/');
-  const detail = `The policy ${JSON.stringify(name)} belongs to the file ${file}.yaml of the owner ${owner}, so the change was not stored. Change the file and apply it. In an emergency, repeat the request with ?override=true. Plans then show the change as drift until the file is applied.`;
+  const detail = `The policy ${JSON.stringify(name)} belongs to the file ${file}.yaml of the owner ${owner}, so the change was not stored. Change the file and apply it. In an emergency, repeat the request with ${override}. Plans then show the change as drift until the file is applied.`;
   return new AppError('managed_by_files', detail);
 }
 

@@ -147,6 +147,18 @@ Denied, for example:
   );
   t.is((await run(0, 'rollback', '1')).out, 'The policies already match revision 1.\n');
   await run(1, 'rollback', '9');
+  const place = await run(1, 'move', 'Nobody prints the environment', '2', '--override');
+  t.regex(place.out, /^Decisions: .*would become:.*Nothing was changed\. Add --yes to move the policy\.\n$/s);
+  await run(1, 'move', 'Nobody prints the environment', '2', '--yes');
+  await run(1, 'move', 'Nobody prints the environment', '2', '--yes', '--override', '--expect-revision', '1');
+  t.regex(
+    (await run(0, 'move', 'Nobody prints the environment', '2', '--yes', '--override')).out,
+    /\nMoved to position 2, as revision 7:\n/,
+  );
+  t.is((await run(0, 'move', 'Nobody prints the environment', '2')).out, 'The policy already has the position 2.\n');
+  await run(1, 'move', 'No such policy', '2');
+  await run(2, 'move', 'Nobody prints the environment', 'x');
+  await run(0, 'rollback', '1', '--yes');
   await run(0, 'export', '--dir', dir, '--prune');
   t.false(existsSync(join(dir, 'by-hand.yaml')));
   t.is(readFileSync(changed, 'utf8').includes('51'), false);

@@ -106,7 +106,7 @@ for (const half of [0, 1]) {
           'mine/everything',
           'connect',
         ],
-        ...[`policies/${policy?.id}/edit`, `policies/${policy?.id}/delete`],
+        ...[`policies/${policy?.id}/edit`, `policies/${policy?.id}/delete`, `policies/${policy?.id}/move?position=2`],
         ...[
           'overview',
           'overview?range=month',

@@ -87,6 +87,7 @@ for (const [verdict, isSensitive] of [
     const paths = [
       ...['new', `${ID}/edit`, `${ID}/delete`].map((path) => `/console/policies/${path}`),
       '/console/history/3/rollback',
+      `/console/policies/${ID}/move`,
     ];
     for (const path of paths) {
       const { to, text } = await send(path, form);

@@ -9,6 +9,7 @@ import type { changesJson, planCounts } from '../../policies/sets/plan-json.ts';
 import type { RevisionJson } from '../../rest/policy-sets/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Progress, progressOf, type Say } from '../client.ts';
 import { type Command, CommandError, type CommandGroup, counted, EXIT, type Given, type Option, UsageError } from '../command.ts';
+import { idOf } from '../resources/find.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { MANIFEST_SCHEMA, POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from './file-schema.ts';
 import { invariantsText } from './invariants.ts';
@@ -258,6 +259,56 @@ Exit code: 0 success, or nothing to do; 1 failure, or --yes is missing; 2 wrong 
   },
 };
 
+const move: Command = {
+  name: 'move',
+  takes: '<policy> <position>',
+  summary: 'moves a policy, by name or id, in the order of evaluation; without --yes, only shows what would change',
+  help: `Positions count from 1. Changes the priority of the policy and, if there is no room between its new neighbours, the priorities
+of as few other policies as possible, in one revision.
+Exit code: 0 success, or nothing to do; 1 failure, or --yes is missing; 2 wrong usage.`,
+  options: {
+    yes: { help: 'moves exactly as the plan shows; changes nothing if the policies change in the meantime' },
+    override: { help: 'also changes policies that belong to files; plans then show the change as drift' },
+    'expect-revision': { value: 'REVISION', help: 'refuses if the policies are at a different revision' },
+    reason: REASON,
+  },
+  async run(given, say) {
+    const client = connect(given);
+    const [name = '', place = ''] = given.args;
+    if (!/^[1-9][0-9]{0,8}$/.test(place)) throw new UsageError(`the position ${place} must be a number from 1`);
+    const [expected, reason] = [given.text('expect-revision'), given.text('reason')];
+    const body = { policy_id: await idOf(client, 'policy', name), position: Number(place), override: given.flag('override') };
+    const planned = await client.follow<PlanWithFlips, Progress>(
+      'POST',
+      '/api/policies/order/plan',
+      { ...body, ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }) },
+      progressOf(say),
+    );
+    if (planned.changes.length === 0) return { text: `The policy already has the position ${place}.\n`, json: planned };
+    const decisions = `${flipsText(planned, { before: 'now', after: 'then' })}${warningsText(planned)}\n${invariantsText(planned.invariants)}`;
+    if (!given.flag('yes')) {
+      const changes = changesText(
+        planned.changes,
+        `To give the policy position ${place}, revision ${planned.revision} would become:`,
+      );
+      return {
+        code: EXIT.failed,
+        text: `${decisions}${changes}\nNothing was changed. Add --yes to move the policy.\n`,
+        json: planned,
+      };
+    }
+    const answer = await client.call<{ revision: number; changes: Change[] }>('POST', '/api/policies/order', {
+      ...body,
+      expected_revision: planned.revision,
+      ...(reason === undefined ? {} : { reason }),
+    });
+    return {
+      text: decisions + changesText(answer.changes, `Moved to position ${place}, as revision ${answer.revision}:`),
+      json: answer,
+    };
+  },
+};
+
 const schema: Command = {
   name: 'schema',
   summary: 'prints the JSON Schema of policy files, with which editors complete and check them',
@@ -278,7 +329,7 @@ export const policiesGroup: CommandGroup = {
   about: 'Policies as files in git, their history, and questions about them.',
   notes: CLIENT_NOTES,
   commands: [
-    ...[exportFiles, plan, apply, history, show, diff, compareCommand, rollback],
+    ...[exportFiles, plan, apply, history, show, diff, compareCommand, rollback, move],
     ...[explainCommand, simulateCommand, replayCommand, suggestCommand, testCommand, whoCanCommand, whatCanCommand],
     ...[lintCommand, contextCommand, schema],
   ],

@@ -28,7 +28,7 @@ export interface AskedBy {
   readonly onProgress?: (progress: object) => void;
 }
 
-export type AnswerName = 'plan' | 'rollbackPlan' | 'compare' | 'lint' | 'context' | 'export' | 'simulate' | 'test';
+export type AnswerName = 'plan' | 'rollbackPlan' | 'movePlan' | 'compare' | 'lint' | 'context' | 'export' | 'simulate' | 'test';
 
 /** All methods reject as `Work.run` does. */
 export type HeavyWork = ReturnType<typeof createHeavyWork>;

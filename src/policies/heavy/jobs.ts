@@ -21,14 +21,24 @@ import { judge } from '../invariants/judge.ts';
 import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
 import { contextOf } from '../review/context.ts';
-import { applyBody, type PlanBody, planBody, requestOf, rollbackOf, rollbackPlanBody, type SetSource } from '../sets/bodies.ts';
+import {
+  applyBody,
+  moveOf,
+  movePlanBody,
+  type PlanBody,
+  planBody,
+  requestOf,
+  rollbackOf,
+  rollbackPlanBody,
+  type SetSource,
+} from '../sets/bodies.ts';
 import { filesOf, type Moment } from '../sets/candidate-set.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
 import type { DraftContent } from '../sets/draft.ts';
 import { invariantsJson, lintJson } from '../sets/lint-report.ts';
 import { changesBetween, type PolicyPlan, setBefore, withChanges } from '../sets/plan.ts';
 import { changesJson, planCounts, withFlips } from '../sets/plan-json.ts';
-import { madeForRequest, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
+import { madeForRequest, planMove, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
 import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../sets/questions-about.ts';
 import { readTests, type SetToTest, testSet } from '../sets/test-set.ts';
 import { type Holders, nobodyHas } from '../sets/unknown.ts';
@@ -152,6 +162,15 @@ export const jobs = {
     const state = await stateOf(desk);
     const { position } = state;
     const plan = await planRollback(state, await policiesAt(desk, request.revision), request, await made());
+    return answerOf(position, { revision: position.revision, ...(await shownPlan(desk, state, plan)) });
+  },
+
+  async movePlan({ body, owners }: Planning, desk: Desk): Promise<HeavyAnswer> {
+    const request = moveOf(validate(movePlanBody, bodyOf(body)));
+    requireAmong(owners, null);
+    const state = await stateOf(desk);
+    const { position } = state;
+    const plan = await planMove(state, request, await made());
     return answerOf(position, { revision: position.revision, ...(await shownPlan(desk, state, plan)) });
   },
 

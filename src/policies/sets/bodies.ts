@@ -1,10 +1,10 @@
 /** The bodies of requests about the whole policy set: files to plan or apply, and the set that a question is about. */
 import Joi from 'joi';
-import { model, text } from '../../base/validate.ts';
+import { model, text, uuid } from '../../base/validate.ts';
 import { REASON_MAX } from '../../http/caller.ts';
 import { DEFAULT_OWNER, FILE_NAME, OWNER } from '../files/file.ts';
 import { DRAFT_NAME } from './draft.ts';
-import type { RollbackRequest } from './planning.ts';
+import type { MoveRequest, RollbackRequest } from './planning.ts';
 import type { ApplyRequest } from './sets.ts';
 
 export interface PlanBody {
@@ -62,6 +62,28 @@ export const rollbackPlanBody = model<RollbackBody>('RollbackToPlan', rollbackMe
 
 export const rollbackOf = ({ revision, owner, expected_revision }: RollbackBody): RollbackRequest => ({
   ...{ revision, owner: owner ?? null, expectedRevision: expected_revision ?? null },
+});
+
+export interface MoveBody {
+  policy_id: string;
+  position: number;
+  override?: boolean;
+  expected_revision?: number;
+}
+
+const moveMembers = {
+  policy_id: uuid().required().description('The policy to move.'),
+  position: Joi.number().integer().min(1).required().description('Its new place in the order of evaluation, counted from 1.'),
+  override: Joi.boolean().description(
+    'Whether priorities of policies that belong to files may change. They are reported as drift until the files are applied.',
+  ),
+  expected_revision: rollbackMembers.expected_revision,
+};
+export const moveBody = model<MoveBody & { reason?: string }>('PolicyMove', { ...moveMembers, reason }).required();
+export const movePlanBody = model<MoveBody>('PolicyMoveToPlan', moveMembers).required();
+
+export const moveOf = ({ policy_id, position, override = false, expected_revision }: MoveBody): MoveRequest => ({
+  ...{ policyId: policy_id, position, override, expectedRevision: expected_revision ?? null },
 });
 
 export const requestOf = ({

@@ -1,16 +1,19 @@
 /** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
-import { AppError, type FieldError } from '../../base/errors.ts';
+import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
 import { createPause, inSlices } from '../../base/turns/slices.ts';
 import type { Position } from '../../db/changes.ts';
+import { inReadingOrder } from '../../engine/compile/compile.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
+import { managedByFiles } from '../edit.ts';
 import { FILE_NAME, FILE_NAME_RULE, isOf } from '../files/file.ts';
 import { describePolicyFileError, errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
 import type { OwnerHistory } from '../history.ts';
 import { createLimitCheck, type LimitCheck, type LimitsByOwner, type Outside } from '../limits/limits.ts';
 import { type OutsideField, outsideLimits } from '../limits/refusal.ts';
 import { drifted, ownerOf } from '../owners.ts';
-import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFilesInSteps } from './plan.ts';
+import { prioritiesFor } from './move.ts';
+import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFilesInSteps, withChanges } from './plan.ts';
 
 export interface TargetName {
   readonly id: string;
@@ -152,7 +155,8 @@ export interface RollbackRequest {
   readonly expectedRevision: number | null;
 }
 
-export interface RollbackPlan {
+/** A plan that files do not make. */
+export interface SetPlan {
   readonly changes: readonly PolicyChange[];
   readonly candidate: readonly StoredPolicy[];
 }
@@ -163,12 +167,9 @@ export async function planRollback(
   old: readonly StoredPolicy[],
   request: RollbackRequest,
   { refusalOf, outsideOf, time }: Made,
-): Promise<RollbackPlan> {
+): Promise<SetPlan> {
   const { policies, position } = state;
-  const { expectedRevision } = request;
-  if (expectedRevision !== null && expectedRevision !== position.revision) {
-    throw changed(`The policies are at revision ${position.revision}, not ${expectedRevision}.`);
-  }
+  requireRevision(position, request.expectedRevision);
   const now = new Map(policies.map((policy) => [policy.id, policy]));
   const candidate = (request.owner === null ? old : ofOwnerAsThen(policies, old, request.owner)).map((policy) => ({
     ...policy,
@@ -207,6 +208,40 @@ export async function planRollback(
   return { changes, candidate };
 }
 
+export interface MoveRequest {
+  readonly policyId: string;
+  /** Counts from 1. */
+  readonly position: number;
+  /** Whether policies of files may be changed. */
+  readonly override: boolean;
+  readonly expectedRevision: number | null;
+}
+
+/** Moves a policy in the order of evaluation. Throws AppError `invalid_request`, `not_found`, `managed_by_files`, `precondition_failed` and what limits throw. */
+export async function planMove(state: SetState, request: MoveRequest, { outsideOf, time }: Made): Promise<SetPlan> {
+  const { policies, position } = state;
+  requireRevision(position, request.expectedRevision);
+  const order = policies.toSorted(inReadingOrder);
+  const moved = order.find(({ id }) => id === request.policyId);
+  if (moved === undefined) throw new AppError('not_found', 'No policy has this id.');
+  if (request.position > order.length) {
+    throw invalidRequest([{ path: 'position', message: `must be at most ${order.length}, the number of policies` }]);
+  }
+  const priorities = prioritiesFor(order, moved, request.position);
+  const changes = order.flatMap((before): PolicyChange[] => {
+    const priority = priorities.get(before.id);
+    if (priority === undefined) return [];
+    if (before.managed_as !== null && !request.override) throw managedByFiles(before, before.managed_as, '`override`');
+    const after = drifted({ ...before, priority, updated_at: time }, before, position.revision + 1);
+    return [{ action: 'update', file: null, before, after }];
+  });
+  const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, policy) => [
+    { path: 'position', message: `${member} of ${calledIn(policy)} ${message}`, undecided },
+  ]);
+  if (outside.length > 0) throw outsideLimits(outside, ({ message }) => message);
+  return { changes, candidate: withChanges(policies, changes) };
+}
+
 const calledIn = ({ name, id }: StoredPolicy): string => `policy ${JSON.stringify(name)} (${id})`;
 
 /**
@@ -226,6 +261,11 @@ function ofOwnerAsThen(now: readonly StoredPolicy[], then: readonly StoredPolicy
 
 const changed = (what: string): AppError =>
   new AppError('precondition_failed', `${what} Review the policies again, then repeat the request.`);
+
+/** Throws AppError `precondition_failed`. */
+function requireRevision({ revision }: Position, expected: number | null): void {
+  if (expected !== null && expected !== revision) throw changed(`The policies are at revision ${revision}, not ${expected}.`);
+}
 
 /** Throws AppError `precondition_failed`. */
 function requireExpected(

@@ -1,4 +1,4 @@
-/** Changes of the whole policy set: applies of files, and rollbacks to an earlier revision. Each is one administrative change. */
+/** Changes of the whole policy set: applies of files, moves, and rollbacks to an earlier revision. Each is one administrative change. */
 import type { Authority, Caller } from '../../auth/caller.ts';
 import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, readPosition } from '../../db/changes.ts';
@@ -10,13 +10,15 @@ import { policyStore } from '../policy-store.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
 import {
   type Expected,
+  type MoveRequest,
   madeForRequest,
   type PlannedFiles,
+  planMove,
   planOn,
   planRollback,
-  type RollbackPlan,
   type RollbackRequest,
   type readFiles,
+  type SetPlan,
   type SetState,
   type TargetName,
 } from './planning.ts';
@@ -43,7 +45,7 @@ export type Alongside = (trx: Transaction, authority: Authority) => Promise<read
 
 /**
  * All throw AppError `invalid_request` and `outside_limits` with the positions of errors in files, and `precondition_failed` if policies
- * changed after the expected revision. `apply` and `rollback` also throw what `Administer` throws. If nothing would change, they make no change.
+ * changed after the expected revision. `apply`, `rollback` and `move` also throw what `Administer` throws. If nothing would change, they make no change.
  */
 export type PolicySets = ReturnType<typeof createPolicySets>;
 
@@ -99,7 +101,7 @@ export function createPolicySets(parts: PolicySetParts) {
     },
 
     /** Restores the set, or an owner's part of it, from the revision, with ids and creation times. */
-    rollback(caller: Caller, request: RollbackRequest): Promise<Edited<Planned<RollbackPlan>>> {
+    rollback(caller: Caller, request: RollbackRequest): Promise<Edited<Planned<SetPlan>>> {
       const made = madeForRequest(parts);
       const { revision, owner } = request;
       const whose = owner === null ? '' : `, policies of ${owner}`;
@@ -115,6 +117,19 @@ export function createPolicySets(parts: PolicySetParts) {
           },
         },
       );
+    },
+
+    /** Changes the priorities that move a policy in the order of evaluation. */
+    move(caller: Caller, request: MoveRequest): Promise<Edited<Planned<SetPlan>>> {
+      const made = madeForRequest(parts);
+      return edit(caller, {
+        glance,
+        read: (db: Connection) => read(db, null),
+        async plan(state) {
+          const plan = await planMove(state, request, made);
+          return carryingOut({ plan, targets: state.targets }, plan, state.position.revision + 1);
+        },
+      });
     },
   };
 }

@@ -4,6 +4,8 @@ import type { PolicyContext as Context, ContextPolicy } from '../../policies/rev
 import {
   applyBody,
   policyFiles as filesCheck,
+  moveBody,
+  movePlanBody,
   ownerName as ownerCheck,
   planBody,
   revision,
@@ -140,17 +142,21 @@ const PolicyPlanWithFlips = s.model('PolicyPlanWithFlips', {
   warnings,
   changes: policyChangesWithFlips,
 });
-const RollbackPlan = s.model('RollbackPlan', {
+const plannedChange = {
   revision: s.described('The revision on which the plan is based.', s.integer),
   verdict,
   invariants,
   warnings,
   changes: policyChangesWithFlips,
-});
-const RolledBack = s.model('RolledBack', {
+};
+const madeChange = {
   revision: s.described('The new revision, or the current one if nothing changed.', s.integer),
   changes: policyChanges,
-});
+};
+const RollbackPlan = s.model('RollbackPlan', plannedChange);
+const RolledBack = s.model('RolledBack', madeChange);
+const MovePlan = s.model('PolicyMovePlan', plannedChange);
+const Moved = s.model('PolicyMoved', madeChange);
 
 const PolicyContext = s.model<Context>('PolicyContext', {
   portcullis_context: s.described('The version of this form: 1.', s.integer),
@@ -242,6 +248,24 @@ export const POLICY_SET_OPERATIONS: Operations = {
     summary: 'Plan a rollback: which policies and decisions it would change.',
     takes: rollbackPlanBody,
     gives: { 200: inLines(one(RollbackPlan, REVISION)) },
+    heavy: true,
+    refuses: [404, 409, 412],
+  },
+  'POST /api/policies/order': {
+    id: 'movePolicy',
+    access: ['policies:manage'],
+    summary: 'Move a policy in the order of evaluation, by changing as few priorities as possible.',
+    takes: moveBody,
+    gives: { 200: one(Moved, REVISION) },
+    heavy: true,
+    refuses: [404, 409, 412],
+  },
+  'POST /api/policies/order/plan': {
+    id: 'planMove',
+    access: ['policies:plan'],
+    summary: 'Plan a move: which priorities and decisions it would change.',
+    takes: movePlanBody,
+    gives: { 200: inLines(one(MovePlan, REVISION)) },
     heavy: true,
     refuses: [404, 409, 412],
   },

@@ -11,7 +11,7 @@ import { showRevision } from '../policies/routes.ts';
 const NDJSON = 'application/x-ndjson';
 
 /** Paths under `/api` whose bodies may be large: the routes get them as bytes, and a thread parses them. */
-export const LEFT_BODIES = /^\/policies\/(plan|apply|rollback\/plan|simulate|test)$/;
+export const LEFT_BODIES = /^\/policies\/(plan|apply|rollback\/plan|order\/plan|simulate|test)$/;
 
 /** Returns the raw body and the owners whose policies the caller may plan, for the thread to read and check. */
 export const bytesOf = (req: Request, res: Response): { readonly body: Uint8Array | null; readonly owners: Owners } => ({

@@ -13,7 +13,7 @@ import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { policiesAt } from '../../policies/history.ts';
 import { requireOwner } from '../../policies/owners.ts';
 import { policyJson, timestamp } from '../../policies/schema.ts';
-import { requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
+import { moveBody, moveOf, requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
 import { changesBetween, type PolicyChange } from '../../policies/sets/plan.ts';
 import { appliedCounts, changeJsonWith } from '../../policies/sets/plan-json.ts';
 import type { TargetName } from '../../policies/sets/planning.ts';
@@ -108,6 +108,17 @@ export function createPolicySetRoutes(deps: {
     const { reason, ...body } = validate(rollbackBody, req.body);
     requireOwner(heldOf(res), 'policies:manage', body.owner ?? null);
     const { result, position } = await sets.rollback(callerFor(res, reason), rollbackOf(body));
+    showRevision(res, position);
+    await sendChanges(res, { revision: position.revision }, result.plan.changes, result.targets);
+  });
+
+  router.post('/order/plan', (req, res) => answerWork(req, res, (asked) => heavy.answer('movePlan', bytesOf(req, res), asked)));
+
+  router.post('/order', async (req, res) => {
+    const { reason, ...body } = validate(moveBody, req.body);
+    // The order is that of all policies.
+    requireOwner(heldOf(res), 'policies:manage', null);
+    const { result, position } = await sets.move(callerFor(res, reason), moveOf(body));
     showRevision(res, position);
     await sendChanges(res, { revision: position.revision }, result.plan.changes, result.targets);
   });

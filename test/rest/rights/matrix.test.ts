@@ -36,10 +36,10 @@ const NEEDED: Readonly<Record<string, string>> = {
   ...all('read|targets:operate', 'listTargets getTarget getTargetHealth getTargetCatalogue listSessions'),
   ...all(
     'policies:plan',
-    'listPolicies listPoliciesInOrder getPolicy planPolicies planRollback testPolicies listDrafts getDraft',
+    'listPolicies listPoliciesInOrder getPolicy planPolicies planRollback planMove testPolicies listDrafts getDraft',
   ),
   ...all('policies:manage', 'createPolicy updatePolicy deletePolicy addPolicySubject removePolicySubject'),
-  ...all('policies:manage', 'applyPolicies rollBackPolicies saveDraft deleteDraft activateDraft stopShadow'),
+  ...all('policies:manage', 'applyPolicies rollBackPolicies movePolicy saveDraft deleteDraft activateDraft stopShadow'),
   ...all('policies:manage+read', 'startShadow'),
   ...all('policies:plan|boundaries:manage', 'listOwners getOwner'),
   ...all('boundaries:manage', 'setOwner deleteOwner'),

@@ -1,0 +1,63 @@
+/** The page that moves a policy in the order of evaluation, after it has shown what that changes. */
+import { AppError } from '../../base/errors.ts';
+import { type Content, html } from '../../browser/html.ts';
+import type { OrderedPolicyJson } from '../../policies/schema.ts';
+import { box, type Field, field, REASON, refusal } from '../form.ts';
+import { filterForm, heading, textField } from '../marks.ts';
+import { type Act, requireMay, type Shown, type View, withQuery } from '../view.ts';
+import { consequencesOf, isLooser, type Plan, proofNote } from './consequences.ts';
+
+const POLICIES = '/console/policies';
+const pathOf = (id: string): string => `${POLICIES}/${id}/move`;
+const POSITION: Field = { name: 'position', label: 'Position' };
+const numberIn = (text: string | undefined): number => (/^[0-9]{1,9}$/.test(text ?? '') ? Number(text) : Number.NaN);
+
+/** The links of a row of the list. They work without a script. */
+export const moveLinks = (id: string, name: string, position: number): Content =>
+  html`<span class="moves">${position > 1 && html`<a class="btn plain" href="${withQuery(pathOf(id), { position: String(position - 1) })}" aria-label="${`Move ${name} up`}">↑</a>`}<a class="btn plain" href="${withQuery(pathOf(id), { position: String(position + 1) })}" aria-label="${`Move ${name} down`}">↓</a></span>`;
+
+export const moveLink = ({ may }: View, id: string): Content =>
+  may('movePolicy') && html`<a class="btn" href="${pathOf(id)}">Move</a>`;
+
+/** `override`: a plan also shows changes of policies of files. */
+const planOf = async ({ post, id }: View, position: number, expected: object = {}): Promise<Plan> =>
+  (await post<Plan>('/policies/order/plan', { policy_id: id, position, override: true, ...expected })).body;
+
+export async function movePage(view: View): Promise<Shown> {
+  requireMay(view, 'movePolicy');
+  const { get, id, query, refused } = view;
+  const { body: found } = await get<OrderedPolicyJson[]>(withQuery('/policies/order', { text: id, limit: '1' }));
+  const [ordered] = found.filter(({ policy }) => policy.id === id);
+  if (ordered === undefined) throw new AppError('not_found', 'No policy has this id.');
+  const { name } = ordered.policy;
+  const to = refused?.form['position'] ?? query['position'] ?? '';
+  return {
+    title: `Move ${name}`,
+    body: html`${heading(html`Move ${name}`, `It is number ${ordered.position} in the order of evaluation. Number 1 comes first.`)}
+${filterForm(pathOf(id), 'The new position', textField('position', 'New position', to), 'Show what this changes')}
+${refusal(refused, [POSITION, REASON])}${to !== '' && (await planned(view, to))}
+<p class="row"><a class="btn plain" href="${POLICIES}">Policies</a></p>`,
+  };
+}
+
+async function planned(view: View, to: string): Promise<Content> {
+  const { id, refused } = view;
+  const plan = await planOf(view, numberIn(to));
+  if (plan.changes.length === 0) return html`<p class="empty">The policy has this position already.</p>`;
+  return html`${proofNote(view)}<form class="stack form" method="post" action="${pathOf(id)}"><input type="hidden" name="position" value="${to}"><input type="hidden" name="expected" value="${plan.revision}">
+${box('override', 'Also change policies that belong to files, until the files are applied', refused?.form['override'] === 'yes')}${field(REASON, refused)}
+<p class="row"><button class="btn cta">Move to number ${to}</button></p></form>
+${consequencesOf(plan, null)}`;
+}
+
+export const movePolicy: Act = async (view) => {
+  const { form, id, isRecent, send, prove } = view;
+  const { expected, override, reason } = form;
+  const position = numberIn(form['position']);
+  // Only what the page showed is done.
+  const asShown = { expected_revision: numberIn(expected) };
+  if (!isRecent && isLooser(await planOf(view, position, asShown))) prove(form);
+  const how = { ...asShown, override: override === 'yes', ...(reason ? { reason } : {}) };
+  await send('POST', '/policies/order', { policy_id: id, position, ...how });
+  return `${POLICIES}?done=moved`;
+};

@@ -1,0 +1,59 @@
+/** The page that moves a policy in the order of evaluation. */
+import test from 'ava';
+import type { OrderedPolicyJson } from '../../src/policies/schema.ts';
+import { browserTest } from '../support/chromium.ts';
+import { person } from '../support/gateway.ts';
+import { HOSTILE, scene } from './scene.ts';
+import { keyboard, start } from './start.ts';
+
+test.serial('a policy moves as its page showed, and policies of files only if somebody insists', async (t) => {
+  const { gateway, admin, browser } = await scene(t);
+  const { token } = admin;
+  const console_ = await browser(admin);
+  const order = async () => (await gateway.rest<OrderedPolicyJson[]>(200, 'GET', '/api/policies/order', { token })).body;
+  const [first, old] = (await order()).map(({ policy }) => policy);
+  const at = `/console/policies/${first?.id}/move`;
+  const list = await console_.get('/console/policies');
+  t.true(list.text.includes(`href="/console/policies/${old?.id}/move?position=1"`), 'up');
+  t.true(list.text.includes(`href="${at}?position=2"`), 'down');
+  t.false(list.text.includes(`href="${at}?position=0"`));
+
+  t.regex((await console_.get(at)).text, /It is number 1/);
+  t.regex((await console_.get(`${at}?position=1`)).text, /has this position already/);
+  const page = await console_.get(`${at}?position=2`);
+  t.regex(page.text, /No decision changes/);
+  const [, expected = ''] = /name="expected" value="([^"]*)"/.exec(page.text) ?? [];
+  const form = { position: '2', expected, reason: 'order' };
+  t.is((await console_.post(at, form)).status, 409);
+  t.is((await console_.post(at, { ...form, expected: '0', override: 'yes' })).status, 412);
+  for (const wrong of [{ expected: '' }, { position: '0' }, { position: '9' }, { position: HOSTILE }, { position: '' }]) {
+    const refused = await console_.post(at, { ...form, override: 'yes', ...wrong });
+    t.is(refused.status, 400, JSON.stringify(wrong));
+    t.notRegex(refused.text, /<img|<script/);
+  }
+  t.is((await order())[0]?.policy.id, first?.id);
+  t.is((await console_.post(at, { ...form, override: 'yes' })).headers.location, '/console/policies?done=moved');
+  t.is((await order())[1]?.policy.id, first?.id);
+  t.is((await console_.get(`/console/policies/0190163d-8694-739b-aea5-966c26f8ad90/move`)).status, 404);
+  const plain = await browser(await person(gateway, 'plain@example.com'));
+  t.is((await plain.get(at)).status, 403);
+  t.is((await plain.post(at, form)).status, 403);
+  t.is((await console_.post(at, form, { origin: 'https://evil.example' })).status, 403);
+});
+
+browserTest('an administrator moves a policy up, by keyboard alone and without JavaScript', async (t, open) => {
+  const { gateway, admin } = await scene(t);
+  const page = await start(t, await open({ javaScriptEnabled: false }), gateway.url, admin);
+  const { press, enter } = keyboard(page);
+  await press('link', 'Policies');
+  await page.waitForURL(/\/console\/policies$/);
+  await press('link', 'Move Old up');
+  await page.getByText('No decision changes').waitFor();
+  await page.getByLabel(/^Also change policies/).focus();
+  await page.keyboard.press('Space');
+  await enter('Reason', 'comes first');
+  await press('button', 'Move to number 1');
+  await page.waitForURL(/\?done=moved$/);
+  const [first] = (await gateway.rest<OrderedPolicyJson[]>(200, 'GET', '/api/policies/order', { token: admin.token })).body;
+  t.is(first?.policy.name, 'Old');
+});
