@@ -22,6 +22,7 @@ COPY --from=dependencies /app/node_modules node_modules
 COPY --from=build /app/dist dist
 COPY rego rego
 COPY fonts fonts
+COPY elements elements
 # The user `node` by its number: Kubernetes cannot tell of a name whether it is root (`runAsNonRoot`).
 RUN install -d -o 1000 -g 1000 -m 0700 /data
 VOLUME /data

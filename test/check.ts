@@ -41,6 +41,7 @@ const command = (name: string, path: string, args: readonly string[]): Step => (
 function steps(): Step[] {
   return [
     command('types', tool('tsc'), ['-p', 'tsconfig.json']),
+    command('types of the scripts of pages', tool('tsc'), ['-p', 'elements']),
     command('types of the build', tool('tsc'), ['-p', 'tsconfig.build.json', '--noEmit']),
     command('lint and format (biome)', tool('biome'), ['ci', '--error-on-warnings', '--colors=off', '.']),
     {

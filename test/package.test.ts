@@ -19,6 +19,7 @@ const SOURCES = [
   'src',
   'rego',
   'fonts',
+  'elements',
   'policies',
 ];
 /** In bytes. Who exceeds it has packed something that does not belong there, or changes docs/cli.md, too. */

@@ -4,6 +4,7 @@ import type { Problem } from '../http/problem.ts';
 import { endAnswer } from '../http/refused-body.ts';
 import { labelOf, type User } from '../users/user-store.ts';
 import { type Content, html, type Markup, refreshTo } from './html.ts';
+import { inZoneOf, type Theme, themeOf } from './reader.ts';
 import { ICON_PATH, STYLE_PATH } from './style.ts';
 
 export interface Page {
@@ -27,6 +28,8 @@ export interface Page {
   readonly frame?: (body: Content) => Markup;
   /** The path of a style sheet besides that of every page. */
   readonly style?: string;
+  /** The path of a script. The page must work without it. */
+  readonly script?: string;
 }
 
 /** Values of `formAction`. Anything else could add a directive. */
@@ -76,10 +79,10 @@ export function note(kind: 'done' | 'warn' | 'bad', text: Content): Markup {
 export const fieldError = (id: string, message: string): Markup =>
   html`<p class="error" id="${id}">${CROSS}<span>${message}</span></p>`;
 
-/** A time in UTC: without a script, the gateway does not know the zone of the reader. */
-export function timeOf(ms: number): Markup {
+/** A time in UTC. `sendPage` writes it in the zone of the reader. `precise`: with milliseconds. */
+export function timeOf(ms: number, precise = false): Markup {
   const iso = new Date(ms).toISOString();
-  return html`<time datetime="${iso}">${iso.slice(0, 10)} ${iso.slice(11, 16)} UTC</time>`;
+  return html`<time datetime="${iso}">${iso.slice(0, 10)} ${iso.slice(11, precise ? 23 : 16)} UTC</time>`;
 }
 
 const top = (user: Page['user']): Markup =>
@@ -89,8 +92,11 @@ const top = (user: Page['user']): Markup =>
   }</header>`;
 
 /** Returns the whole document. */
-const document = ({ title, body, user = null, narrow = false, goTo, frame, style }: Page): Markup => html`<!doctype html>
-<html lang="en">
+const document = (
+  { title, body, user = null, narrow = false, goTo, frame, style, script }: Page,
+  theme: Theme | null,
+): Markup => html`<!doctype html>
+<html lang="en" data-theme="${theme}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
@@ -100,6 +106,7 @@ ${goTo !== undefined && refreshTo(goTo)}
 <link rel="icon" href="${ICON_PATH}" type="image/svg+xml">
 <link rel="stylesheet" href="${STYLE_PATH}">
 ${style !== undefined && html`<link rel="stylesheet" href="${style}">`}
+${script !== undefined && html`<script type="module" src="${script}"></script>`}
 </head>
 <body>
 ${
@@ -116,7 +123,14 @@ ${body}
 export function sendPage(res: ServerResponse, status: number, page: Page): void {
   for (const [name, value] of Object.entries(pageHeaders(page))) res.setHeader(name, value);
   res.statusCode = status;
-  endAnswer(res, document(page).toString());
+  endAnswer(res, inZoneOf(res.req, document(page, themeOf(res.req)).toString()));
+}
+
+/** Sends a piece of a page, which a script of the page puts in its place. */
+export function sendFragment(res: ServerResponse, status: number, content: Content): void {
+  for (const [name, value] of Object.entries(pageHeaders())) res.setHeader(name, value);
+  res.statusCode = status;
+  endAnswer(res, inZoneOf(res.req, html`${content}`.toString()));
 }
 
 /** Sends the browser to a path of this gateway, or to an address that the caller has checked. The next request is a GET. */

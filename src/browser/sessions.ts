@@ -108,9 +108,9 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
     /**
      * Reads the browser session and its user from the database, and returns the user; null if the browser has no valid session. Call this
      * after the whole request has arrived. It may give the cookie a new value. Throws AppError `too_many_requests` if too many requests of
-     * the client's address wait for their turn.
+     * the client's address wait for their turn. `isActivity` false: a script asks on its own, which does not keep an idle session.
      */
-    async currentUser(req: IncomingMessage, res: ServerResponse): Promise<SignedIn | null> {
+    async currentUser(req: IncomingMessage, res: ServerResponse, isActivity = true): Promise<SignedIn | null> {
       const digest = COUNTS.test(urlOf(req)) ? sentDigest(req) : null;
       if (digest === null) return null;
       const address = addressGroup(addressOf(req, trustProxy));
@@ -129,7 +129,7 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
         const value = newValue();
         if (await sessions.renew(session.id, digest, digestOf(value), user.role)) setCookie(res, value);
       }
-      if (now() - session.seen_at > SEEN_EVERY_MS) await sessions.seen(session.id, now());
+      if (isActivity && now() - session.seen_at > SEEN_EVERY_MS) await sessions.seen(session.id, now());
       const principal = {
         ...principalOf(user),
         ...{ token_id: session.id, token_kind: 'browser' as const, issued_at: null, limits: null },

@@ -1,6 +1,7 @@
 /** The audit log, and why a decision came out as it did. */
 import type { LogJson } from '../audit/search/log-json.ts';
 import { type Content, html, type Markup } from '../browser/html.ts';
+import { timeOf } from '../browser/page.ts';
 import type { Misfit } from '../engine/explain.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
 import { decisionChart } from './chart.ts';
@@ -45,7 +46,7 @@ const OUTCOMES: Readonly<Record<NonNullable<LogJson['outcome']>, string>> = {
 };
 
 /** Decisions have milliseconds, so that calls of one second can be told apart. */
-const instant = (iso: string): Markup => html`<time datetime="${iso}">${iso.slice(0, 10)} ${iso.slice(11, 23)} UTC</time>`;
+const instant = (iso: string): Markup => timeOf(Date.parse(iso), true);
 
 const asked = ({ resource_name, method }: LogJson): Markup => html`<code>${resource_name ?? method}</code>`;
 
@@ -128,31 +129,45 @@ function filterFields(query: View['query']): Content {
   ];
 }
 
+const row =
+  (view: View) =>
+  (entry: LogJson): Markup =>
+    html`<tr id="d-${entry.id}"><th scope="row"><a href="/console/log/${entry.id}">${instant(entry.created_at)}</a></th>
+<td data-label="Decision">${decisionMark(entry.effect, entry.policy_id)}</td>
+<td data-label="Who">${entry.user_email === '' ? entry.user_id : entry.user_email}<span class="sub">${entry.user_role}</span></td>
+<td data-label="Asked for">${asked(entry)}<span class="sub">${entry.target_name}</span></td>
+<td data-label="By">${decider(entry)}${isDraftable(entry) && draftButton(view, entry)}</td><td class="end" data-label="Outcome">${ended(entry)}</td></tr>`;
+
+/** The newest rows of the log, which the page asks for while it follows the log. */
+export async function logRows(view: View): Promise<Content> {
+  const { body: entries } = await view.get<LogJson[]>(withQuery('/logs', { ...view.query, limit: AT_ONCE }));
+  return entries.map(row(view));
+}
+
+/** Follows the log. It needs a script, which shows it. There is none where no new decision would appear. */
+function liveTail({ cursor, from: _, to, ...filter }: View['query']): Content {
+  if (cursor !== undefined || to !== undefined) return null;
+  return html`<live-tail data-rows="${withQuery(`${LOG}/rows`, filter)}" data-since="${new Date().toISOString()}" data-most="${AT_ONCE}" hidden><button class="btn" type="button" aria-pressed="false">Live</button><span class="sm muted" role="status"></span></live-tail>`;
+}
+
 export async function logPage(view: View): Promise<Shown> {
   const { get, query, publicUrl } = view;
   const { body: entries, next } = await get<LogJson[]>(withQuery('/logs', { ...query, limit: AT_ONCE }));
   const { cursor: _, ...filter } = query;
   const chart = await chartOf(view);
   const searched = entries.length < Number(AT_ONCE) ? searchedTo(next) : null;
-  const row = (
-    entry: LogJson,
-  ): Markup => html`<tr><th scope="row"><a href="/console/log/${entry.id}">${instant(entry.created_at)}</a></th>
-<td data-label="Decision">${decisionMark(entry.effect, entry.policy_id)}</td>
-<td data-label="Who">${entry.user_email === '' ? entry.user_id : entry.user_email}<span class="sub">${entry.user_role}</span></td>
-<td data-label="Asked for">${asked(entry)}<span class="sub">${entry.target_name}</span></td>
-<td data-label="By">${decider(entry)}${isDraftable(entry) && draftButton(view, entry)}</td><td class="end" data-label="Outcome">${ended(entry)}</td></tr>`;
   return {
     title: 'Audit log',
-    body: html`${heading('Audit log', 'Every decision, recorded before it took effect. The newest comes first.')}
+    body: html`${heading('Audit log', 'Every decision, recorded before it took effect. The newest comes first.', liveTail(query))}
 ${filterForm(LOG, 'Filter decisions', filterFields(query))}
 ${chart !== null && decisionChart(chart, 1)}
 ${
   entries.length > 0
-    ? table(
+    ? html`<div id="decisions">${table(
         'Decisions, the newest first',
         [column('Time'), column('Decision'), column('Who'), column('Asked for'), column('By'), numbers('Outcome')],
-        entries.map(row),
-      )
+        entries.map(row(view)),
+      )}</div>`
     : empty(
         next !== null ? 'No decision was found so far.' : html`No decision was found. <a href="${LOG}">Show all decisions</a>`,
       )

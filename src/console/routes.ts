@@ -4,8 +4,9 @@ import { AppError } from '../base/errors.ts';
 import { starts } from '../base/turns/caller-turns.ts';
 import { pathId } from '../base/validate.ts';
 import { type Content, html, type Markup } from '../browser/html.ts';
-import { GATE, redirect, sendPage } from '../browser/page.ts';
-import { readForm, requireSameOrigin, signInPath, urlOf } from '../browser/requests.ts';
+import { GATE, redirect, sendFragment, sendPage } from '../browser/page.ts';
+import { THEME_COOKIE, THEMES, type Theme, themeOf } from '../browser/reader.ts';
+import { readForm, requireSameOrigin, returnPath, signInPath, urlOf } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
 import { contextOf } from '../http/context.ts';
 import { DRAFT_NAME } from '../policies/sets/draft.ts';
@@ -17,7 +18,7 @@ import { FINDINGS, findingsPage } from './findings.ts';
 import { type Form, keepingPage, ProofNeeded } from './form.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
 import { comparePage, HISTORY, historyPage, revisionPage } from './history.ts';
-import { decisionPage, draftDecision, LOG, logPage } from './log.ts';
+import { decisionPage, draftDecision, LOG, logPage, logRows } from './log.ts';
 import { OVERVIEW, overviewPage } from './overview.ts';
 import { ACCESS, accessPage } from './people/access.ts';
 import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './people/mine.ts';
@@ -30,8 +31,8 @@ import { changeDraft, DRAFTS, draftPage, draftsPage } from './policy-changes/dra
 import { deletePolicy, deletePolicyPage, editPolicyPage, makePolicy, newPolicyPage, savePolicy } from './policy-changes/edit.ts';
 import { movePage, movePolicy } from './policy-changes/move.ts';
 import { rollBack, rollbackPage } from './policy-changes/rollback.ts';
-import { SEARCH, searchPage } from './search.ts';
-import { CONSOLE_STYLE_PATH } from './style.ts';
+import { foundBeside, SEARCH, searchPage } from './search.ts';
+import { CONSOLE_SCRIPT_PATH, CONSOLE_STYLE_PATH } from './style.ts';
 import {
   allowPage,
   allowTools,
@@ -124,8 +125,8 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   type IdOf = (value: unknown) => string;
 
   /** Signs in the browser, if it must, and waits for the turn of its session. null: the answer is sent. */
-  async function enter(req: Request, res: Response, at: string): Promise<SignedIn | null> {
-    const current = await sessions.currentUser(req, res);
+  async function enter(req: Request, res: Response, at: string, isActivity = true): Promise<SignedIn | null> {
+    const current = await sessions.currentUser(req, res, isActivity);
     if (current === null) {
       redirect(res, signInPath(at));
       return null;
@@ -136,13 +137,17 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   }
 
   const answer = (res: Response, current: SignedIn, path: string, { status, title, body }: Shown & { readonly status: number }) =>
-    sendPage(res, status, { title, body, style: CONSOLE_STYLE_PATH, frame: frame(current, path) });
+    sendPage(res, status, {
+      ...{ title, body, style: CONSOLE_STYLE_PATH, script: CONSOLE_SCRIPT_PATH },
+      frame: frame(current, path, themeOf(res.req)),
+    });
 
   const viewOf = (req: Request, res: Response, current: SignedIn, idOf: IdOf): View => {
     const { done = '', ...query } = queryOf(req);
     return {
       ...{ query, done, publicUrl, refused: null, isRecent: current.isRecent, userId: current.user.id },
       id: idOf(req.params['id']),
+      pages: menuFor(current.admission).flatMap(({ entries }) => entries),
       provePath: signInPath(urlOf(req), true),
       may: (operation) => 'held' in authorize(current.admission.principal, operation, current.admission.snapshot.rights),
       get: (path) => ask(res, 'GET', path),
@@ -158,6 +163,17 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
       if (current === null) return;
       const shown = await shownOrRefused(async () => show(viewOf(req, res, current, idOf)), res);
       answer(res, current, pathOf(req), shown);
+    };
+
+  /** A piece of a page. `isActivity` false: a script asks for it on its own. */
+  const fragment =
+    (show: (view: View) => Promise<Content>, isActivity: boolean): RequestHandler =>
+    async (req, res) => {
+      const current = await enter(req, res, urlOf(req), isActivity);
+      if (current === null) return;
+      const made = async (): Promise<Shown> => ({ title: '', body: await show(viewOf(req, res, current, () => '')) });
+      const { status, body } = await shownOrRefused(made, res);
+      sendFragment(res, status, body);
     };
 
   /** Takes the form of a page. If the operation refuses it, the page shows it again, with the reason. */
@@ -221,6 +237,16 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
       page(show, () => ''),
     );
   }
+  router.get('/log/rows', fragment(logRows, false));
+  router.get('/search/found', fragment(foundBeside, true));
+  router.post('/theme', async (req, res) => {
+    requireSameOrigin(req, publicUrl);
+    const form = await readForm(req);
+    const theme = THEMES.find((each) => each === form['theme']);
+    const kept = theme === undefined ? 'Max-Age=0' : `Max-Age=${THEME_SECONDS}`;
+    res.appendHeader('Set-Cookie', `${THEME_COOKIE}=${theme ?? ''}; ${kept}; Path=/; Secure; HttpOnly; SameSite=Lax`);
+    redirect(res, returnPath(form['return']));
+  });
   // Before the pages with ids, which would take `new` for one.
   for (const [path, show, act] of [
     ['/targets/new', newTargetPage, makeTarget],
@@ -296,6 +322,8 @@ function targetName(value: unknown): string {
   throw new AppError('not_found', 'No target can have this name.');
 }
 
+const THEME_SECONDS = 31_536_000;
+
 /** The pages that one session gets at once, like the requests with one token. */
 const AT_ONCE = 4;
 
@@ -329,8 +357,14 @@ async function shownOrRefused(work: () => Promise<Shown>, res: Response): Promis
   }
 }
 
+const LOOKS: readonly (readonly [Theme | null, string])[] = [
+  ['light', 'Light'],
+  ['dark', 'Dark'],
+  [null, 'System'],
+];
+
 const frame =
-  ({ user, admission }: SignedIn, path: string) =>
+  ({ user, admission }: SignedIn, path: string, theme: Theme | null) =>
   (body: Content): Markup => {
     const isCurrent = (entry: Entry): boolean => path === entry.path || path.startsWith(`${entry.path}/`);
     const link = (entry: Entry): Markup =>
@@ -339,9 +373,13 @@ const frame =
         : html`<li><a href="${entry.path}">${entry.label}</a></li>`;
     return html`<a class="skip" href="#main">Skip to content</a><div class="app">
 <nav class="side" aria-label="Console"><a class="brand" href="/console">${GATE}Portcullis</a>
-<form role="search" aria-label="Console" action="${SEARCH}"><label class="hidden" for="q">Search</label><input class="in" id="q" name="q" placeholder="Search" spellcheck="false" autocomplete="off"></form>
+<search-box data-found="${`${SEARCH}/found`}"><form role="search" aria-label="Console" action="${SEARCH}"><label class="hidden" for="q">Search</label><input class="in" id="q" name="q" placeholder="Search" spellcheck="false" autocomplete="off" aria-keyshortcuts="/ Control+K"></form>
+<div class="found" hidden></div><p class="hidden" role="status"></p></search-box>
 ${menuFor(admission).map(({ title, entries }) => html`<div><h2>${title}</h2><ul>${entries.map(link)}</ul></div>`)}
-<div class="foot">${labelOf(user)}<br>${user.role}<form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form></div></nav>
+<div class="foot">${labelOf(user)}<br>${user.role}<form class="looks" method="post" action="/console/theme" aria-label="Colours"><input type="hidden" name="return" value="${path}">${LOOKS.map(
+      ([value, label]) =>
+        html`<button class="btn plain" name="theme" value="${value ?? 'system'}" aria-pressed="${String(value === theme)}">${label}</button>`,
+    )}</form><form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form></div></nav>
 <main id="main" tabindex="-1">
 ${body}
 </main></div>`;

@@ -1,4 +1,5 @@
-/** The style sheet of the console, besides that of every page. */
+/** The style sheet and the script of the console, besides the style sheet of every page. */
+import { readFileSync } from 'node:fs';
 import { type Asset, assetPath } from '../browser/style.ts';
 
 const LAYOUT = `
@@ -36,9 +37,16 @@ span.mx{padding:.1rem .4rem;margin-left:var(--s3);border-radius:2px}.turned{writ
 .chart{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:var(--s4)}.lane{border:1px solid var(--line);border-radius:6px;padding:var(--s3)}.figure{font-size:1.25rem;font-weight:600;margin-left:var(--s2);vertical-align:middle}
 .bars{display:block;width:100%;height:3.5rem;margin-top:var(--s2);stroke:none}.bars path{stroke:var(--edge);stroke-width:1;vector-effect:non-scaling-stroke}.bars.al rect{fill:var(--allow-edge)}.bars.de rect{fill:var(--deny-edge)}.bars.no rect{fill:var(--warn-edge)}
 .steps{padding-left:var(--s5);display:flex;flex-direction:column;gap:var(--s2)}.attention{display:flex;flex-direction:column;gap:var(--s2)}
-@media(forced-colors:active){.bars rect{fill:CanvasText!important}.fx{border:1px solid}.side li a[aria-current]{outline:1px solid}}`;
+.side search-box{position:relative;display:block}.found{position:absolute;z-index:3;left:0;width:22rem;max-width:calc(100vw - 2 * var(--s4));max-height:70vh;overflow:auto;margin-top:var(--s1);padding:var(--s2);background:var(--surface);border:1px solid var(--edge);border-radius:6px;box-shadow:0 8px 24px rgb(0 0 0/.2);font-size:var(--t-sm)}
+.side .found ul{display:block}.side .found li a{display:inline;padding:.2rem 0;color:var(--accent)}.found li{padding:.25rem var(--s1);overflow-wrap:anywhere}.looks{display:flex;flex-wrap:wrap}.looks [aria-pressed=true]{text-decoration:underline}live-tail{display:flex;align-items:center;gap:var(--s3)}.found[hidden],live-tail[hidden]{display:none}.btn[aria-pressed=true]:not(.plain){background:var(--accent-bg);border-color:var(--accent);color:var(--accent)}
+@media(forced-colors:active){.found,.btn[aria-pressed=true]{border:2px solid}.bars rect{fill:CanvasText!important}.fx{border:1px solid}.side li a[aria-current]{outline:1px solid}}`;
 
 const STYLE = [LAYOUT, COMPONENTS].join('').trim();
 
 export const CONSOLE_STYLE_PATH = assetPath('console.css', STYLE);
-export const CONSOLE_ASSETS: readonly Asset[] = [{ path: CONSOLE_STYLE_PATH, type: 'text/css; charset=utf-8', content: STYLE }];
+const SCRIPT = readFileSync(new URL('../../elements/console.js', import.meta.url), 'utf8');
+export const CONSOLE_SCRIPT_PATH = assetPath('console.js', SCRIPT);
+export const CONSOLE_ASSETS: readonly Asset[] = [
+  { path: CONSOLE_STYLE_PATH, type: 'text/css; charset=utf-8', content: STYLE },
+  { path: CONSOLE_SCRIPT_PATH, type: 'text/javascript; charset=utf-8', content: SCRIPT },
+];

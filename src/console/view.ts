@@ -5,6 +5,11 @@ import type { Content } from '../browser/html.ts';
 import type { Answer, AskHeaders, Method } from './ask.ts';
 import type { Form, Refused } from './form.ts';
 
+export interface PageLink {
+  readonly path: string;
+  readonly label: string;
+}
+
 export interface View {
   /** Rejects with the error of the operation, for example AppError `forbidden`. */
   readonly get: <T>(path: string) => Promise<Answer<T>>;
@@ -22,6 +27,8 @@ export interface View {
   /** The sign-in page that asks for the proof and leads back here. */
   readonly provePath: string;
   readonly userId: string;
+  /** The pages of the menu that the user may open. */
+  readonly pages: readonly PageLink[];
   /** Whether the user may carry out the operation, as far as that does not depend on its object. */
   readonly may: (operation: string) => boolean;
   readonly publicUrl: string;

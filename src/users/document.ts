@@ -92,6 +92,11 @@ export const newUser = model<NewUser>('NewUser', {
   groups: groups().default([]),
 }).required();
 
+/** Which users `GET /api/users` lists. */
+export const userFilter = {
+  text: text(256).description('A part of the e-mail, in any case of ASCII letters, or the whole id.'),
+};
+
 /** Members that an update may not change. It may repeat their values, so that a client can send back what it has read. */
 export const READ_ONLY = ['id', 'email', 'issuer', 'subject', 'refusal', 'valid_after', 'created_at', 'updated_at'] as const;
 

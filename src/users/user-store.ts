@@ -244,10 +244,16 @@ export function userStore(db: Connection) {
       return row ? { user: toUser(row), passwordHash: row.password_hash === '' ? null : row.password_hash } : null;
     },
 
-    /** Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). */
-    async page(limit: number | null, after: string | null): Promise<User[]> {
+    /**
+     * Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). `text`: a part of
+     * the e-mail, without regard to the case of ASCII letters, or the whole id.
+     */
+    async page(limit: number | null, after: string | null, text?: string): Promise<User[]> {
       const rows: UserRow[] = await db('users')
         .select(...COLUMNS)
+        .modify((users) => {
+          if (text !== undefined) users.whereRaw('(id = ? or instr(lower(email), lower(?)) > 0)', [text, text]);
+        })
         .modify(onePage, limit, after);
       return rows.map(toUser);
     },

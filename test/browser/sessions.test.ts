@@ -52,7 +52,8 @@ async function clocked(database: Database) {
       time += ms;
     },
     now: () => time,
-    who: (value: string | null, url?: string) => sessions.currentUser(request(value, url), response),
+    who: (value: string | null, url?: string, isActivity?: boolean) =>
+      sessions.currentUser(request(value, url), response, isActivity),
     set,
   };
 }
@@ -64,6 +65,14 @@ eachEngine(test.serial, 'a session ends after 30 minutes without a request, and 
   t.is((await who(idle))?.user.email, 'ann@example.com');
   pass(30 * MINUTE);
   t.is(await who(idle), null);
+
+  const following = await signIn();
+  for (let minutes = 0; minutes < 28; minutes += 4) {
+    pass(4 * MINUTE);
+    t.truthy(await who(following, '/console/log/rows', false), `after ${minutes} minutes`);
+  }
+  pass(2 * MINUTE);
+  t.is(await who(following), null, 'what a script asks on its own does not keep a session');
 
   const busy = await signIn();
   for (let minutes = 29; minutes < 12 * 60; minutes += 29) {

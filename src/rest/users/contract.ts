@@ -1,6 +1,7 @@
 /** User records. Only administrators reach them. */
-import { newUser, type UserDocument, userUpdate } from '../../users/document.ts';
+import { newUser, type UserDocument, userFilter, userUpdate } from '../../users/document.ts';
 import { FACTS_REFUSALS } from '../../users/user-store.ts';
+import { queryOf } from '../openapi/from-joi.ts';
 import { get, many, type Operations, one, tagged, wholeOrPaged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 
@@ -25,7 +26,7 @@ export const User = s.model<UserDocument>('User', {
 export const USER_OPERATIONS: Operations = {
   'GET /api/users': get('listUsers', 'List all users.', many(User, 'Link'), {
     access: ['read', 'users:manage'],
-    query: wholeOrPaged,
+    query: [...wholeOrPaged, ...queryOf(userFilter)],
   }),
   'POST /api/users': {
     id: 'createUser',

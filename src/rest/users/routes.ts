@@ -1,5 +1,6 @@
 /** `/api/users`. */
 import { Router } from 'express';
+import Joi from 'joi';
 import { v7 as uuidv7 } from 'uuid';
 import type { Administer, Authority } from '../../auth/caller.ts';
 import type { Provider } from '../../auth/provider.ts';
@@ -17,7 +18,16 @@ import { type Given, givenTo } from '../../providers/facts.ts';
 import { rederived } from '../../providers/people.ts';
 import { providerStore } from '../../providers/provider-store.ts';
 import { endConnectionsOf } from '../../targets/connections.ts';
-import { factsTooLarge, newUser, READ_ONLY, type UserUpdate, userDocument, userEtag, userUpdate } from '../../users/document.ts';
+import {
+  factsTooLarge,
+  newUser,
+  READ_ONLY,
+  type UserUpdate,
+  userDocument,
+  userEtag,
+  userFilter,
+  userUpdate,
+} from '../../users/document.ts';
 import { type LocalSignIn, requireKept } from '../../users/local-sign-in.ts';
 import { ADMIN, grantedOf, isLocal, localUser, type User, userStore } from '../../users/user-store.ts';
 
@@ -29,14 +39,16 @@ export interface UserRouteParts {
   readonly now: () => number;
 }
 
-const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
+const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY, also: Object.keys(userFilter) };
+const filter = Joi.object<{ readonly text?: string }>(userFilter).unknown();
 
 export function userRoutes({ database, administer, passwords, localSignIn, now }: UserRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
-    const users = await userStore(database.knex).page(page.limit && page.limit + 1, page.cursor);
+    const { text } = validate(filter, { ...req.query });
+    const users = await userStore(database.knex).page(page.limit && page.limit + 1, page.cursor, text);
     await sendPage(req, res, page, users, ({ id }) => id, userDocument);
   });
 
