@@ -117,13 +117,42 @@ function* fitInSteps(module: PolicyModule, patterns: readonly string[], name: st
   const fitting = new Set<string>();
   for (let from = 0; from < patterns.length; from += MAX_PATTERNS) {
     const part = patterns.slice(from, from + MAX_PATTERNS);
-    const instance = yield* loadInstance(module.instantiate(), [{ path: [], value: JSON.stringify({ patterns: part }) }], 0);
-    const asked = JSON.stringify({ names: [name], tries: part.map((_, i) => [0, i, i]) });
-    const found = readResult(instance.ask('portcullis/gateway/matching', asked)) as [index: number, rank: number, at: number][];
-    for (const [, , at] of found) fitting.add(part[at] ?? '');
+    const instance = yield* loadPatterns(module, part, 0);
+    for (const [, at] of matching(instance, [name], part)) fitting.add(part[at] ?? '');
     yield;
   }
   return fitting;
+}
+
+/** Returns the names that the pattern matches. The module itself tests them. */
+export function fittingNames(module: PolicyModule, pattern: string, names: readonly string[]): Promise<Set<string>> {
+  return inSlices(fitNamesInSteps(module, pattern, names));
+}
+
+/** So few names are tested in a few milliseconds, also with the most expensive pattern. */
+const NAMES_AT_ONCE = 20;
+
+function* fitNamesInSteps(module: PolicyModule, pattern: string, names: readonly string[]): Generator<undefined, Set<string>> {
+  const fitting = new Set<string>();
+  const instance = yield* loadPatterns(module, [pattern], HEAP_PER_INSTANCE.most);
+  // No request can name the others: the module refuses half a surrogate pair.
+  const askable = names.filter((name) => name.isWellFormed());
+  for (let from = 0; from < askable.length; from += NAMES_AT_ONCE) {
+    const part = askable.slice(from, from + NAMES_AT_ONCE);
+    for (const [at] of matching(instance, part, [pattern])) fitting.add(part[at] ?? '');
+    yield;
+  }
+  return fitting;
+}
+
+const loadPatterns = (module: PolicyModule, patterns: readonly string[], heapCeiling: number): Generator<undefined, Instance> =>
+  loadInstance(module.instantiate(), [{ path: [], value: JSON.stringify({ patterns }) }], heapCeiling);
+
+/** Returns the positions of each name and pattern that match. */
+function matching(instance: Instance, names: readonly string[], patterns: readonly string[]): [name: number, pattern: number][] {
+  const tries = names.flatMap((_, name) => patterns.map((__, pattern) => [name, 0, pattern]));
+  const found = readResult(instance.ask('portcullis/gateway/matching', JSON.stringify({ names, tries })));
+  return (found as [number, number, number][]).map(([name, , pattern]) => [name, pattern]);
 }
 
 /** Memory for what evaluations leave behind, shared among the instances of an engine. */

@@ -117,7 +117,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
         health: targets.health.report,
         catalogue: targets.catalogue,
         replicaId: replicas.presence.id,
-        ...{ check, limits },
+        ...{ module, check, limits },
       }),
     ),
     mount('/targets', createTargetConnectionRoutes({ ...connected, vault, administer, publicUrl: config.publicUrl, now })),

@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import type { Policy } from '../../src/engine/compile/policy.ts';
-import { createEngine, fittingPatterns, loadPolicyModule } from '../../src/engine/engine.ts';
+import { createEngine, fittingNames, fittingPatterns, loadPolicyModule } from '../../src/engine/engine.ts';
 import { explain, type Misfit, patternsToTry, type Question, readingsFor } from '../../src/engine/explain.ts';
 import { matcher, world } from './arbitraries.ts';
 import { type Answer, decide, decideTarget } from './oracle.ts';
@@ -140,4 +140,20 @@ test('all patterns are searched, even if there are more than one instance may ho
   const patterns = Array.from({ length: 250 }, (_, i) => `^x[${i % 10}]y*${i}$`);
   const fitting = await fittingPatterns(module, patterns, 'x7yy207');
   t.deepEqual([...fitting], ['^x[7]y*207$']);
+});
+
+test('the names that a pattern matches are those for which a policy with this pattern decides', async (t) => {
+  const module = await modules;
+  const few = ['a', 'b', 'ab', 'é', '😀', 'a\u0000b', '\ud800', `${'x'.repeat(2_000)}y`];
+  const names = [...few, ...Array.from({ length: 300 }, (_, at) => `n${at}`)];
+  for (const resource_pattern of ['a', '^.$', '^n1', '[^a]', '(x{20}){30}y$', '(?P<b>b)$', '^n[0-9]?7$']) {
+    const policies = [policyWith({ id: 'p', resource_type: 'tool', resource_pattern })];
+    const engine = await createEngine({ module, policies, revision: 1 });
+    const decided = names.filter(
+      (resource_name) =>
+        engine.decide({ sub: 's', role: 'r', groups: [] }, 't', { resource_type: 'tool', resource_name }).effect === 'allow',
+    );
+    t.deepEqual([...(await fittingNames(module, resource_pattern, names))], decided, resource_pattern);
+    t.not(decided.length, 0, resource_pattern);
+  }
 });

@@ -39,7 +39,7 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
         does: 'GET /api/targets/{id}/catalogue',
         takes: TARGET,
         rows: 'names',
-        columns: ['resource_type', 'resource_name', 'seen_at'],
+        columns: ['resource_type', 'resource_name', 'matches', 'seen_at'],
       },
       'list-own': {
         does: 'GET /api/auth/access',

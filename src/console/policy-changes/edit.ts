@@ -10,7 +10,8 @@ import { act, box, type Field, type Form, field, REASON, refusal } from '../form
 import { heading } from '../marks.ts';
 import { type Act, type Changing, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
 import { type Candidate, consequences, isLooser, planOf, proofNote } from './consequences.ts';
-import { documentIn, fieldsFor, formOf, NEW, type Wanted, YAML, yamlOf } from './wanted.ts';
+import { patternSection } from './pattern.ts';
+import { aboutIn, documentIn, fieldsFor, formOf, NEW, type Wanted, YAML, yamlOf } from './wanted.ts';
 
 const POLICIES = '/console/policies';
 const pathOf = (id: string): string => `${POLICIES}/${id}`;
@@ -85,7 +86,7 @@ ${refused?.error.code === 'precondition_failed' && note('warn', html`The policy 
 <form class="stack form" method="post" action="${path}"><input type="hidden" name="etag" value="${given['etag'] ?? etag}">
 ${fields.map((each) => field(each, refused, form[each.name] ?? ''))}
 ${!isYaml && box('enabled', 'Enabled', given['enabled'] === 'yes')}${overrideBox(policy, given)}
-<p class="row">${act('preview', 'Show what this changes')}${act('save', 'Save', 'cta')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
+<p class="row">${act('preview', 'Show what this changes')}${view.may('getTargetCatalogue') && TRY}${act('save', 'Save', 'cta')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
 ${preview}`,
   };
 }
@@ -115,6 +116,7 @@ export async function newPolicyPage(view: View): Promise<Shown> {
 export const makePolicy: Act = async (view) => {
   const { form, send } = view;
   const targets = await targetsOf(view);
+  if (form['do'] === 'try') return { ...newEditor(view, targets, form, await tried(view, targets)), status: 200 };
   const wanted = documentIn(form, targets);
   const candidate = candidateOf(null, yamlOf(wanted, targets));
   if (isPreview(form))
@@ -123,6 +125,15 @@ export const makePolicy: Act = async (view) => {
   const { body } = await send<PolicyJson>('POST', '/policies', wanted, { reason: form['reason'] });
   return `${pathOf(body.id)}?done=made`;
 };
+
+/** The other fields need no value for it. */
+const TRY = html`<button class="btn" name="do" value="try" formnovalidate>Try the pattern</button>`;
+
+/** What the pattern of the form matches now. The other members need not be complete. */
+function tried(view: Changing, targets: Targets): Promise<Markup> {
+  const { form } = view;
+  return patternSection(view, form['yaml'] === undefined ? aboutIn(form) : documentIn(form, targets), targets);
+}
 
 /** Throws AppError `invalid_request`. */
 function isPreview(form: Form): boolean {
@@ -153,6 +164,8 @@ export async function editPolicyPage(view: View): Promise<Shown> {
 export const savePolicy: Act = async (view) => {
   const { form, id, send } = view;
   const [targets, { body: policy, etag = '' }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);
+  if (form['do'] === 'try')
+    return { ...changeEditor(view, policy, etag, targets, form, await tried(view, targets)), status: 200 };
   const wanted = documentIn(form, targets);
   const text = yamlOf(wanted, targets);
   const candidate = candidateOf(policy, text);

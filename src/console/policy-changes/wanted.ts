@@ -70,6 +70,15 @@ export function documentIn(form: Form, targets: Targets) {
 
 export type Wanted = ReturnType<typeof documentIn>;
 
+/** Which names the policy of the form is about. An operation checks the values. */
+export const aboutIn = ({ target_id = '', resource_type = '', resource_pattern = '' }: Form) => ({
+  target_id: orNull(target_id),
+  resource_type,
+  resource_pattern: orNull(resource_pattern),
+});
+
+const orNull = (text: string): string | null => (text === '' ? null : text);
+
 function fromFields(form: Form): object {
   const {
     name,
@@ -93,8 +102,8 @@ function fromFields(form: Form): object {
     ...{ name, effect, resource_type, enabled: form['enabled'] === 'yes' },
     // Browsers send line breaks as CRLF.
     description: description === '' ? null : description.replaceAll('\r\n', '\n'),
-    target_id: target_id === '' ? null : target_id,
-    resource_pattern: resource_pattern === '' ? null : resource_pattern,
+    target_id: orNull(target_id),
+    resource_pattern: orNull(resource_pattern),
     priority: /^-?[0-9]{1,10}$/.test(priority) ? Number(priority) : Number.NaN,
     subjects: subjects
       .split(/\r?\n/)

@@ -1,12 +1,15 @@
 /** Targets, and their credentials: those that administrators set, and those that users supply. */
-import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
+import Joi from 'joi';
+import { text } from '../../base/validate.ts';
+import { RESOURCE_TYPES, type ResourceType } from '../../engine/compile/policy.ts';
 import type { CheckedTool, TargetCheck } from '../../mcp/check.ts';
 import { FAULT_KINDS, type TargetReport } from '../../mcp/upstream/health.ts';
+import { POLICY_LIMITS } from '../../policies/schema.ts';
 import { CREDENTIAL_SUBJECTS, credentialName, newCredential, ownValue } from '../../targets/credential-document.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import { changedTarget, commonMembers, httpMembers, newTarget, stdioMembers } from '../../targets/document.ts';
 import { CREDENTIAL_TYPES } from '../../targets/target.ts';
-import { schemaOf, schemasOf } from '../openapi/from-joi.ts';
+import { queryOf, schemaOf, schemasOf } from '../openapi/from-joi.ts';
 import {
   get,
   getWithToken,
@@ -71,10 +74,22 @@ const TargetCatalogue = s.model('TargetCatalogue', {
       resource_type: s.oneOf(RESOURCE_TYPES),
       resource_name: s.described('The name of a tool or prompt, or the URI or template of a resource.', s.string),
       seen_at: s.described('When the target last listed it.', s.time),
+      matches: s.described('Whether `resource_pattern` matches the name; null: there is no pattern.', s.orNull(s.boolean)),
     }),
   ),
-  names_count: s.described('How many names are known. `names` has at most 3,000.', s.integer),
+  names_count: s.described('How many names of this type are known. `names` has at most 3,000.', s.integer),
 });
+
+export interface CatalogueQuery {
+  readonly resource_type?: ResourceType;
+  readonly resource_pattern?: string;
+}
+
+const catalogueMembers = {
+  resource_type: Joi.valid(...RESOURCE_TYPES).description('Only names of this type. Absent: all.'),
+  resource_pattern: text(POLICY_LIMITS.pattern).description('Test this pattern of a policy against each name.'),
+};
+export const catalogueQuery = Joi.object<CatalogueQuery>(catalogueMembers);
 
 export const TARGET_OPERATIONS: Operations = {
   'GET /api/targets': get('listTargets', 'List all targets.', many(Target, 'Link'), {
@@ -99,7 +114,7 @@ export const TARGET_OPERATIONS: Operations = {
     'getTargetCatalogue',
     'List the names that a target has, as it last listed them through the replica that answers, whoever asked.',
     one(TargetCatalogue),
-    { access: ['read', 'targets:operate'] },
+    { access: ['read', 'targets:operate'], query: queryOf(catalogueMembers) },
   ),
   'POST /api/targets/{id}/check': {
     id: 'checkTarget',

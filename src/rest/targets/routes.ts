@@ -3,8 +3,9 @@ import { type Request, type Response, Router } from 'express';
 import { has } from '../../auth/rights.ts';
 import type { Vault } from '../../auth/vault.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { pathId, refuseMembers } from '../../base/validate.ts';
+import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
+import { fittingNames, type PolicyModule } from '../../engine/engine.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
@@ -25,6 +26,7 @@ import { readTarget, readTargetUpdate, targetJson } from '../../targets/document
 import { noTarget, nothingToSupply, type TargetEdits, targetEtag } from '../../targets/edit.ts';
 import type { CredentialKey, RoutedTarget, Target } from '../../targets/target.ts';
 import { targetStore } from '../../targets/target-store.ts';
+import { catalogueQuery } from './contract.ts';
 
 /** One answer has at most this many names. */
 const CATALOGUE_SHOWN = 3_000;
@@ -38,13 +40,14 @@ export interface TargetRouteParts {
   /** Returns the health of a target as this replica alone has seen it. */
   readonly health: (target: Target) => TargetReport;
   readonly catalogue: Catalogue;
+  readonly module: PolicyModule;
   readonly replicaId: string;
   readonly check: (target: RoutedTarget, admission: Admission) => Promise<TargetCheck>;
   readonly limits: Pick<RateLimits, 'own'>;
 }
 
 export function createTargetRoutes(parts: TargetRouteParts): Router {
-  const { database, vault, edits, health, catalogue, replicaId, check, limits } = parts;
+  const { database, vault, edits, health, catalogue, module, replicaId, check, limits } = parts;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function readable(res: Response, id: unknown): Promise<Target> {
@@ -76,11 +79,20 @@ export function createTargetRoutes(parts: TargetRouteParts): Router {
   });
 
   router.get('/:id/catalogue', async (req, res) => {
+    const { resource_type: type, resource_pattern: pattern } = validate(catalogueQuery, { ...req.query });
     const { id } = await readable(res, req.params.id);
-    const names = catalogue.ofTarget(id);
+    const problem = pattern === undefined ? null : module.checkPattern(pattern);
+    if (problem !== null) throw invalidRequest([{ path: 'resource_pattern', message: problem }]);
+    const names = catalogue.ofTarget(id).filter(({ resource_type }) => resource_type === (type ?? resource_type));
+    const shown = names.slice(0, CATALOGUE_SHOWN);
+    const tested = shown.map(({ resource_name }) => resource_name);
+    const fitting = pattern === undefined ? null : await fittingNames(module, pattern, tested);
     res.json({
       replica: replicaId,
-      names: names.slice(0, CATALOGUE_SHOWN).map(({ seen_at, ...object }) => ({ ...object, seen_at: timeOf(seen_at) })),
+      names: shown.map(({ resource_type, resource_name, seen_at }) => ({
+        ...{ resource_type, resource_name, seen_at: timeOf(seen_at) },
+        matches: fitting?.has(resource_name) ?? null,
+      })),
       names_count: names.length,
     });
   });
