@@ -46,6 +46,8 @@ import {
   newTargetPage,
   operateTarget,
 } from './targets/forms.ts';
+import { changeSessions, SESSIONS, sessionsPage } from './targets/sessions.ts';
+import { changeSettings, settingsPage } from './targets/settings.ts';
 import { TARGETS, targetPage, targetsPage } from './targets/targets.ts';
 import { type Act, queryOf, type Shown, type View } from './view.ts';
 
@@ -79,6 +81,7 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
     title: 'Gateway',
     entries: [
       { path: TARGETS, label: 'Targets', operation: 'listTargets' },
+      { path: SESSIONS, label: 'Sessions', operation: 'listSessions' },
       { path: '/console/replicas', label: 'Replicas', operation: 'getStatus' },
     ],
   },
@@ -255,6 +258,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/tokens', tokensPage, changeTokens],
     ['/clients', clientsPage, changeClient],
     ['/policies/new', newPolicyPage, makePolicy],
+    ['/sessions', sessionsPage, changeSessions],
   ] as const) {
     router.get(
       path,
@@ -280,6 +284,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   router.post('/users/:id', change(userPage, operateUser, pathId));
   for (const [path, show, act] of [
     ['/targets/:id/edit', editTargetPage, editTarget],
+    ['/targets/:id/settings', settingsPage, changeSettings],
     ['/targets/:id/delete', deleteTargetPage, deleteTarget],
     ['/targets/:id/credentials', credentialsPage, changeCredentials],
     ['/targets/:id/allow', allowPage, allowTools],

@@ -95,6 +95,8 @@ for (const half of [0, 1]) {
           'policies/new?as=yaml',
           'targets',
           `targets/${target.id}`,
+          `targets/${target.id}/settings`,
+          'sessions',
         ],
         ...[
           'users',

@@ -67,6 +67,6 @@ ${
   may('updateUser') &&
   html`<form class="row" method="post" action="${`${USERS}/${id}`}"><a class="btn" href="${`${USERS}/${id}/edit`}">Edit role and groups</a>${user.enabled ? act('disable', 'Disable', 'danger') : act('enable', 'Enable')}</form>`
 }
-<p class="row"><a class="btn" href="${`${USERS}/${id}/tokens`}">Tokens and sign-ins</a><a class="btn" href="${withQuery('/console/log', { user_id: id })}">Decisions for this user</a><a class="btn plain" href="${USERS}">All users</a></p>`,
+<p class="row"><a class="btn" href="${`${USERS}/${id}/tokens`}">Tokens and sign-ins</a>${may('listSessions') && html`<a class="btn" href="${withQuery('/console/sessions', { user_id: id })}">Sessions</a>`}<a class="btn" href="${withQuery('/console/log', { user_id: id })}">Decisions for this user</a><a class="btn plain" href="${USERS}">All users</a></p>`,
   };
 }

@@ -10,6 +10,7 @@ import { act, type Field, field, proofFirst, REASON, refusal } from '../form.ts'
 import { column, empty, heading, table } from '../marks.ts';
 import { type Act, type Changing, requireMay, type Shown, type View } from '../view.ts';
 import { CHOICES, type Choice, chosen, isNameable, policiesFor, type Subject } from './first-policy.ts';
+import { checkNote, targetPage } from './targets.ts';
 
 const pathOf = (id: string): string => `/console/targets/${id}`;
 
@@ -90,8 +91,13 @@ export const editTarget: Act = async (view) => {
 };
 
 /** What the buttons of the page of a target do. */
-export const operateTarget: Act = async ({ form, id, send }) => {
+export const operateTarget: Act = async (view) => {
+  const { form, id, send } = view;
   switch (form['do']) {
+    case 'check': {
+      const { body } = await send<TargetCheck>('POST', `/targets/${id}/check`);
+      return targetPage(view, checkNote(body));
+    }
     case 'enable':
     case 'disable':
       await send('PUT', `/targets/${id}`, { enabled: form['do'] === 'enable' });

@@ -1,6 +1,7 @@
 /** Targets, and one target with its health and its credentials. */
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
+import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { act, refusal } from '../form.ts';
@@ -80,7 +81,8 @@ const DONE: Readonly<Record<string, string>> = {
   allowed: 'The policy is made. Users whom it names can use these tools from now on.',
 };
 
-export async function targetPage({ get, id, may, done, refused }: View): Promise<Shown> {
+/** `said`: what stands at the top besides. */
+export async function targetPage({ get, id, may, done, refused }: View, said: Content = null): Promise<Shown> {
   const [{ body: target }, health, credentials, catalogue] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     unlessRefused(get<Health>(`/targets/${id}/health`)),
@@ -89,8 +91,8 @@ export async function targetPage({ get, id, may, done, refused }: View): Promise
   ]);
   return {
     title: target.name,
-    body: html`${heading(target.name, target.description ?? place(target))}
-${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}
+    body: html`${heading(target.name, target.description ?? place(target), may('checkTarget') && target.enabled && html`<form method="post" action="${`${TARGETS}/${id}`}">${act('check', 'Check')}</form>`)}
+${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}${said}
 ${health?.body.last_fault && faultNote(health.body)}
 <dl class="dl"><dt>State</dt><dd>${state(target)}</dd><dt>Transport</dt><dd>${target.transport}</dd><dt>Server</dt><dd>${place(target)}</dd>
 <dt>Endpoint</dt><dd><code>/mcp/${target.name}</code></dd>
@@ -104,13 +106,27 @@ ${actions(target, may)}
   };
 }
 
+/** What a check found. */
+export function checkNote({ fault, server, protocol_version, tools, more, has_resources, has_prompts }: TargetCheck): Markup {
+  if (fault !== null)
+    return note(
+      'bad',
+      html`<p>The target does not work: ${fault.message}</p>${fault.stderr !== null && html`<code class="secret">${fault.stderr}</code>`}`,
+    );
+  const also = [has_resources ? 'resources' : '', has_prompts ? 'prompts' : ''].filter((each) => each !== '');
+  return note(
+    'done',
+    html`The target works. It says that it is ${server === null ? 'without a name' : `${server.name} ${server.version}`}, speaks revision ${protocol_version}, and has ${more && 'more than '}${tools.length} tools${also.length > 0 && `, and also ${also.join(' and ')}`}.`,
+  );
+}
+
 /** Buttons for what the user may do. */
 function actions({ id, name, enabled }: TargetJson, may: View['may']): Content {
   const path = `${TARGETS}/${id}`;
   const link = (operation: string, to: string, label: string): Content =>
     may(operation) && html`<a class="btn" href="${`${path}/${to}`}">${label}</a>`;
   return html`${may('updateTarget') && html`<form class="row" method="post" action="${path}">${act(enabled ? 'disable' : 'enable', enabled ? 'Disable' : 'Enable')}${may('recycleSessions') && act('recycle', 'Reconnect its sessions')}</form>`}
-<p class="row">${may('checkTarget') && may('createPolicy') && html`<a class="btn" href="${`${path}/allow`}">Allow tools</a>`}${link('createTarget', 'edit', 'Edit')}${link('setDefaultCredential', 'credentials', 'Change credentials')}${link('deleteTarget', 'delete', 'Delete')}
+<p class="row">${may('listSessions') && html`<a class="btn" href="${withQuery('/console/sessions', { target_id: id })}">Sessions</a>`}${may('checkTarget') && may('createPolicy') && html`<a class="btn" href="${`${path}/allow`}">Allow tools</a>`}${link('createTarget', 'edit', 'Edit')}${link('createTarget', 'settings', 'Settings')}${link('setDefaultCredential', 'credentials', 'Change credentials')}${link('deleteTarget', 'delete', 'Delete')}
 <a class="btn" href="${withQuery('/console/connect', { target: name })}">Connect a client</a></p>`;
 }
 
