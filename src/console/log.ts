@@ -180,9 +180,10 @@ ${nextPage(LOG, nextQuery(next), searched === null ? 'Older' : 'Go on')}
   };
 }
 
-interface Explanation {
+export interface Explanation {
   readonly revision: number;
   readonly effect: LogJson['effect'];
+  readonly reason: 'matched' | 'default' | 'error' | 'not_canonical';
   readonly policy: { readonly id: string; readonly name: string; readonly priority: number } | null;
   readonly passed_over: readonly {
     readonly id?: string;
@@ -226,7 +227,7 @@ ${refusal(refused, [])}
     }</dd><dt>Method</dt><dd><code>${entry.method}</code></dd>
 <dt>Decided</dt><dd>${instant(entry.created_at)}, at revision ${entry.revision}</dd><dt>Outcome</dt><dd>${ended(entry)}</dd>
 <dt>Decision</dt><dd><code>${entry.id}</code></dd></dl>
-${now !== null && walk(now.body, entry)}
+${now !== null && walk(now.body, `The same request with the policies of revision ${now.body.revision}`, repeated(now.body, entry))}
 ${isDraftable(entry) && suggestForm(view, entry.policy_id !== null)}
 ${isDecidable && reproduce(entry)}
 <p class="row"><a class="btn" href="${withQuery(LOG, { user_id })}">Decisions for this user</a><a class="btn plain" href="${LOG}">Audit log</a></p>`,
@@ -252,9 +253,13 @@ function reproduce({ id, revision, user_id, user_role, user_groups, target_id, r
 <code class="secret">printf '%s\\n' ${quoted(json)} > input.json<br>portcullis bundle --revision ${revision}<br>opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${rule}</code></details>`;
 }
 
-/** What the policies of today do with the same request. Policies that differ in more than the name are only counted. */
-function walk({ revision, effect, policy, passed_over, passed_over_count }: Explanation, entry: LogJson): Markup {
-  const same = effect === entry.effect && (policy?.id ?? null) === entry.policy_id;
+const repeated = ({ effect, policy }: Explanation, entry: LogJson): string =>
+  effect === entry.effect && (policy?.id ?? null) === entry.policy_id
+    ? 'The policies decide it as they did then.'
+    : 'The policies decide it differently now.';
+
+/** What the policies of today do with a request. Policies that differ in more than the name are only counted. */
+export function walk({ effect, policy, passed_over, passed_over_count }: Explanation, title: string, said: string): Markup {
   const near = passed_over.filter(({ misfit }) => misfit === 'pattern');
   const counted = Object.entries(OTHERS).flatMap(([misfit, [one, many]]) => {
     const count = passed_over.filter((other) => other.misfit === misfit).length;
@@ -271,8 +276,8 @@ function walk({ revision, effect, policy, passed_over, passed_over_count }: Expl
 <span class="sub">Its pattern <code>${wants}</code> does not match the name.</span></li>`,
   );
   const more = passed_over_count - passed_over.length + Math.max(0, near.length - NEAR_SHOWN);
-  return html`<section class="stack tight" aria-labelledby="walk"><h2 id="walk">The same request with the policies of revision ${revision}</h2>
-<p class="muted">${same ? 'The policies decide it as they did then.' : 'The policies decide it differently now.'} They are evaluated from the top. These come before the one that decides, and do not match:</p>
+  return html`<section class="stack tight" aria-labelledby="walk"><h2 id="walk">${title}</h2>
+<p class="muted">${said} They are evaluated from the top. These come before the one that decides, and do not match:</p>
 <ol class="walk">${counted}${passed}${more > 0 && html`<li class="muted">${more} more</li>`}
 <li class="stop">${
     policy === null

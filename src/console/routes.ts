@@ -26,6 +26,7 @@ import { changeTokens, DENIED, deniedPage, TOKENS, tokensPage } from './people/o
 import { CLIENTS_PATH, changeClient, changeRights, clientsPage, RIGHTS_PATH, rightsPage } from './people/rights.ts';
 import { editUser, editUserPage, endHolding, holdingsPage, makeUser, newUserPage, operateUser } from './people/user-forms.ts';
 import { USERS, userPage, usersPage } from './people/users.ts';
+import { whyPage } from './people/why.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { changeDraft, DRAFTS, draftPage, draftsPage } from './policy-changes/drafts.ts';
 import { deletePolicy, deletePolicyPage, editPolicyPage, makePolicy, newPolicyPage, savePolicy } from './policy-changes/edit.ts';
@@ -228,6 +229,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/targets', targetsPage],
     ['/users', usersPage],
     ['/access', accessPage],
+    ['/access/why', whyPage],
     ['/mine', minePage],
     ['/connect', connectPage],
     ['/denied', deniedPage],

@@ -1,14 +1,18 @@
 /** The access matrix, and what everybody sees of their own access. */
+import { createHash, randomUUID } from 'node:crypto';
+import { gzipSync } from 'node:zlib';
 import test from 'ava';
 import fc from 'fast-check';
+import { matrixSection } from '../../src/console/people/access.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { inProcess, policies as policiesCommand } from '../cli/cli.ts';
 import { decide, decideTarget } from '../engine/oracle.ts';
-import { apiToken, type Person, person, type TestGateway } from '../support/gateway.ts';
+import { apiToken, person, type TestGateway } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
 import { world } from '../support/world.ts';
+import { matches, policyOf } from './random-sets.ts';
 import { HOSTILE, scene } from './scene.ts';
 
 interface Cell {
@@ -32,34 +36,12 @@ interface Named {
   readonly resource_name: string;
 }
 
-const matches = (pattern: string, name: string): boolean => new RegExp(pattern, 'u').test(name);
-
-const subject = (users: readonly Person[]) =>
-  fc.constantFrom(
-    { subject_type: 'everyone', subject_value: null },
-    { subject_type: 'role', subject_value: 'user' },
-    { subject_type: 'role', subject_value: 'Dev' },
-    { subject_type: 'group', subject_value: 'dev' },
-    { subject_type: 'group', subject_value: HOSTILE },
-    ...users.map(({ id }) => ({ subject_type: 'user', subject_value: id })),
-  );
-
-const policyOf = (users: readonly Person[], targets: readonly string[]) =>
-  fc.record({
-    name: fc.constantFrom('a', 'b', HOSTILE),
-    enabled: fc.boolean(),
-    effect: fc.constantFrom('allow', 'deny'),
-    priority: fc.integer({ min: 0, max: 3 }),
-    target_id: fc.constantFrom(null, ...targets),
-    resource_type: fc.constantFrom('tool', 'resource', 'prompt', 'all'),
-    resource_pattern: fc.constantFrom(null, '^echo$', 'get-', 'e', '^get-(sum|env)$', 'x'),
-    subjects: fc.uniqueArray(subject(users), { maxLength: 3, selector: (one) => JSON.stringify(one) }),
-  });
+const shown = (text: string): string => text.replaceAll(/&#(\d+);/g, (_, code) => String.fromCodePoint(Number(code)));
 
 /** The text of each cell of the table, by row. */
 const cellsOf = (page: string): string[][] =>
   [...page.matchAll(/<tr><th scope="row">(.*?)<\/tr>/gs)].map(([, row = '']) =>
-    [...row.matchAll(/<td class="mx (\w\w)( changed)?">/g)].map(([, sign = '', changed = '']) => sign + changed),
+    [...row.matchAll(/<td class="mx (\w\w)( changed)?"><a /g)].map(([, sign = '', changed = '']) => sign + changed),
   );
 
 test.serial(
@@ -131,6 +113,30 @@ test.serial(
             }),
           ),
         );
+        // Cells lead to the reason of the same decision.
+        const links = [...page.matchAll(/<td class="mx \w\w(?: changed)?"><a href="([^"]*)"/g)].map(([, href = '']) =>
+          shown(href),
+        );
+        const answers = matrix.rows.flatMap(({ cells }) => cells);
+        t.is(links.length, answers.length);
+        for (const [at, href] of links.entries()) {
+          if (at % 23 !== 7) continue;
+          const why = await console_.get(href);
+          const { effect, policy } = answers[at] ?? { effect: '', policy: null };
+          t.is(why.status, 200, href);
+          t.notRegex(why.text, /<img|<script/);
+          const [, mark, decider] =
+            /<li class="stop"><span class="fx (\w+)">.*?<\/span> (?:<a href="\/console\/policies\/([0-9a-f-]+)")?/s.exec(
+              why.text,
+            ) ?? [];
+          t.deepEqual([mark, decider], [policy === null ? 'none' : effect, policy?.id], href);
+        }
+        // Only what differs: the cells of the rows and columns with a difference.
+        const part = cellsOf((await console_.get(`/console/access?${query}&changed=yes`)).text);
+        const all = cellsOf(page);
+        const rowsLeft = all.filter((row) => row.some((cell) => cell.endsWith('changed')));
+        const columnsLeft = (row: string[]) => row.filter((_, at) => rowsLeft.some((other) => other[at]?.endsWith('changed')));
+        t.deepEqual(part, rowsLeft.map(columnsLeft));
       }
       // One cell by explain, and the row of a user by the list of access, the page and the command line.
       const matrix = await get<Matrix>('/policies/matrix?target=everything&rows=users');
@@ -252,7 +258,6 @@ test.serial('users see exactly the tools that they may call, and no target or to
 test.serial('the connect page has the texts of the command line, for the targets that the user may use', async (t) => {
   const { gateway, user, browser } = await scene(t);
   const page = await browser(user);
-  const shown = (text: string): string => text.replaceAll(/&#(\d+);/g, (_, code) => String.fromCodePoint(Number(code)));
   const { text } = await page.get('/console/connect?target=everything');
   const { CLIENTS } = await import('../../src/clients/client-files.ts');
   for (const { id, title } of CLIENTS) {
@@ -265,4 +270,53 @@ test.serial('the connect page has the texts of the command line, for the targets
     t.true(shown(text).includes(config), title);
   }
   t.true(shown((await page.get('/console/connect?target=secret')).text).includes(`${gateway.url}/mcp"`));
+});
+
+test.serial('the reason of a cell says who, and refuses what it cannot read', async (t) => {
+  const { admin, user, browser } = await scene(t);
+  const console_ = await browser(admin);
+  const why = (query: Record<string, string>) => console_.get(`/console/access/why?${new URLSearchParams(query)}`);
+  const object = { target: 'everything', resource_type: 'tool', resource_name: 'get-sum' };
+  t.regex((await why({ ...object, who: `group:${HOSTILE}` })).text, /class="fx allow".*It matches, so it decides/s);
+  t.regex((await why({ ...object, who: 'everyone' })).text, /No policy matches/);
+  t.regex((await why({ ...object, who: `user:${user.id}` })).text, /May user@example\.com use/);
+  t.regex((await why({ target: 'everything', who: 'everyone' })).text, /use the target\?/);
+  const ambiguous = { target: 'everything', resource_type: 'resource', resource_name: 'file:///a/../b' };
+  t.regex((await why({ ...ambiguous, who: 'everyone' })).text, /The URI is ambiguous/);
+  for (const query of [
+    { ...object, who: 'x' },
+    { ...object, who: 'user:nobody' },
+    { ...object, who: 'everyone', target: 'nowhere' },
+    {},
+  ]) {
+    const page = await why(query as Record<string, string>);
+    t.is(page.status, 400, JSON.stringify(query));
+    t.notRegex(page.text, /<img|<script/);
+  }
+  t.is((await (await browser(user)).get('/console/access/why?who=everyone&target=everything')).status, 403);
+});
+
+test('a page of 100 rows and 50 names is small enough', (t) => {
+  const names = Array.from({ length: 50 }, (_, at) => ({
+    resource_type: 'tool',
+    resource_name: `get-${createHash('md5').update(`${at}`).digest('hex').slice(0, 20)}`,
+  }));
+  const policies = Array.from({ length: 30 }, (_, at) => ({ id: `id-${at}`, name: `Policy ${at}` }));
+  const cellAt = (row: number, at: number) => {
+    const [byte = 0] = createHash('md5').update(`${row} ${at}`).digest();
+    return {
+      effect: byte % 3 === 0 ? ('allow' as const) : ('deny' as const),
+      policy: byte % 3 === 2 ? null : (policies[byte % 30] ?? null),
+    };
+  };
+  const rows = Array.from({ length: 100 }, (_, row) => ({
+    ...{ subject_type: 'user' as const, subject_value: randomUUID(), email: `person-${row}@example.com`, before: null },
+    cells: names.map((_, at) => cellAt(row, at)),
+  }));
+  const page = String(
+    matrixSection({ ...{ revision: 1, compared: null, target: 'everything', names, names_count: 50 }, rows }, {}, null),
+  );
+  const bytes = gzipSync(page).length;
+  t.log(`${page.length} characters, ${bytes} bytes compressed`);
+  t.true(bytes < 50_000, `${bytes} bytes; the frame and the menu need the rest of 60 KB`);
 });

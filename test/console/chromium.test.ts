@@ -104,6 +104,7 @@ for (const half of [0, 1]) {
           'access',
           'access?compare=0',
           'access?who=everyone',
+          'access/why?who=everyone&target=everything',
           'mine',
           'mine/everything',
           'connect',

@@ -2,8 +2,10 @@
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { TargetJson } from '../../targets/document.ts';
+import { box } from '../form.ts';
 import { choice, column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
+import { WHY, whoOf } from './why.ts';
 
 export const ACCESS = '/console/access';
 const COLUMNS = 50;
@@ -33,7 +35,7 @@ export async function accessPage(view: View): Promise<Shown> {
   const { query, get } = view;
   if (query['who'] !== undefined) return whoPage(view, query['who']);
   const targets = (await unlessRefused(get<TargetJson[]>('/targets')))?.body ?? [];
-  const { text: _, ...asked } = query;
+  const { text: _, changed: __, ...asked } = query;
   const target = asked['target'] ?? targets[0]?.name;
   const matrix = target === undefined ? null : await get<Matrix>(withQuery('/policies/matrix', { ...asked, target }));
   return {
@@ -66,6 +68,7 @@ ${filterForm(ACCESS, 'Choose what the matrix shows', [
     query['rows'],
   ),
   textField('compare', 'Compare with revision', query['compare']),
+  box('changed', 'Only what differs', query['changed'] === 'yes'),
 ])}
 ${
   matrix === null
@@ -80,36 +83,60 @@ const whoForm = (who: string): Markup =>
   html`<section class="stack tight" aria-labelledby="who"><h2 id="who">One user, role or group</h2>
 ${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true))}</section>`;
 
-function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Markup {
-  const { names, names_count, rows, compared, revision, target } = matrix;
+/** The part of the page of a matrix whose decisions became different. */
+function changedPart(matrix: Matrix): Matrix {
+  const differs = (cells: readonly Cell[], before: readonly Cell[] | null, at: number): boolean =>
+    before !== null && before[at]?.effect !== cells[at]?.effect;
+  const rows = matrix.rows.filter(({ cells, before }) => cells.some((_, at) => differs(cells, before, at)));
+  const columns = matrix.names.map((_, at) => rows.some(({ cells, before }) => differs(cells, before, at)));
+  const only = <T>(all: readonly T[]): T[] => all.filter((_, at) => columns[at]);
+  return {
+    ...matrix,
+    names: only(matrix.names),
+    rows: rows.map((row) => ({ ...row, cells: only(row.cells), before: row.before && only(row.before) })),
+  };
+}
+
+export function matrixSection(whole: Matrix, query: View['query'], next: URLSearchParams | null): Markup {
+  const isPart = query['changed'] === 'yes' && whole.compared !== null;
+  const { names, names_count, rows, compared, revision, target } = isPart ? changedPart(whole) : whole;
   const skip = Number(query['skip'] ?? 0);
   const onwards = new URLSearchParams({ ...query, skip: String(skip + COLUMNS) });
+  const following = nextQuery(next);
+  if (isPart) following?.set('changed', 'yes');
   const head = names.map(({ resource_type, resource_name }) => {
     const name = resource_name ?? 'the target itself';
     return html`<th scope="col"><span class="turned">${name}${resource_type !== null && resource_type !== 'tool' && html` <span class="muted">${resource_type}</span>`}</span></th>`;
   });
-  const body = rows.map(
-    ({ subject_type, subject_value, email, cells, before }) =>
-      html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who: subject_value === null ? 'everyone' : `${subject_type}:${subject_value}` })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.map((cell, at) => matrixCell(cell, before?.[at]))}</tr>`,
+  // Each cell has a link, so each part of it is made only once.
+  const objects = names.map(({ resource_type, resource_name }) =>
+    new URLSearchParams({ target, ...(resource_type && resource_name ? { resource_type, resource_name } : {}) }).toString(),
   );
+  const body = rows.map(({ subject_type, subject_value, email, cells, before }) => {
+    const who = whoOf(subject_type, subject_value);
+    const why = withQuery(WHY, { who });
+    return html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.map((cell, at) => matrixCell(cell, before?.[at], `${why}&${objects[at]}`))}</tr>`;
+  });
   return html`<p class="muted">Revision ${revision}${compared !== null && html`, compared with the policies of revision ${compared} for the users and groups of today`}.
-<span class="mx-legend"><span class="mx al">Allow</span> allowed <span class="mx de">Deny</span> denied by a policy <span class="mx no">–</span> no policy matches</span></p>
+<span class="mx-legend"><span class="mx al">Allow</span> allowed <span class="mx de">Deny</span> denied by a policy <span class="mx no">–</span> no policy matches.</span> Each cell leads to its reason. <a class="skip" href="#after">Skip the matrix</a></p>
+${isPart && html`<p>${rows.length} of ${whole.rows.length} rows and ${names.length} of ${whole.names.length} names on this page differ.</p>`}
 ${
   rows.length === 0
-    ? empty('There is no user on this page who may sign in.')
+    ? empty(isPart ? 'Every decision on this page is the same.' : 'There is no user on this page who may sign in.')
     : table(`Access to ${target}`, [column('For'), head], body)
 }
-<p class="row">${names_count > skip + COLUMNS && html`<a class="btn" href="${`${ACCESS}?${onwards}`}">Next ${Math.min(COLUMNS, names_count - skip - COLUMNS)} names</a>`}
-${nextPage(ACCESS, nextQuery(next), 'Next 100')}</p>`;
+<p class="row" id="after" tabindex="-1">${names_count > skip + COLUMNS && html`<a class="btn" href="${`${ACCESS}?${onwards}`}">Next ${Math.min(COLUMNS, names_count - skip - COLUMNS)} names</a>`}
+${nextPage(ACCESS, following, 'Next 100')}</p>`;
 }
 
 const SIGNS = { al: 'Allow', de: 'Deny', no: html`–<span class="hidden"> default deny</span>` } as const;
 const signOf = ({ effect, policy }: Cell): keyof typeof SIGNS => (effect === 'allow' ? 'al' : policy === null ? 'no' : 'de');
 
-function matrixCell(cell: Cell, before: Cell | undefined): Markup {
+function matrixCell(cell: Cell, before: Cell | undefined, why: string): Markup {
   const sign = signOf(cell);
-  if (before === undefined || before.effect === cell.effect) return html`<td class="mx ${sign}">${SIGNS[sign]}</td>`;
-  return html`<td class="mx ${sign} changed">${SIGNS[sign]}<span class="sub">${cell.effect === 'allow' ? 'was denied' : 'was allowed'}</span></td>`;
+  if (before === undefined || before.effect === cell.effect)
+    return html`<td class="mx ${sign}"><a href="${why}">${SIGNS[sign]}</a></td>`;
+  return html`<td class="mx ${sign} changed"><a href="${why}">${SIGNS[sign]}<span class="sub">${cell.effect === 'allow' ? 'was denied' : 'was allowed'}</span></a></td>`;
 }
 
 /** Rows of `GET /api/policies/access`. */
@@ -123,18 +150,18 @@ async function whoPage({ get }: View, who: string): Promise<Shown> {
   return {
     title: `Access of ${who}`,
     body: html`${heading(html`What ${mark} can use`, isRoleOrGroup ? 'A caller who has this and nothing else. A user may have more, and may be denied what is allowed here.' : 'As the gateway decides it now.')}
-${accessTable(rows, next !== null, 'No policy allows anything that was recently asked for.')}
+${accessTable(rows, who, next !== null, 'No policy allows anything that was recently asked for.')}
 ${whoForm(who)}
 <p class="row"><a class="btn plain" href="${ACCESS}">The matrix</a></p>`,
   };
 }
 
 /** By the decision function itself, for the names that were recently asked for. */
-export function accessTable(access: readonly Access[], hasMore: boolean, nothing: string): Markup {
+export function accessTable(access: readonly Access[], who: string, hasMore: boolean, nothing: string): Markup {
   const row = ({ target, resource_type, resource_name, policy_id, policy_name }: Access): Markup =>
-    html`<tr><th scope="row">${
-      resource_name === null ? html`the target itself` : html`<code>${resource_name}</code>`
-    }<span class="sub">${resource_type}</span></th><td data-label="Target">${target}</td><td data-label="Allowed by"><a href="/console/policies/${policy_id}">${policy_name}</a></td></tr>`;
+    html`<tr><th scope="row"><a href="${withQuery(WHY, { who, target, ...(resource_type && resource_name ? { resource_type, resource_name } : {}) })}">${
+      resource_name === null ? 'the target itself' : html`<code>${resource_name}</code>`
+    }</a><span class="sub">${resource_type}</span></th><td data-label="Target">${target}</td><td data-label="Allowed by"><a href="/console/policies/${policy_id}">${policy_name}</a></td></tr>`;
   return html`<p class="sm muted">Each target, and each name that the newest decisions were about.${(hasMore || access.length > ROWS_SHOWN) && html` Only the first ${ROWS_SHOWN} are shown.`}</p>
 ${
   access.length === 0

@@ -61,7 +61,7 @@ ${!user.enabled && note('warn', 'The user is disabled: all tokens of the user ar
 ${
   access !== null &&
   html`<section class="stack tight" aria-labelledby="access"><h2 id="access">What the user may use now</h2>
-${accessTable(access.body, access.next !== null, 'No policy allows this user anything that was recently asked for.')}</section>`
+${accessTable(access.body, `user:${id}`, access.next !== null, 'No policy allows this user anything that was recently asked for.')}</section>`
 }
 ${
   may('updateUser') &&

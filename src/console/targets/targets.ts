@@ -116,7 +116,7 @@ export function checkNote({ fault, server, protocol_version, tools, more, has_re
   const also = [has_resources ? 'resources' : '', has_prompts ? 'prompts' : ''].filter((each) => each !== '');
   return note(
     'done',
-    html`The target works. It says that it is ${server === null ? 'without a name' : `${server.name} ${server.version}`}, speaks revision ${protocol_version}, and has ${more && 'more than '}${tools.length} tools${also.length > 0 && `, and also ${also.join(' and ')}`}.`,
+    html`The target works. It ${server === null ? 'gives no name' : html`says that it is ${server.name} ${server.version}`}, speaks revision ${protocol_version}, and has ${more && 'more than '}${tools.length} tools${also.length > 0 && `, and also ${also.join(' and ')}`}.`,
   );
 }
 

@@ -31,12 +31,12 @@ export const objectMembers = {
 const groups = Joi.array().items(name).max(POLICY_LIMITS.subjects);
 const byUser = model('PrincipalByUser', { user: name.required().description('The id or e-mail of a user.') });
 const byRole = model('PrincipalByRole', {
-  role: name.required(),
+  role: name.required().allow('').description('Empty: a role that no policy names.'),
   sub: name.description('The id of a user. Absent: no particular user.'),
   groups,
 });
 export const requestBody = model<RequestInput>('PolicyQuestion', {
-  principal: Joi.object({ user: name, role: name, sub: name, groups })
+  principal: Joi.object({ user: name, role: name.allow(''), sub: name, groups })
     .xor('user', 'role')
     .without('user', ['sub', 'groups'])
     .required()
