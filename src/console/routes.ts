@@ -50,7 +50,7 @@ import {
 import { changeSessions, SESSIONS, sessionsPage } from './targets/sessions.ts';
 import { changeSettings, settingsPage } from './targets/settings.ts';
 import { TARGETS, targetPage, targetsPage } from './targets/targets.ts';
-import { type Act, queryOf, type Shown, type View } from './view.ts';
+import { type Act, type Download, queryOf, type Shown, type View } from './view.ts';
 
 export const CONSOLE_PATH = '/console';
 
@@ -195,6 +195,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
       try {
         const done = await act({ ...view, form, prove });
         if (typeof done === 'string') return redirect(res, done);
+        if ('fileName' in done) return sendDownload(res, done);
         answer(res, current, pathOf(req), { status: 200, ...done });
       } catch (error) {
         if (error instanceof ProofNeeded) {
@@ -310,6 +311,15 @@ const provedPage = async (): Promise<Shown> => ({
   title: 'Signed in again',
   body: html`<h1>You are signed in again</h1><p>Close this tab, and go on in the one that keeps your change. You have 10 minutes.</p>`,
 });
+
+function sendDownload(res: Response, { fileName, text }: Download): void {
+  const headers = {
+    'Content-Type': 'text/plain; charset=utf-8',
+    'X-Content-Type-Options': 'nosniff',
+    'Cache-Control': 'no-store',
+  };
+  res.set({ ...headers, 'Content-Disposition': `attachment; filename="${fileName}"` }).end(text);
+}
 
 const pathOf = (req: Request): string => urlOf(req).replace(/\?.*/, '');
 

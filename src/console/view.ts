@@ -50,8 +50,15 @@ export interface Changing extends View {
   readonly prove: (kept?: Form) => void;
 }
 
+/** A file that the browser saves. */
+export interface Download {
+  /** ASCII without quotes. */
+  readonly fileName: string;
+  readonly text: string;
+}
+
 /** Carries out the change of a form. Returns the path to which the browser goes, or the page to show, for what is shown only once. */
-export type Act = (view: Changing) => Promise<string | Shown>;
+export type Act = (view: Changing) => Promise<string | Shown | Download>;
 
 export function queryOf({ query }: Pick<Request, 'query'>): Record<string, string> {
   const given = Object.entries(query).filter((entry): entry is [string, string] => typeof entry[1] === 'string');

@@ -43,7 +43,12 @@ test.serial('an administrator previews, makes, edits and deletes a policy, as a 
   await gateway.rest(200, 'PUT', `/api/policies/${id}`, { token: admin.token, body: { priority: 51 } });
   const late = await console_.post(`${at}/edit`, { ...FORM, name: 'late', etag: etagIn(form.text), do: 'save' });
   t.is(late.status, 412);
-  t.regex(late.text, /changed meanwhile.*value="late"/s);
+  t.regex(
+    late.text,
+    /was changed at .* by admin@example\.com.*<th scope="row">Name<.*Groups may sum.*late.*<th scope="row">Priority<.*51.*50.*value="late"/s,
+  );
+  t.notRegex(late.text, /<th scope="row">(Applies to|Pattern|Enabled)</, 'fields that are the same');
+  t.is(etagIn(late.text), etagIn((await console_.get(`${at}/edit`)).text), 'what was entered can be saved now');
 
   const yaml = await console_.get(`${at}/edit?as=yaml`);
   t.regex(yaml.text, /<textarea[^>]*name="yaml"[^>]*>name: Groups may sum/);
@@ -104,7 +109,27 @@ test.serial('wrong fields are named, and hostile texts stay texts', async (t) =>
     t.notRegex(page.text, /<img|<script>/);
   }
   t.is((await console_.post(NEW, { ...FORM, do: 'explode' })).status, 400);
+  t.is((await console_.post(NEW, { ...FORM, do: 'patch' })).status, 400);
   t.is((await gateway.rest<unknown[]>(200, 'GET', '/api/policies', { token: admin.token })).body.length, 5);
+});
+
+test.serial('the preview runs tests on the policies with the change', async (t) => {
+  const { admin, browser } = await scene(t);
+  const console_ = await browser(admin);
+  const tests = (effect: string): string =>
+    `target: everything\r\nprincipals:\r\n  somebody: { role: user }\r\nrequests:\r\n  sum: { tool: get-sum }\r\ntests:\r\n  - name: "${HOSTILE.replaceAll('"', '\\"')}"\r\n    expect:\r\n      - effect: ${effect}\r\n`;
+  const run = (text: string) => console_.post(NEW, { ...FORM, tests: text, do: 'preview' });
+  t.regex((await run(tests('allow'))).text, /All 1 expectations hold/);
+  const failed = await run(tests('deny'));
+  t.is(failed.status, 200);
+  t.regex(failed.text, /1 of 1 expectations do not hold.*somebody, sum: expected deny, got allow/s);
+  t.notRegex(failed.text, /<img|<script/);
+  for (const wrong of ['tests: [', 'name: x', HOSTILE, tests('maybe'), tests('allow').replace('everything', 'nowhere')]) {
+    const refused = await run(wrong);
+    t.is(refused.status, 400, wrong);
+    t.regex(refused.text, /href="#f-tests">Tests line \d+/, wrong);
+    t.notRegex(refused.text, /<img|<script/);
+  }
 });
 
 test.serial('a policy of a file shows its new text, and is changed only if somebody insists', async (t) => {
@@ -118,6 +143,14 @@ test.serial('a policy of a file shows its new text, and is changed only if someb
   const form = { ...FORM, name: 'Everyone may echo', resource_pattern: '^echo2$', priority: '10', etag: etagIn(page.text) };
   const preview = await console_.post(`${at}/edit`, { ...form, do: 'preview' });
   t.regex(preview.text, /New text of the file.*resource_pattern: \^echo2\$/s);
+  const patch = await console_.post(`${at}/edit`, { ...form, do: 'patch' });
+  t.is(patch.headers['content-disposition'], 'attachment; filename="echo.yaml.patch"');
+  t.regex(
+    patch.text,
+    /^diff --git a\/policies\/echo\.yaml b\/policies\/echo\.yaml\n.*\n-resource_pattern: \^echo\$\n.*\+resource_pattern: \^echo2\$\n/s,
+  );
+  t.regex((await console_.post(`${at}/delete`, { do: 'patch' })).text, /deleted file mode/);
+  t.is((await console_.post(`${at}/edit`, { ...form, resource_pattern: '^echo$', do: 'patch' })).status, 400, 'nothing differs');
   t.is((await console_.post(`${at}/edit`, { ...form, do: 'save' })).status, 409);
   t.is((await console_.post(`${at}/delete`, { etag: etagIn(page.text) })).status, 409);
   t.is((await console_.post(`${at}/edit`, { ...form, override: 'yes', do: 'save' })).headers.location, `${at}?done=saved`);

@@ -1,4 +1,5 @@
 /** Sensitive changes, for a user who signed in more than 10 minutes ago. */
+import { createHash } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
@@ -106,3 +107,18 @@ for (const [verdict, isSensitive] of [
     for (const path of paths) t.regex(await post(path, form), /\?done=/);
   });
 }
+
+test('tools of a target are allowed only after a recent sign-in, and the choice is kept', async (t) => {
+  const tools = [{ name: 'x', description: null, read_only: true }];
+  const { asked, send, signInAgain } = await startConsole(t, { name: 'mine', fault: null, tools, more: false, server: null });
+  const path = `/console/targets/${ID}/allow`;
+  const digest = createHash('sha256').update(JSON.stringify(tools)).digest('base64url').slice(0, 22);
+  const form = { do: 'allow', choice: 'all', subject_type: 'everyone', digest };
+  const { to, text } = await send(path, form);
+  t.is(to, '403');
+  t.regex(text, new RegExp(`name="digest" value="${digest}"`));
+  t.false(asked.includes('POST /policies'));
+  signInAgain();
+  t.regex((await send(path, form)).to, /\?done=allowed$/);
+  t.true(asked.includes('POST /policies'));
+});

@@ -8,9 +8,12 @@ import type { PolicyJson } from '../../policies/schema.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { act, box, type Field, type Form, field, REASON, refusal } from '../form.ts';
 import { heading } from '../marks.ts';
-import { type Act, type Changing, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
+import { type Act, type Changing, type Download, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
 import { type Candidate, consequences, isLooser, planOf, proofNote } from './consequences.ts';
+import { isLate, lateSection } from './late.ts';
+import { patchOf } from './patch.ts';
 import { patternSection } from './pattern.ts';
+import { TESTS, testSection } from './tests.ts';
 import { aboutIn, documentIn, fieldsFor, formOf, NEW, type Wanted, YAML, yamlOf } from './wanted.ts';
 
 const POLICIES = '/console/policies';
@@ -60,7 +63,8 @@ async function proveIfLooser(view: Changing, candidate: Candidate): Promise<void
 
 const overrideBox = (policy: PolicyJson | null, form: Form): Content =>
   policy?.managed_as != null &&
-  html`${note('warn', html`This policy belongs to the file <code>${policy.managed_as}.yaml</code>. Change the file: the preview shows its new text. A change here is reported as drift until the file is applied.`)}
+  html`${note('warn', html`This policy belongs to the file <code>${policy.managed_as}.yaml</code>. Change the file: download the change as a patch for <code>git apply</code>, or copy the new text from the preview. A change here is reported as drift until the file is applied.`)}
+<p>${act('patch', 'Download the patch')}</p>
 ${box('override', 'Change it here all the same', form['override'] === 'yes')}`;
 
 interface Editor {
@@ -71,19 +75,20 @@ interface Editor {
   readonly targets: Targets;
   readonly form: Form;
   readonly preview: Content;
+  /** What somebody else changed meanwhile. */
+  readonly late: Content;
 }
 
-function editor(view: View, { title, path, policy, etag, targets, form, preview }: Editor): Shown {
+function editor(view: View, { title, path, policy, etag, targets, form, preview, late }: Editor): Shown {
   const { refused } = view;
   const isYaml = form['yaml'] !== undefined || refused?.form['yaml'] !== undefined;
-  const fields: readonly Field[] = [...(isYaml ? [YAML] : fieldsFor(targets)), REASON];
+  const fields: readonly Field[] = [...(isYaml ? [YAML] : fieldsFor(targets)), TESTS, REASON];
   const given = refused?.form ?? form;
   return {
     title,
     body: html`${heading(title, isYaml ? html`As YAML. <a href="${path}">Edit it as a form</a>` : html`As a form. <a href="${`${path}?as=yaml`}">Edit it as YAML</a>`)}
-${proofNote(view)}${refusal(refused, fields)}
-${refused?.error.code === 'precondition_failed' && note('warn', html`The policy was changed meanwhile. <a href="${pathOf(policy?.id ?? '')}">See how it is now</a>, then <a href="${path}">load it again</a>.`)}
-<form class="stack form" method="post" action="${path}"><input type="hidden" name="etag" value="${given['etag'] ?? etag}">
+${proofNote(view)}${isLate(refused) ? late : refusal(refused, fields)}
+<form class="stack form" method="post" action="${path}"><input type="hidden" name="etag" value="${isLate(refused) ? etag : (given['etag'] ?? etag)}">
 ${fields.map((each) => field(each, refused, form[each.name] ?? ''))}
 ${!isYaml && box('enabled', 'Enabled', given['enabled'] === 'yes')}${overrideBox(policy, given)}
 <p class="row">${act('preview', 'Show what this changes')}${view.may('getTargetCatalogue') && TRY}${act('save', 'Save', 'cta')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
@@ -100,7 +105,7 @@ const EXAMPLE: Parameters<typeof yamlOf>[0] = {
 };
 
 const newEditor = (view: View, targets: Targets, form: Form, preview: Content): Shown =>
-  editor(view, { title: 'New policy', path: `${POLICIES}/new`, policy: null, etag: '', targets, form, preview });
+  editor(view, { title: 'New policy', path: `${POLICIES}/new`, policy: null, etag: '', targets, form, preview, late: null });
 
 export async function newPolicyPage(view: View): Promise<Shown> {
   requireMay(view, 'createPolicy');
@@ -119,8 +124,7 @@ export const makePolicy: Act = async (view) => {
   if (form['do'] === 'try') return { ...newEditor(view, targets, form, await tried(view, targets)), status: 200 };
   const wanted = documentIn(form, targets);
   const candidate = candidateOf(null, yamlOf(wanted, targets));
-  if (isPreview(form))
-    return { ...newEditor(view, targets, form, await planned(form, consequences(view, candidate))), status: 200 };
+  if (isPreview(form)) return { ...newEditor(view, targets, form, await previewOf(view, candidate)), status: 200 };
   await proveIfLooser(view, candidate);
   const { body } = await send<PolicyJson>('POST', '/policies', wanted, { reason: form['reason'] });
   return `${pathOf(body.id)}?done=made`;
@@ -142,8 +146,10 @@ function isPreview(form: Form): boolean {
   throw invalidRequest([{ path: 'do', message: 'is not a button of this page' }]);
 }
 
-const changeEditor = (view: View, policy: PolicyJson, etag: string, targets: Targets, form: Form, preview: Content): Shown =>
-  editor(view, { title: `Edit ${policy.name}`, path: `${pathOf(policy.id)}/edit`, policy, etag, targets, form, preview });
+type Edited = Pick<Editor, 'etag' | 'targets' | 'form' | 'preview' | 'late'> & { readonly policy: PolicyJson };
+
+const changeEditor = (view: View, edited: Edited): Shown =>
+  editor(view, { ...edited, title: `Edit ${edited.policy.name}`, path: `${pathOf(edited.policy.id)}/edit` });
 
 export async function editPolicyPage(view: View): Promise<Shown> {
   requireMay(view, 'updatePolicy');
@@ -151,32 +157,43 @@ export async function editPolicyPage(view: View): Promise<Shown> {
     targetsOf(view),
     view.get<PolicyJson>(`/policies/${view.id}`),
   ]);
-  return changeEditor(
-    view,
-    policy,
-    etag,
-    targets,
-    initial(view, formOf(policy), () => yamlOf(policy, targets)),
-    null,
-  );
+  const form = initial(view, formOf(policy), () => yamlOf(policy, targets));
+  return changeEditor(view, { policy, etag, targets, form, preview: null, late: await lateSection(view, policy, targets) });
 }
 
 export const savePolicy: Act = async (view) => {
   const { form, id, send } = view;
   const [targets, { body: policy, etag = '' }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);
   if (form['do'] === 'try')
-    return { ...changeEditor(view, policy, etag, targets, form, await tried(view, targets)), status: 200 };
+    return {
+      ...changeEditor(view, { policy, etag, targets, form, preview: await tried(view, targets), late: null }),
+      status: 200,
+    };
   const wanted = documentIn(form, targets);
   const text = yamlOf(wanted, targets);
+  if (form['do'] === 'patch') return patchFor(policy, yamlOf(policy, targets), text);
   const candidate = candidateOf(policy, text);
   if (isPreview(form)) {
-    const preview = html`${await planned(form, consequences(view, candidate))}${fileSection(policy, wanted, text)}`;
-    return { ...changeEditor(view, policy, etag, targets, form, preview), status: 200 };
+    const preview = html`${await previewOf(view, candidate)}${fileSection(policy, wanted, text)}`;
+    return { ...changeEditor(view, { policy, etag, targets, form, preview, late: null }), status: 200 };
   }
   await proveIfLooser(view, candidate);
   await send('PUT', `/policies/${id}${overriding(form)}`, wanted, { ifMatch: form['etag'], reason: form['reason'] });
   return `${pathOf(id)}?done=saved`;
 };
+
+async function previewOf(view: Changing, candidate: Candidate): Promise<Content> {
+  const done = await planned(view.form, consequences(view, candidate));
+  return [await testSection(view, candidate), done];
+}
+
+/** The change of the file of a policy, for the folder that has the folder `policies`. Throws AppError `invalid_request`. */
+function patchFor({ managed_as }: PolicyJson, before: string, after: string | null): Download {
+  const name = managed_as === null ? null : fileOf(managed_as, ownerIn(managed_as) ?? '');
+  const text = name === null ? null : patchOf(`policies/${name}`, before, after);
+  if (text === null) throw invalidRequest([{ path: 'do', message: 'needs a policy of a file, and a change' }]);
+  return { fileName: `${name}.patch`, text };
+}
 
 const overriding = (form: Form): string => (form['override'] === 'yes' ? '?override=true' : '');
 
@@ -209,6 +226,7 @@ const withoutIt = (policy: PolicyJson, targets: Targets): Candidate =>
 export const deletePolicy: Act = async (view) => {
   const { form, id, send } = view;
   const [targets, { body: policy }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);
+  if (form['do'] === 'patch') return patchFor(policy, yamlOf(policy, targets), null);
   await proveIfLooser(view, withoutIt(policy, targets));
   await send('DELETE', `/policies/${id}${overriding(form)}`, undefined, { ifMatch: form['etag'], reason: form['reason'] });
   return `${POLICIES}?done=deleted`;

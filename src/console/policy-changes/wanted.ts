@@ -2,7 +2,7 @@
 import { invalidRequest } from '../../base/errors.ts';
 import type { Effect, PolicyResourceType, SubjectType } from '../../engine/compile/policy.ts';
 import { formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../policies/files/yaml.ts';
-import { type PolicyJson, readPolicy } from '../../policies/schema.ts';
+import { readPolicy } from '../../policies/schema.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import type { Field, Form } from '../form.ts';
 
@@ -52,7 +52,7 @@ export const fieldsFor = (targets: Targets): readonly Field[] => [
 
 export const NEW: Form = { effect: 'allow', resource_type: 'tool', priority: '100', enabled: 'yes' };
 
-export function formOf(policy: PolicyJson): Form {
+export function formOf(policy: Documented): Form {
   const { name, description, effect, target_id, resource_type, resource_pattern, priority, enabled, subjects } = policy;
   return {
     ...{ name, description: description ?? '', effect, target_id: target_id ?? '', resource_type },
@@ -124,6 +124,7 @@ function fromYaml(text: string, targets: Targets): object {
   return { ...policy, target_id: found };
 }
 
+/** A policy, stored or wanted. */
 interface Documented {
   readonly name: string;
   readonly description: string | null;

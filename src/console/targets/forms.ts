@@ -251,7 +251,7 @@ const digestOf = ({ tools }: TargetCheck): string =>
   createHash('sha256').update(JSON.stringify(tools)).digest('base64url').slice(0, 22);
 
 export const allowTools: Act = async (view) => {
-  const { form, id, get, send } = view;
+  const { form, id, get, send, prove } = view;
   const { body: target } = await get<TargetJson>(`/targets/${id}`);
   const { body: check } = await send<TargetCheck>('POST', `/targets/${id}/check`);
   if (form['do'] === 'try' || check.fault !== null) return triedPage(target, check);
@@ -267,6 +267,7 @@ export const allowTools: Act = async (view) => {
   const subject = subject_type === 'everyone' ? ({ subject_type } as Subject) : ({ subject_type, subject_value } as Subject);
   const policies = policiesFor(target.name, check.tools, choice as Choice, subject, 'the console');
   if (policies.length === 0) throw invalidRequest([{ path: 'choice', message: 'covers no tool' }]);
+  prove(form);
   for (const policy of policies) await send('POST', '/policies', { ...policy, target_id: id });
   return `${pathOf(id)}?done=allowed`;
 };
