@@ -1,14 +1,12 @@
-/** `/account`: what belongs to the signed-in user. Here, browser sessions, API tokens, applications and the sign-out. */
+/** `/account`: what belongs to the signed-in user. Here, browser sessions, applications and the sign-out. */
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import Joi from 'joi';
 import type { BrowserSession } from '../auth/browser-store.ts';
 import type { Caller } from '../auth/caller.ts';
 import type { BrowserSessionList } from '../auth/sign-in/browser-sessions.ts';
 import type { Login } from '../auth/sign-in/login.ts';
-import { TOKEN_NAME_MAX, type TokenRecord, tokenStore } from '../auth/token-store.ts';
 import { AppError } from '../base/errors.ts';
-import { pathId, text, validate } from '../base/validate.ts';
-import type { Database } from '../db/database.ts';
+import { pathId, validate } from '../base/validate.ts';
 import { callerOf } from '../http/caller.ts';
 import { addressOf } from '../http/client-address.ts';
 import { contextOf } from '../http/context.ts';
@@ -42,12 +40,10 @@ export interface AccountParts {
   readonly applications: Applications;
   readonly publicUrl: string;
   readonly trustProxy: boolean;
-  readonly database: Database;
   readonly login: Login;
   readonly limits: RateLimits;
   readonly sessions: BrowserSessions;
   readonly sessionList: BrowserSessionList;
-  readonly now: () => number;
 }
 
 /** How users sign in who have a password of the gateway. */
@@ -56,8 +52,6 @@ const PASSWORD = 'password';
 const FIELDS: Readonly<Record<string, string>> = {
   current_password: 'The current password',
   new_password: 'The new password',
-  name: 'The name',
-  days: 'The time',
 };
 
 type Form = Readonly<Record<string, string>>;
@@ -67,29 +61,11 @@ const DONE: Readonly<Record<string, string>> = {
   session: 'The session is ended.',
   sessions: 'All your other sessions are ended.',
   application: 'The access of the application is ended.',
-  token: 'The token is revoked.',
   'command-line': 'The command line is signed in. You can close this page.',
   password: 'The password is changed. Your other sessions and logins, and the access of applications, are ended.',
 };
 
 const IS_MISSING = { 'any.required': 'is missing', 'string.empty': 'is missing' };
-/** How long a token is valid, as the form offers it. */
-const LIFETIMES: readonly (readonly [days: string, label: string])[] = [
-  ['30', '30 days'],
-  ['90', '90 days'],
-  ['365', '1 year'],
-  ['', 'until it is revoked'],
-];
-const DEFAULT_DAYS = '90';
-const DAY_MS = 24 * 60 * 60_000;
-
-const newToken = Joi.object<{ name: string; days: string }>({
-  name: text(TOKEN_NAME_MAX).required().messages(IS_MISSING),
-  days: Joi.valid(...LIFETIMES.map(([days]) => days))
-    .default(DEFAULT_DAYS)
-    .messages({ 'any.only': 'must be one of those that the form offers' }),
-});
-
 const passwordChange = Joi.object<{ current_password: string; new_password: string }>({
   current_password: password().required().messages(IS_MISSING),
   new_password: newPassword().required().messages(IS_MISSING),
@@ -98,9 +74,6 @@ const passwordChange = Joi.object<{ current_password: string; new_password: stri
 interface Said {
   readonly status?: number;
   readonly done?: Content;
-  readonly tokenName?: string;
-  readonly tokenDays?: string;
-  readonly tokenError?: string;
   /** What is wrong with the change of the password, by its field. */
   readonly passwordErrors?: ReadonlyMap<string, string>;
 }
@@ -108,12 +81,10 @@ interface Said {
 export function accountRoutes({
   publicUrl,
   trustProxy,
-  database,
   login,
   limits,
   sessions,
   sessionList,
-  now,
   applications,
 }: AccountParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
@@ -130,12 +101,8 @@ export function accountRoutes({
       await act(req, res, current, form);
     };
 
-  async function show(res: Response, { user, session, isRecent }: SignedIn, said: Said = {}): Promise<void> {
-    const [open, tokens, allowed] = await Promise.all([
-      sessionList.listOf(user.id),
-      tokenStore(database.knex).listOf(user.id),
-      applications.ofUser(user.id),
-    ]);
+  async function show(res: Response, { user, session }: SignedIn, said: Said = {}): Promise<void> {
+    const [open, allowed] = await Promise.all([sessionList.listOf(user.id), applications.ofUser(user.id)]);
     sendPage(res, said.status ?? 200, {
       title: 'Account',
       user,
@@ -145,8 +112,7 @@ ${said.done && note('done', said.done)}
 <dt>Groups</dt><dd>${user.groups.length === 0 ? html`<span class="muted">none</span>` : user.groups.join(', ')}</dd></dl>
 ${sessionsSection(open, session)}
 ${allowed.length > 0 && applicationsSection(allowed)}
-${tokensSection(tokens, isRecent, said)}
-<p><a href="/account/connections">Your accounts at targets</a></p>
+<p><a href="/console/tokens">Your API tokens</a> · <a href="/account/connections">Your accounts at targets</a></p>
 ${session.method === PASSWORD && passwordSection(labelOf(user), said.passwordErrors)}`,
     });
   }
@@ -192,33 +158,6 @@ ${session.method === PASSWORD && passwordSection(labelOf(user), said.passwordErr
   );
 
   router.post(
-    '/tokens',
-    onForm(async (_req, res, current, form) => {
-      // The thief of a session must not be able to make a token that outlives it.
-      if (!current.isRecent) return redirect(res, signInPath(HOME, true));
-      try {
-        const { name, days } = validate(newToken, form);
-        const refusal = limits.own(current.user.id);
-        if (refusal) throw refusal;
-        const { record, token } = await login.createApiToken(callerOf(res), {
-          name,
-          expires_at: days === '' ? null : now() + Number(days) * DAY_MS,
-          limits: null,
-        });
-        const done = html`<p>The token “${record.name}” is made. Copy it now: it is not shown again.</p><code class="secret">${token}</code>`;
-        await show(res, current, { status: 201, done });
-      } catch (error) {
-        if (!(error instanceof AppError) || error.status >= 500 || error.status === 401) throw error;
-        if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));
-        const wrong = error.errors?.[0];
-        const tokenError = wrong === undefined ? error.message : `${FIELDS[wrong.path] ?? wrong.path} ${wrong.message}.`;
-        const { name: tokenName = '', days: tokenDays = DEFAULT_DAYS } = form;
-        await show(res, current, { status: error.status, tokenName, tokenDays, tokenError });
-      }
-    }),
-  );
-
-  router.post(
     '/applications/:id/end',
     onForm(async (req, res, { user }) => {
       const id = pathId(req.params['id']);
@@ -227,36 +166,6 @@ ${session.method === PASSWORD && passwordSection(labelOf(user), said.passwordErr
         throw new AppError('not_found', 'You have allowed no application with this id.');
       await applications.end(callerOf(res), id);
       redirect(res, `${HOME}?done=application`);
-    }),
-  );
-
-  async function ownToken(id: string, { user }: SignedIn): Promise<TokenRecord> {
-    const token = (await tokenStore(database.knex).listOf(user.id)).find((own) => own.id === id);
-    if (token === undefined) throw new AppError('not_found', 'You have no API token with this id.');
-    return token;
-  }
-
-  router.get('/tokens/:id/revoke', async (req, res) => {
-    const current = await sessions.currentUser(req, res);
-    if (current === null) return redirect(res, signInPath(HOME));
-    const { id, name } = await ownToken(pathId(req.params.id), current);
-    sendPage(res, 200, {
-      title: 'Revoke a token',
-      narrow: true,
-      user: current.user,
-      body: html`<div class="panel"><h1>Revoke the token “${name}”?</h1>
-<p>Programs that use it are refused from then on, and their open streams and calls end. A revoked token cannot be brought back.</p>
-<form class="row" method="post" action="/account/tokens/${id}/revoke"><button class="btn danger">Revoke token ${name}</button>
-<a class="btn plain" href="/account">Keep it</a></form></div>`,
-    });
-  });
-
-  router.post(
-    '/tokens/:id/revoke',
-    onForm(async (req, res, current) => {
-      const { id } = await ownToken(pathId(req.params['id']), current);
-      await login.revokeApiToken(callerOf(res), id);
-      redirect(res, `${HOME}?done=token`);
     }),
   );
 
@@ -316,36 +225,6 @@ function applicationsSection(allowed: readonly Application[]): Markup {
 <div class="table" role="region" aria-labelledby="applications" tabindex="0"><table>
 <thead><tr><th scope="col">Application</th><th scope="col">Allowed</th><th scope="col">Last used</th><th scope="col"><span class="hidden">Action</span></th></tr></thead>
 <tbody>${allowed.map(row)}</tbody></table></div></section>`;
-}
-
-function tokensSection(
-  tokens: readonly TokenRecord[],
-  isRecent: boolean,
-  { tokenName = '', tokenDays = DEFAULT_DAYS, tokenError }: Said,
-): Markup {
-  const row = ({ id, name, created_at, expires_at, limits }: TokenRecord): Markup => html`<tr>
-<th scope="row">${name}${limits !== null && html` <span class="tag">limited</span>`}<span class="sub"><code>${id}</code></span></th>
-<td data-label="Made">${timeOf(created_at)}</td><td data-label="Ends">${expires_at === null ? 'when revoked' : timeOf(expires_at)}</td>
-<td class="end"><a class="btn danger" href="/account/tokens/${id}/revoke">Revoke<span class="hidden"> the token ${name}</span></a></td></tr>`;
-  const isWrong = tokenError !== undefined;
-  return html`<section class="stack tight" aria-labelledby="tokens"><div><h2 id="tokens">API tokens</h2>
-<p class="sm muted">A program with one of these tokens can do what you can do, until the token ends or you revoke it. A limited token can do less.</p></div>
-${
-  tokens.length > 0 &&
-  html`<div class="table" role="region" aria-labelledby="tokens" tabindex="0"><table>
-<thead><tr><th scope="col">Token</th><th scope="col">Made</th><th scope="col">Ends</th><th scope="col"><span class="hidden">Action</span></th></tr></thead>
-<tbody>${tokens.map(row)}</tbody></table></div>`
-}
-${
-  isRecent
-    ? html`<form class="row below" method="post" action="/account/tokens"><div class="field grow"><label for="name">Name of a new token</label>
-<input class="in" id="name" name="name" required maxlength="${TOKEN_NAME_MAX}" autocomplete="off" value="${tokenName}" aria-invalid="${isWrong ? 'true' : 'false'}" aria-describedby="name-hint">
-${isWrong ? fieldError('name-hint', tokenError) : html`<p class="hint" id="name-hint">For example the program and the machine that it runs on.</p>`}</div>
-<div class="field"><label for="days">Valid for</label><select class="in" id="days" name="days">${LIFETIMES.map(([days, label]) => html`<option value="${days}" ?selected="${days === tokenDays}">${label}</option>`)}</select>
-<p class="hint">Then programs need a new one.</p></div>
-<button class="btn">Make token</button></form>`
-    : html`<p class="sm"><a href="${signInPath(HOME, true)}">Sign in again</a> to make a token: this needs a sign-in within the last 10 minutes.</p>`
-}</section>`;
 }
 
 function passwordSection(email: string, errors: ReadonlyMap<string, string> = new Map()): Markup {

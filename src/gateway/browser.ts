@@ -47,7 +47,7 @@ export function createBrowser(
     },
     {
       path: '/account',
-      router: accountRoutes({ publicUrl, trustProxy, database, login, limits, sessions, sessionList, applications, now }),
+      router: accountRoutes({ publicUrl, trustProxy, login, limits, sessions, sessionList, applications }),
     },
     { path: CONNECTIONS_PATH, router: connectionPages({ publicUrl, database, sessions, connecting, limits, log }) },
     ...others(sessions),

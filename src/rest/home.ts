@@ -15,8 +15,8 @@ export function homePage(publicUrl: string): Page {
 <section class="stack tight"><h2>Use it</h2>
 <p>Give your MCP client the address <code>${mcp}</code>, or <code>${mcp}/&lt;target&gt;</code> for one server. The client opens a browser, where
 you sign in and allow the client to act for you. Ask an administrator if you have no account.</p>
-<p>On <a href="/account">your account page</a> you see which applications may act for you, and make API tokens for programs that cannot open a
-browser.</p></section>
+<p>On <a href="/account">your account page</a> you see which applications may act for you. For programs that cannot open a browser, make
+<a href="/console/tokens">API tokens</a>.</p></section>
 <section class="stack tight"><h2>Operate it</h2>
 <ul>
 <li><a href="/console">Console</a>: policies, decisions, targets and users</li>

@@ -297,45 +297,6 @@ test.serial('the account page ends one session or all others, and not those of a
   t.is((await administrator.get('/account')).status, 200);
 });
 
-test.serial('a token made on the account page is shown once, works, and can be revoked there', async (t) => {
-  const gateway = await startGateway(t);
-  const ann = await person(gateway, 'ann@example.com');
-  const bob = await person(gateway, 'bob@example.com');
-  const browser = browse(gateway);
-  await signIn(browser, ann);
-  const made = await browser.post('/account/tokens', { name: 'laptop' });
-  t.is(made.status, 201);
-  const [, token = ''] = /<code class="secret">([^<]+)</.exec(made.text) ?? [];
-  await gateway.rest(200, 'GET', '/api/auth/me', { token });
-  const { body: listed } = await gateway.rest<{ expires_at: string }[]>(200, 'GET', '/api/auth/tokens', { token: ann.token });
-  const days = (Date.parse(listed[0]?.expires_at ?? '') - Date.now()) / (24 * 60 * MINUTE);
-  t.true(days > 89 && days <= 90, `${days}`);
-  const account = await browser.get('/account');
-  t.false(account.text.includes(token));
-  const [, path = ''] = /href="(\/account\/tokens\/[0-9a-f-]{36}\/revoke)"/.exec(account.text) ?? [];
-  const others = browse(gateway);
-  await signIn(others, bob);
-  t.is((await others.post(path)).status, 404);
-  t.is((await others.get(path)).status, 404);
-  t.regex((await browser.get(path)).text, /Revoke the token “laptop”\?/);
-  await gateway.rest(200, 'GET', '/api/auth/me', { token });
-  t.is((await browser.post(path)).headers.location, '/account?done=token');
-  await gateway.rest(401, 'GET', '/api/auth/me', { token });
-
-  t.is((await browser.post('/account/tokens', { name: 'forever', days: '' })).status, 201);
-  const forever = await gateway.rest<{ expires_at: string | null }[]>(200, 'GET', '/api/auth/tokens', { token: ann.token });
-  t.is(forever.body[0]?.expires_at, null);
-  t.regex((await browser.get('/account')).text, /when revoked/);
-  for (const days of ['0', '-1', '1e9', '31', 'x']) {
-    const refused = await browser.post('/account/tokens', { name: 'x', days });
-    t.is(refused.status, 400);
-    t.regex(refused.text, /The time must be one of those that the form offers\./);
-  }
-  t.is((await browser.post('/account/tokens', { name: '' })).status, 400);
-  t.regex((await browser.post('/account/tokens', {})).text, /The name is missing\./);
-  t.regex((await browser.post('/account/tokens', { name: 'x'.repeat(257) })).text, /must have at most 256 characters/);
-});
-
 test.serial(
   'a changed password on the account page ends other sessions and logins, and gives the cookie a new value',
   async (t) => {
@@ -468,14 +429,15 @@ test.serial('the thief of an older session cannot make a token, which would outl
   const ann = await person(gateway, 'ann@example.com');
   const browser = browse(gateway);
   await signIn(browser, ann);
-  t.regex((await browser.get('/account')).text, /Make token/);
+  const make = { do: 'make', name: 'mine', days: '90' };
+  t.regex((await browser.get('/console/tokens')).text, /Make the token/);
   ahead = 11 * MINUTE;
-  const account = await browser.get('/account');
-  t.notRegex(account.text, /Make token/);
-  const [, again = ''] = /<a href="(\/signin\?[^"]+)">Sign in again<\/a>/.exec(account.text) ?? [];
-  const refused = await browser.post('/account/tokens', { name: 'mine' });
+  const page = await browser.get('/console/tokens');
+  t.notRegex(page.text, /Make the token/);
+  const [, again = ''] = /<a href="(\/signin\?[^"]+)">Sign in again<\/a>/.exec(page.text) ?? [];
+  const refused = await browser.post('/console/tokens', make);
   t.deepEqual([refused.status, refused.headers.location], [303, again.replaceAll('&#38;', '&')]);
   t.regex((await browser.get(refused.headers.location ?? '')).text, /Sign in again as ann@example\.com/);
   await signIn(browser, ann);
-  t.is((await browser.post('/account/tokens', { name: 'mine' })).status, 201);
+  t.is((await browser.post('/console/tokens', make)).status, 201);
 });

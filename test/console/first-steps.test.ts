@@ -62,12 +62,13 @@ async function newcomer(
   await look();
   const endpoint = `${gateway.url}/mcp/everything`;
   t.true((await page.content()).includes(endpoint));
-  // Programs send a token, which the account page makes.
-  await press('link', 'Make one on the account page');
-  await page.waitForURL(/\/account$/);
+  // Programs send a token.
+  await press('link', 'Make one');
+  await page.waitForURL(/\/console\/tokens$/);
+  await look();
   await page.getByLabel('Name').fill('my program');
-  await press('button', 'Make token');
-  await page.getByText('is made. Copy it now').waitFor();
+  await press('button', 'Make the token');
+  await page.getByText('is made').waitFor();
   const token = await page.locator('code.secret').innerText();
 
   const client = await modernClient(t, endpoint, token);

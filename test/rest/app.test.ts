@@ -251,7 +251,7 @@ test.serial('the address of the gateway is a page for browsers and JSON for prog
   t.is(page.status, 200);
   t.is(page.headers['content-type'], 'text/html; charset=utf-8');
   t.regex(String(page.headers['content-security-policy']), /^default-src 'none';.* frame-ancestors 'none'/);
-  t.regex(page.text, /<html lang="en">/);
+  t.regex(page.text, /<html lang="en"/);
   t.regex(page.text, /https:&#47;|https:\/\/gateway\.example\.com\/mcp/);
   t.notRegex(page.text, /<script|<style|style=|onload/);
   for (const [, path = ''] of page.text.matchAll(/href="([^"]+)"/g)) t.not((await rest.call('HEAD', path)).status, 405, path);

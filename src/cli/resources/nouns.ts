@@ -111,7 +111,7 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
   },
   token: {
     about:
-      'API tokens, for programs. Only a login token can make and revoke them: portcullis login does not have one, the account page does.',
+      'API tokens, for programs. Only a login token can make and revoke them: portcullis login does not have one, the page /console/tokens does.',
     verbs: {
       list: {
         does: 'GET /api/auth/tokens',
