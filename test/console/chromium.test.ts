@@ -28,7 +28,7 @@ browserTest(
     await page.keyboard.type('environment');
     await page.keyboard.press('Enter');
     await page.waitForURL(/effect=deny/);
-    await press('No environment');
+    await press(/^No environment$/);
     t.is(await page.getByRole('heading', { level: 1 }).innerText(), 'No environment');
     await press('Its decisions');
     await press(/^\d{4}-/);
