@@ -1,8 +1,9 @@
 /** `portcullis bundle` and `portcullis audit reproduce`: export the policies for OPA, and evaluate recorded decisions again. */
 import { writeFileSync } from 'node:fs';
 import type { LogJson } from '../audit/search/log-json.ts';
-import type { Decision } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
+import type { Question } from '../engine/explain.ts';
+import { askedIn, differencesOf, type NotAsked, reproduce as reproduceDecision } from '../policies/reproduction.ts';
 import { type PolicyJson, policyFromJson } from '../policies/schema.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from './client.ts';
 import { type Command, CommandError, type CommandGroup, jsonText, shellWord, UsageError } from './command.ts';
@@ -50,7 +51,8 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
     const client = connect(given);
     const [row] = await client.call<LogJson[]>('GET', `/api/logs?id=${id}`);
     if (row === undefined) throw new CommandError(`no recorded decision has the id ${id}`, 'not_found');
-    const { asked, principal, targetId } = questionOf(row);
+    const question = askedIn(row);
+    if (typeof question === 'string') throw new CommandError(whyNot(question, row), question);
     const { policies } = await client.call<{ policies: PolicyJson[] }>('GET', `/api/policies/history/${row.revision}`);
     const engine = await createEngine({
       module: await loadPolicyModule(),
@@ -64,31 +66,26 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
         'other_engine',
       );
     }
-    const { resource_type: type, resource_name: name } = row;
-    const now =
-      type === null || name === null
-        ? engine.decideTarget(principal, targetId)
-        : engine.decide(principal, targetId, { resource_type: type, resource_name: name });
-    const differences = differencesOf(row, now, engine.compiled.hash);
-    if (differences.length > 0)
-      throw new CommandError(`the decision differs from the recorded one: ${differences.join('; ')}`, 'not_reproduced');
+    const now = reproduceDecision(engine, question);
+    const differences = differencesOf(row, now);
+    if (differences.length > 0) {
+      const each = differences.map(({ member, recorded, reproduced }) => `${member} ${recorded} then, ${reproduced} now`);
+      throw new CommandError(`the decision differs from the recorded one: ${each.join('; ')}`, 'not_reproduced');
+    }
+    const asked = inputOf(question);
     const commands = [
       // Some shells interpret backslashes in `echo`, so this uses printf.
       `printf '%s\\n' ${shellWord(jsonText(asked.input))} > input.json`,
       `portcullis bundle --revision ${row.revision}`,
       `opa eval -b portcullis.tar.gz -i input.json data.portcullis.reference.${asked.rule}`,
     ];
-    const why = now.policy === null ? 'no policy matched' : `policy ${JSON.stringify(now.policy.name)} (${now.policy.id})`;
+    const why = now.policy_id === null ? 'no policy matched' : `policy ${JSON.stringify(row.policy_name)} (${now.policy_id})`;
     return {
       text: `${now.effect}: ${why}, as recorded at revision ${row.revision}. To ask stock OPA the same:\n\n${commands.join('\n')}\n`,
       json: {
         id,
         revision: row.revision,
-        data_hash: row.data_hash,
-        engine_hash: row.engine_hash,
-        effect: now.effect,
-        policy_id: now.policy?.id ?? null,
-        reason: now.reason,
+        ...now,
         input: asked.input,
         rule: `data.portcullis.reference.${asked.rule}`,
       },
@@ -96,31 +93,17 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
   },
 };
 
-/** Returns the recorded question. Throws CommandError if no policy decided it, or if the row no longer contains it. */
-function questionOf(row: LogJson) {
-  const { reason, user_id: sub, user_role: role, user_groups: groups, target_id: targetId } = row;
-  if (reason === 'no_target' || reason === 'not_canonical' || reason === 'error' || targetId === null) {
-    throw new CommandError(`no policy made this decision: it was denied for the reason ${reason}`, 'not_by_policy');
-  }
-  if (row.user_email === '')
-    throw new CommandError('the decision cannot be evaluated again: the groups of its user have been erased', 'erased');
-  const principal = { sub, role, groups };
-  const { resource_type: type, resource_name: name } = row;
-  const asked =
-    type === null || name === null
-      ? { rule: 'target', input: { ...principal, target: targetId } }
-      : { rule: 'decision', input: { ...principal, target: targetId, type, name } };
-  return { asked, principal, targetId };
-}
+const whyNot = (not: NotAsked, { reason }: LogJson): string =>
+  not === 'erased'
+    ? 'the decision cannot be evaluated again: the groups of its user have been erased'
+    : `no policy made this decision: it was denied for the reason ${reason}`;
 
-function differencesOf(row: LogJson, now: Decision, dataHash: string): string[] {
-  const pairs = [
-    ['effect', row.effect, now.effect],
-    ['policy', row.policy_id, now.policy?.id ?? null],
-    ['reason', row.reason, now.reason],
-    ['policies', row.data_hash, dataHash],
-  ] as const;
-  return pairs.flatMap(([what, then, here]) => (then === here ? [] : [`${what} ${then} then, ${here} now`]));
+/** The input of the rule in Rego. */
+function inputOf({ principal: { sub, role, groups }, targetId: target, object }: Question) {
+  const input = { sub, role, groups, target };
+  return object === null
+    ? { rule: 'target', input }
+    : { rule: 'decision', input: { ...input, type: object.resource_type, name: object.resource_name } };
 }
 
 export const bundleGroup: CommandGroup = {

@@ -1,8 +1,9 @@
 /** The audit log, and why a decision came out as it did. */
 import type { LogJson } from '../audit/search/log-json.ts';
 import { type Content, html, type Markup } from '../browser/html.ts';
-import { timeOf } from '../browser/page.ts';
+import { note, timeOf } from '../browser/page.ts';
 import type { Misfit } from '../engine/explain.ts';
+import type { Difference } from '../policies/reproduction.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
 import { decisionChart } from './chart.ts';
 import { refusal } from './form.ts';
@@ -203,7 +204,7 @@ const isDraftable = ({ effect, reason }: LogJson): boolean => effect === 'deny' 
 export const draftDecision: Act = (view) => draftFor(view, weekAgo());
 
 export async function decisionPage(view: View): Promise<Shown> {
-  const { get, post, id, refused } = view;
+  const { get, post, id, may, query, refused } = view;
   const { body: entry } = await get<LogJson>(`/logs/${id}`);
   const { user_id, user_email, user_role, user_groups, resource_type, resource_name, target_name } = entry;
   const object = resource_type === null ? {} : { resource_type, resource_name };
@@ -229,9 +230,43 @@ ${refusal(refused, [])}
 <dt>Decision</dt><dd><code>${entry.id}</code></dd></dl>
 ${now !== null && walk(now.body, `The same request with the policies of revision ${now.body.revision}`, repeated(now.body, entry))}
 ${isDraftable(entry) && suggestForm(view, entry.policy_id !== null)}
-${isDecidable && reproduce(entry)}
+${
+  isDecidable &&
+  html`<section class="stack tight" id="again" aria-labelledby="again-title"><h2 id="again-title">Decide it again</h2>
+${query['again'] === 'yes' ? await madeAgain(view, entry) : may('reproduceDecision') && html`<p>The gateway makes the decision again with its engine and the policies of revision ${entry.revision}, as their bundle has them.</p><p><a class="btn" href="?again=yes#again">Decide it again here</a></p>`}
+${reproduce(entry)}</section>`
+}
 <p class="row"><a class="btn" href="${withQuery(LOG, { user_id })}">Decisions for this user</a><a class="btn plain" href="${LOG}">Audit log</a></p>`,
   };
+}
+
+interface Reproduction {
+  readonly result: 'same' | 'differs' | 'not_by_policy' | 'erased';
+  readonly differences: readonly Difference[];
+}
+
+const DIFFERS: Readonly<Record<Difference['member'], string>> = {
+  effect: 'Effect',
+  policy_id: 'Policy',
+  reason: 'Reason',
+  data_hash: 'Hash of the policies',
+  engine_hash: 'Hash of the engine',
+};
+
+/** What the gateway's own engine decides now, with the policies of that time. */
+async function madeAgain({ get }: View, { id, revision }: LogJson): Promise<Content> {
+  const { result, differences } = (await get<Reproduction>(`/logs/${id}/reproduction`)).body;
+  if (result === 'same')
+    return note(
+      'done',
+      `Same: with the policies of revision ${revision}, the engine made the same decision. Effect, policy, reason, and the hashes of policies and engine are as recorded.`,
+    );
+  if (result !== 'differs') return note('warn', 'The groups of the user have been erased, so the decision cannot be made again.');
+  const isVersion = differences.every(({ member }) => member === 'engine_hash');
+  const row = ({ member, recorded, reproduced }: Difference): Markup =>
+    html`<tr><th scope="row">${DIFFERS[member]}</th><td data-label="Recorded"><code>${recorded ?? 'none'}</code></td><td data-label="Now"><code>${reproduced ?? 'none'}</code></td></tr>`;
+  return html`${isVersion ? note('warn', 'The decision is the same, but a different version of the engine made it then.') : note('bad', `Differs: with the policies of revision ${revision}, the engine makes a different decision than the record has.`)}
+${table('What differs', [column('Member'), column('Recorded'), column('Now')], differences.map(row))}`;
 }
 
 /** How to make the same decision again, with the policies of that time. */

@@ -174,27 +174,36 @@ withOpa(`stock OPA reproduces ${DECISIONS} recorded decisions with the bundle of
   }
 });
 
-test.serial('the command reproduces decisions, and shows how to do it without the gateway', async (t) => {
-  const scene = await begin(t);
-  const rows = await decideAtRandom(t, scene, 40);
-  const run = (...args: string[]) =>
-    inProcess(scene.environment, (terminal) => runGroup(auditGroup, ['reproduce', ...args], terminal));
-  for (const row of rows) {
-    const { code, out, err } = await run(row.id, '--json');
-    t.is(code, 0, err);
-    const { effect, policy_id, reason, input } = JSON.parse(out) as LogJson & { input: object };
-    t.deepEqual({ effect, policy_id, reason }, { effect: row.effect, policy_id: row.policy_id, reason: row.reason });
-    t.deepEqual(input, inputOf(row));
-  }
-  // A shell reads the printed command as the original arguments, with backslashes and quotes.
-  const odd = rows.find(({ resource_name }) => resource_name?.includes('\\')) ?? rows[0];
-  if (odd === undefined) throw new Error('nothing was decided');
-  const { out } = await run(odd.id);
-  const command = out.split('\n').find((line) => line.endsWith(' > input.json')) ?? '';
-  const written = execFileSync('sh', ['-c', command.replace(/ > input\.json$/, '')], { encoding: 'utf8' });
-  t.deepEqual(JSON.parse(written), inputOf(odd));
-  t.regex(out, /opa eval -b portcullis\.tar\.gz -i input\.json data\.portcullis\.reference\.(decision|target)/);
-});
+test.serial(
+  'the command and the gateway reproduce decisions, and the command shows how to do it without the gateway',
+  async (t) => {
+    const scene = await begin(t);
+    const rows = await decideAtRandom(t, scene, 40);
+    const run = (...args: string[]) =>
+      inProcess(scene.environment, (terminal) => runGroup(auditGroup, ['reproduce', ...args], terminal));
+    for (const row of rows) {
+      const { code, out, err } = await run(row.id, '--json');
+      t.is(code, 0, err);
+      const { effect, policy_id, reason, input } = JSON.parse(out) as LogJson & { input: object };
+      t.deepEqual({ effect, policy_id, reason }, { effect: row.effect, policy_id: row.policy_id, reason: row.reason });
+      t.deepEqual(input, inputOf(row));
+      const path = `/api/logs/${row.id}/reproduction`;
+      const { body: again } = await scene.gateway.rest<LogJson & { result: string }>(200, 'GET', path, { token: scene.admin });
+      const { revision, data_hash, engine_hash } = row;
+      t.deepEqual(again as object, {
+        ...{ id: row.id, revision, result: 'same', effect, policy_id, reason, data_hash, engine_hash, differences: [] },
+      });
+    }
+    // A shell reads the printed command as the original arguments, with backslashes and quotes.
+    const odd = rows.find(({ resource_name }) => resource_name?.includes('\\')) ?? rows[0];
+    if (odd === undefined) throw new Error('nothing was decided');
+    const { out } = await run(odd.id);
+    const command = out.split('\n').find((line) => line.endsWith(' > input.json')) ?? '';
+    const written = execFileSync('sh', ['-c', command.replace(/ > input\.json$/, '')], { encoding: 'utf8' });
+    t.deepEqual(JSON.parse(written), inputOf(odd));
+    t.regex(out, /opa eval -b portcullis\.tar\.gz -i input\.json data\.portcullis\.reference\.(decision|target)/);
+  },
+);
 
 test.serial('the command says why a decision cannot be reproduced', async (t) => {
   const scene = await begin(t);

@@ -302,6 +302,7 @@ export const LEFT_OUT: Readonly<Record<string, string>> = {
   logIn: 'portcullis login signs in without giving the password to the command line',
   logOut: 'portcullis logout ends the login of the command line',
   changePassword: 'the account page changes a password, and the command line must not see it',
+  reproduceDecision: 'portcullis audit reproduce makes a decision again with its own engine',
   getRego: 'portcullis bundle contains the rules',
   getHome: 'for browsers',
   getOpenApi: 'for programs',

@@ -28,7 +28,17 @@ export interface AskedBy {
   readonly onProgress?: (progress: object) => void;
 }
 
-export type AnswerName = 'plan' | 'rollbackPlan' | 'movePlan' | 'compare' | 'lint' | 'context' | 'export' | 'simulate' | 'test';
+export type AnswerName =
+  | 'plan'
+  | 'rollbackPlan'
+  | 'movePlan'
+  | 'compare'
+  | 'lint'
+  | 'context'
+  | 'export'
+  | 'simulate'
+  | 'test'
+  | 'reproduce';
 
 /** All methods reject as `Work.run` does. */
 export type HeavyWork = ReturnType<typeof createHeavyWork>;

@@ -1,5 +1,6 @@
 /** The jobs of the policy thread. It reads the bodies of requests and writes the answers, because both can be large. */
 import { v7 as uuidv7 } from 'uuid';
+import type { LogJson } from '../../audit/search/log-json.ts';
 import type { Owners } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
 import { inSlices, telling } from '../../base/turns/slices.ts';
@@ -20,6 +21,7 @@ import type { Checked, ToCheck } from '../invariants/invariant-edits.ts';
 import { judge } from '../invariants/judge.ts';
 import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
+import { askedIn, differencesOf, reproduce } from '../reproduction.ts';
 import { contextOf } from '../review/context.ts';
 import {
   applyBody,
@@ -182,6 +184,19 @@ export const jobs = {
     const { verdict, flipsOf } = await decisionChanges(before, after, targets, () => true, saying(desk));
     const changes = withFlips(changesJson(changesBetween(before, after), targets), flipsOf);
     return answerOf(position, { from, to: last, verdict, changes });
+  },
+
+  /** Makes a recorded decision again. */
+  async reproduce(row: LogJson, desk: Desk): Promise<HeavyAnswer> {
+    const { position } = (await desk.ask<Stored>('now')).value;
+    const { id, revision } = row;
+    const question = askedIn(row);
+    const nothing = { effect: null, policy_id: null, reason: null, data_hash: null, engine_hash: null, differences: [] };
+    if (typeof question === 'string') return answerOf(position, { id, revision, result: question, ...nothing });
+    const policies = await policiesAt(desk, revision);
+    const made = reproduce(await createEngine({ module: await policyModule(), policies, revision }), question);
+    const differences = differencesOf(row, made);
+    return answerOf(position, { id, revision, result: differences.length === 0 ? 'same' : 'differs', ...made, differences });
   },
 
   async lint(_: object, desk: Desk): Promise<HeavyAnswer> {

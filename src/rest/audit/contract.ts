@@ -6,9 +6,10 @@ import { filterMembers } from '../../audit/search/filter.ts';
 import type { LogJson } from '../../audit/search/log-json.ts';
 import { instant, model, text, UUID, uuid } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
+import { type Difference, REPRODUCED } from '../../policies/reproduction.ts';
 import { USER_LIMITS } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { get, getWithToken, many, type Operations, one, paged, parameter } from '../openapi/operation.ts';
+import { get, getWithToken, inLines, many, type Operations, one, paged, parameter, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import type { DenialJson } from './routes.ts';
 
@@ -72,6 +73,8 @@ const DecisionCounts = s.model<CountsJson>('DecisionCounts', {
   more: s.described('Whether there are policies or targets with fewer decisions that are left out.', s.boolean),
 });
 
+const REASONS = ['matched', 'default', 'error', 'no_target', 'not_canonical'] as const;
+
 const LogEntry = s.model<LogJson>('LogEntry', {
   id: s.described('The decision id that the client received.', s.uuid),
   created_at: s.time,
@@ -92,7 +95,7 @@ const LogEntry = s.model<LogJson>('LogEntry', {
   policy_id: s.orNull(s.uuid),
   policy_name: s.orNull(s.string),
   policy_priority: s.orNull(s.int32),
-  reason: s.oneOf(['matched', 'default', 'error', 'no_target', 'not_canonical']),
+  reason: s.oneOf(REASONS),
   issuer: s.string,
   revision: s.integer,
   data_hash: s.sha256,
@@ -105,6 +108,26 @@ const LogEntry = s.model<LogJson>('LogEntry', {
   shown: s.described(
     'The listed names after filtering. Names beyond 256 KiB are left out.',
     s.orNull(s.model('ListedNames', { count: s.integer, hidden: s.integer, names: s.listOf(s.string) })),
+  ),
+});
+const Reproduction = s.model('Reproduction', {
+  id: s.uuid,
+  revision: s.described('The revision whose policies decided.', s.integer),
+  result: s.described(
+    '`same`: all members below are as recorded. `not_by_policy`: no policy made the decision. `erased`: the groups of the user have been erased. In the last two cases nothing was decided, and the members are null.',
+    s.oneOf(['same', 'differs', 'not_by_policy', 'erased']),
+  ),
+  effect: s.orNull(s.oneOf(EFFECTS)),
+  policy_id: s.orNull(s.uuid),
+  reason: s.orNull(s.oneOf(REASONS)),
+  data_hash: s.described('The hash of the policies, as in the bundle of the revision.', s.orNull(s.sha256)),
+  engine_hash: s.orNull(s.sha256),
+  differences: s.listOf(
+    s.model<Difference>('ReproductionDifference', {
+      member: s.oneOf(REPRODUCED),
+      recorded: s.orNull(s.string),
+      reproduced: s.orNull(s.string),
+    }),
   ),
 });
 const Checkpoint = s.model('Checkpoint', {
@@ -164,4 +187,10 @@ export const LOG_OPERATIONS: Operations = {
     gives: { 200: one(Erased) },
   },
   'GET /api/logs/{id}': get('getDecision', 'Get a decision.', one(LogEntry)),
+  'GET /api/logs/{id}/reproduction': get(
+    'reproduceDecision',
+    'Make a decision again with the policies of its revision, and compare it with the record.',
+    inLines(one(Reproduction, REVISION)),
+    { heavy: true },
+  ),
 };

@@ -6,7 +6,7 @@ import { chainStore } from '../../audit/chain/tables/chain-store.ts';
 import { countStore } from '../../audit/search/count-store.ts';
 import type { AuditEntry, AuditPage } from '../../audit/search/entries.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/search/filter.ts';
-import { type ExportedEntry, logCsv, logJson, ndjsonOf } from '../../audit/search/log-json.ts';
+import { type ExportedEntry, type LogJson, logCsv, logJson, ndjsonOf } from '../../audit/search/log-json.ts';
 import type { Erasure } from '../../audit/upkeep/erasure.ts';
 import type { Heads } from '../../audit/upkeep/heads.ts';
 import { auditLines, lineText } from '../../audit/verify/lines.ts';
@@ -18,6 +18,8 @@ import { createTurns, eachInTurn, type InTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
+import type { HeavyWork } from '../../policies/heavy/heavy.ts';
+import { answerWork } from '../policy-sets/heavy-answer.ts';
 import { erasing } from './contract.ts';
 import { countsOf, readCounts } from './counts.ts';
 
@@ -34,10 +36,11 @@ export interface LogRouteParts {
   readonly administer: Administer;
   readonly heads: Heads;
   readonly erasure: Erasure;
+  readonly heavy: Pick<HeavyWork, 'answer'>;
   readonly now: () => number;
 }
 
-export function createLogRoutes({ database, administer, heads, erasure, now }: LogRouteParts): Router {
+export function createLogRoutes({ database, administer, heads, erasure, heavy, now }: LogRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
   /** A call that records its decision waits for at most one short read, however many administrators read the log. */
   const inTurn = createTurns();
@@ -95,10 +98,19 @@ export function createLogRoutes({ database, administer, heads, erasure, now }: L
     res.json({ erased: await erasure.finish(row) });
   });
 
-  router.get('/:id', async (req, res) => {
-    const entry = await auditStore(database.knex).find(pathId(req.params.id));
+  async function requireEntry(id: unknown): Promise<LogJson> {
+    const entry = await auditStore(database.knex).find(pathId(id));
     if (!entry) throw new AppError('not_found', 'No decision has this id.');
-    res.json(logJson(entry));
+    return logJson(entry);
+  }
+
+  router.get('/:id', async (req, res) => {
+    res.json(await requireEntry(req.params.id));
+  });
+
+  router.get('/:id/reproduction', async (req, res) => {
+    const entry = await requireEntry(req.params.id);
+    await answerWork(req, res, (asked) => heavy.answer('reproduce', entry, asked));
   });
 
   return router;

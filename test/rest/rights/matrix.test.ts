@@ -53,6 +53,7 @@ const NEEDED: Readonly<Record<string, string>> = {
   ),
   ...all('read', 'listConnections getAccountClient listClients getClient'),
   ...all('read', 'listDecisions countDecisions getCheckpoint exportLog getDecision listChanges getStatus getMetrics'),
+  ...all('read', 'reproduceDecision'),
 };
 
 function all(need: string, ids: string): Record<string, string> {
