@@ -1,17 +1,18 @@
 /** `portcullis audit`: works with the audit log on the host. */
 import { createReadStream, existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { createChainKey } from '../audit/chain/chain.ts';
+import { type ChainKey, createChainKey } from '../audit/chain/chain.ts';
 import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/chain/checkpoint.ts';
 import { createIndexCheck, damageOf } from '../audit/verify/index-check.ts';
 import { type AuditLine, auditLines, readLine } from '../audit/verify/lines.ts';
+import { type SignedStatement, signed, statementJson } from '../audit/verify/statement.ts';
 import { createVerification, type Problem, type Report, type Verification } from '../audit/verify/verify.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { type Config, configFromProcess, type DatabaseConfig } from '../config/config.ts';
 import { type Database, openDatabase } from '../db/database.ts';
 import { reproduce } from './bundle.ts';
-import { CLIENT_NOTES, CLIENT_OPTIONS, type Say } from './client.ts';
+import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Say } from './client.ts';
 import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
 import { linesOf } from './lines.ts';
 
@@ -39,14 +40,22 @@ cannot notice that the newest records were cut off`,
       help: `checks only records written after the checkpoint, and that every chain still continues from it.
 It does not check older records. CHECKPOINT is a file with one checkpoint, or the checkpoint itself`,
     },
+    report: {
+      help: `also tells the gateway (--server) the result, so that the console shows it. Sign in as an administrator
+with portcullis login, or set PORTCULLIS_TOKEN. The gateway must run`,
+    },
   },
-  notes: 'Exit code: 0 the log is intact, 1 it is not, 2 it could not be checked.',
+  notes: 'Exit code: 0 the log is intact, 1 it is not, 2 it could not be checked, or the gateway could not be told.',
   async run(given, say) {
+    const client = given.flag('report') ? connect(given) : null;
     try {
+      const config = configFromProcess();
+      const [began, keys] = [Date.now(), chainKeys(config)];
       const report = await verify(
         { file: given.text('export'), checkpoints: given.text('checkpoints'), since: given.text('since') },
-        say,
+        { config, keys, say },
       );
+      if (client !== null && keys[0] !== undefined) await tell(client, signed(keys[0], began, report), inWords(report));
       return { code: report.intact ? EXIT.ok : EXIT.failed, text: inWords(report), json: report };
     } catch (error) {
       throw new CommandError(error instanceof Error ? error.message : String(error), 'not_checked', [], EXIT.usage);
@@ -68,9 +77,21 @@ interface Options {
   readonly since: string | undefined;
 }
 
-async function verify(options: Options, say: Say): Promise<Report> {
-  const config = configFromProcess();
-  const verification = createVerification(chainKeys(config));
+interface Verifying {
+  readonly config: Config;
+  readonly keys: readonly ChainKey[];
+  readonly say: Say;
+}
+
+/** `found`: what the verification says. It must not be lost if the gateway cannot be told. */
+async function tell(client: Client, statement: SignedStatement, found: string): Promise<void> {
+  await client.call('PUT', '/api/logs/verification', statementJson(statement)).catch((error: unknown) => {
+    throw new CommandError(`${found}The gateway was not told: ${error instanceof Error ? error.message : error}`, 'not_reported');
+  });
+}
+
+async function verify(options: Options, { config, keys, say }: Verifying): Promise<Report> {
+  const verification = createVerification(keys);
   // Read the checkpoints first: the log may grow while they are read, and it must contain every record that they name.
   if (options.checkpoints !== undefined) {
     for await (const checkpoint of checkpointsOf(options.checkpoints, say)) verification.expect(checkpoint);

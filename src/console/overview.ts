@@ -5,6 +5,7 @@ import type { CredentialJson } from '../targets/credentials.ts';
 import type { TargetJson } from '../targets/document.ts';
 import { decisionChart } from './chart.ts';
 import { FINDINGS, findingsBeside } from './findings.ts';
+import { chainConcern, verificationOf } from './log/chain.ts';
 import { empty, heading } from './marks.ts';
 import { type Shown, unlessRefused, type View, withQuery } from './view.ts';
 
@@ -47,7 +48,7 @@ ${
 <p class="row"><a class="btn plain" href="/console/log?effect=deny">Denied requests</a><a class="btn plain" href="/console/log">Audit log</a></p></section>`
 }
 <section class="stack tight" aria-labelledby="attention"><h2 id="attention">Needs attention</h2>
-${await attention(view, targets?.body ?? [])}</section>`,
+${await attention(view, targets?.body ?? [], (counts?.counts.length ?? 0) > 0)}</section>`,
   };
 }
 
@@ -110,18 +111,20 @@ const few = <T>(items: readonly T[], show: (item: T) => Markup): Content => [
   items.length > SHOWN && html`<li class="muted">and ${items.length - SHOWN} more</li>`,
 ];
 
-async function attention(view: View, targets: readonly TargetJson[]): Promise<Content> {
+/** `isUsed`: the gateway has made decisions lately. */
+async function attention(view: View, targets: readonly TargetJson[], isUsed: boolean): Promise<Content> {
   const { get } = view;
   const looked = targets.filter(({ enabled }) => enabled).slice(0, TARGETS_LOOKED_AT);
   const of = <T>(what: string) =>
     Promise.all(
       looked.map(async (target) => ({ target, its: (await unlessRefused(get<T>(`/targets/${target.id}/${what}`)))?.body })),
     );
-  const [health, credentials, status, connections, findings] = await Promise.all([
+  const [health, credentials, status, connections, verified, findings] = await Promise.all([
     of<Health>('health'),
     of<CredentialJson[]>('credentials'),
     unlessRefused(get<Status>('/status')),
     unlessRefused(get<Connection[]>('/connections')),
+    verificationOf(view),
     findingsBeside(view, FINDINGS_MS),
   ]);
   const link = ({ id, name }: TargetJson): Markup => html`<a href="/console/targets/${id}">${name}</a>`;
@@ -130,7 +133,9 @@ async function attention(view: View, targets: readonly TargetJson[]): Promise<Co
   const behind = status?.body.replicas.filter(({ lag }) => lag > 0) ?? [];
   const broken = connections?.body.filter(({ problem }) => problem !== null) ?? [];
   const wrong = findings?.filter(({ severity }) => severity !== 'info') ?? [];
+  const chain = verified === null || (verified.verification === null && !isUsed) ? null : chainConcern(verified);
   const lines = [
+    chain !== null && line('Audit chain', chain),
     few(failing, ({ target, its }) => line('Target fails', html`${link(target)} ${its?.last_fault?.message}`)),
     few(stopped, ({ target }) =>
       line('Credential to set again', html`${link(target)} has a credential that is not sent any more.`),
@@ -148,8 +153,8 @@ async function attention(view: View, targets: readonly TargetJson[]): Promise<Co
       line('Policy', html`${about !== undefined && html`<a href="/console/policies/${about.id}">${about.name}</a>: `}${message}`),
     ),
   ];
-  const count = failing.length + stopped.length + broken.length + behind.length + wrong.length;
-  return html`${count === 0 ? empty(`Nothing, as far as this replica knows: it looks at targets, credentials${findings === null ? ' and replicas' : ', replicas and policies'}.`) : html`<ul class="attention">${lines}</ul>`}
+  const count = (chain === null ? 0 : 1) + failing.length + stopped.length + broken.length + behind.length + wrong.length;
+  return html`${count === 0 ? empty(`Nothing, as far as this replica knows: it looks at targets, credentials, the audit chain${findings === null ? ' and replicas' : ', replicas and policies'}.`) : html`<ul class="attention">${lines}</ul>`}
 ${findings === null && view.may('lintPolicies') && html`<p class="sm muted">The analysis of the policies takes longer than this page waits. <a href="${FINDINGS}">Show its findings</a></p>`}
 ${findings !== null && findings.length > 0 && html`<p><a href="${FINDINGS}">All findings about policies: ${findings.length.toLocaleString('en')}</a></p>`}
 ${targets.length > TARGETS_LOOKED_AT && html`<p class="sm muted">The page looked at the first ${TARGETS_LOOKED_AT} targets that are enabled.</p>`}`;

@@ -26,6 +26,7 @@ import * as owners from './migrations/0020-owners.ts';
 import * as invariants from './migrations/0021-invariants.ts';
 import * as drift from './migrations/0022-drift.ts';
 import * as logCounts from './migrations/0023-log-counts.ts';
+import * as verification from './migrations/0024-verification.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -55,6 +56,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0021-invariants', invariants.up],
   ['0022-drift', drift.up],
   ['0023-log-counts', logCounts.up],
+  ['0024-verification', verification.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -9,6 +9,7 @@ import { createCounts } from '../audit/upkeep/counts.ts';
 import { createErasure } from '../audit/upkeep/erasure.ts';
 import { createHeads } from '../audit/upkeep/heads.ts';
 import { createRetention } from '../audit/upkeep/retention.ts';
+import { verificationStore } from '../audit/verify/verification-store.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { principalKey } from '../auth/principal.ts';
 import { createVault, type Vault } from '../auth/vault.ts';
@@ -52,5 +53,6 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
     onKept: (chains) => metrics.retentionKept.set(chains),
   });
   const counts = createCounts({ database, days, log, now });
-  return { audit, writer, denials, heads, erasure, retention, counts };
+  const verifications = verificationStore(database.knex, [key, ...previousKeys]);
+  return { audit, writer, denials, heads, erasure, retention, counts, verifications };
 }

@@ -136,7 +136,18 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
     mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
     mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, targets: policies.targets })),
-    mount('/logs', createLogRoutes({ database, administer, heads: audit.heads, erasure: audit.erasure, heavy, now })),
+    mount(
+      '/logs',
+      createLogRoutes({
+        database,
+        administer,
+        heads: audit.heads,
+        erasure: audit.erasure,
+        verifications: audit.verifications,
+        heavy,
+        now,
+      }),
+    ),
     mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
     mount('/changes', createChangesRoutes({ changes })),
   ];

@@ -1,11 +1,20 @@
-/** What the console shows as evidence: decisions made again. */
+/** What the console shows as evidence: decisions made again, and whether the chain was verified. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import type { LogJson } from '../../src/audit/search/log-json.ts';
+import { auditGroup } from '../../src/cli/audit.ts';
+import { runGroup } from '../../src/cli/command.ts';
+import { chainConcern, chainState } from '../../src/console/log/chain.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
+import type { VerifiedJson } from '../../src/rest/audit/contract.ts';
 import { browse, signIn } from '../browser/browser.ts';
+import { folder, inProcess } from '../cli/cli.ts';
 import { policyBody } from '../policies/policies.ts';
 import { addTarget } from '../policies/sets.ts';
-import { person, startGateway } from '../support/gateway.ts';
+import { eachEngine } from '../support/databases/engines.ts';
+import { apiToken, person, startGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
 
 test.serial(
@@ -66,3 +75,117 @@ test.serial(
     t.is(await answer(allowed), 'erased');
   },
 );
+
+eachEngine(
+  test.serial,
+  'the overview and the audit log say whether the chain was verified, until when and by nobody else',
+  async (t, at) => {
+    let database: Database | null = null;
+    const open: typeof openDatabase = async (...given) => {
+      database = await openDatabase(...given);
+      return database;
+    };
+    const gateway = await startGateway(t, at.url, {}, { open });
+    const admin = await person(gateway, 'admin@example.com');
+    const { token } = await apiToken(gateway, admin);
+    const console_ = browse(gateway);
+    await signIn(console_, admin);
+    const pages = async () =>
+      Promise.all(
+        ['overview', 'log'].map(async (page) => (await console_.get(`/console/${page}`)).text.replaceAll(/<[^>]*>/g, '')),
+      );
+    const decide = () =>
+      post(
+        `${gateway.url}/mcp/one`,
+        token,
+        { jsonrpc: '2.0', id: 1, method: 'tools/list', params: {} },
+        { 'mcp-session-id': 'none' },
+      );
+    const verified = async () =>
+      (await gateway.rest<VerifiedJson>(200, 'GET', '/api/logs/verification', { token })).body.verification;
+
+    t.is(await verified(), null);
+    t.notRegex((await pages())[0] ?? '', /Audit chain/, 'a gateway that has decided nothing');
+    await decide();
+    // The overview knows of the decision when it is counted.
+    while (!/Audit chain No verification of the chain was reported/.test((await pages())[0] ?? '')) await sleep(100);
+    t.regex((await pages())[1] ?? '', /Chain No verification of the chain was reported/);
+
+    const environment = {
+      ...{ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token, MASTER_KEY: Buffer.alloc(32, 7).toString('base64') },
+    };
+    const file = join(folder(t), 'export.ndjson');
+    const exported = async (): Promise<string> => {
+      const headers = { authorization: `Bearer ${token}` };
+      return (await fetch(`${gateway.url}/api/logs/export?format=ndjson`, { headers })).text();
+    };
+    const verify = async (text: string, more: Record<string, string> = {}) => {
+      writeFileSync(file, text);
+      return inProcess({ ...environment, ...more }, (terminal) =>
+        runGroup(auditGroup, ['verify', '--export', file, '--report'], terminal),
+      );
+    };
+    const text = await exported();
+    const intact = await verify(text);
+    t.is(intact.code, 0, intact.err);
+    const { body: rows } = await gateway.rest<LogJson[]>(200, 'GET', '/api/logs', { token });
+    const first = await verified();
+    t.like(first, { intact: true, decision_id: rows[0]?.id, since: null, problems: 0 });
+    for (const [i, page] of (await pages()).entries()) {
+      t.notRegex(page, /No verification|not intact/);
+      if (i === 1)
+        t.regex(
+          page,
+          new RegExp(`Chain Verified and intact at .*: ${first?.records} records, up to the decision ${rows[0]?.id}`),
+        );
+    }
+
+    // Not with a different key, not without the right, and not altered.
+    const other = await verify(text, { MASTER_KEY: Buffer.alloc(32, 8).toString('base64') });
+    t.is(other.code, 2);
+    const stored = await (database as unknown as Database).knex('audit_verification').first<{ statement: string }>('statement');
+    const { verified_at, ...signed } = JSON.parse(stored?.statement ?? '{}') as { verified_at: number };
+    const body = { ...signed, verified_at: new Date(verified_at).toISOString() };
+    await gateway.rest(200, 'PUT', '/api/logs/verification', { token, body });
+    for (const forged of [
+      { verified_at: '2126-01-01T00:00:00.000Z' },
+      { records: 9 },
+      { intact: false },
+      { since: null, mac: 'x' },
+    ])
+      await gateway.rest(400, 'PUT', '/api/logs/verification', { token, body: { ...body, ...forged } });
+    await gateway.rest(400, 'PUT', '/api/logs/verification', { token, body: {} });
+    const user = await person(gateway, 'user@example.com');
+    await gateway.rest(403, 'PUT', '/api/logs/verification', { token: user.token, body });
+    await gateway.rest(403, 'GET', '/api/logs/verification', { token: user.token });
+    t.deepEqual(await verified(), first);
+
+    // A log that somebody has altered.
+    const altered = await verify(text.replace(rows[0]?.target_name ?? '', 'two'));
+    t.is(altered.code, 1, altered.out + altered.err);
+    for (const page of await pages()) t.regex(page, /The log is not intact: the verification of .* found 1 problem\./);
+    // An older statement does not replace it.
+    await gateway.rest(200, 'PUT', '/api/logs/verification', { token, body });
+    t.false((await verified())?.intact);
+
+    // A row that nobody with the master key has written says nothing.
+    const forged = JSON.stringify({ ...signed, verified_at: Date.now() });
+    await (database as unknown as Database).knex('audit_verification').update({ statement: forged });
+    t.is(await verified(), null);
+    await (database as unknown as Database).knex('audit_verification').update({ statement: 'x' });
+    t.is(await verified(), null);
+
+    // It is told, and says what it found, also if the gateway does not take it.
+    const untold = await verify(text, { PORTCULLIS_TOKEN: user.token });
+    t.is(untold.code, 2);
+    t.regex(untold.err, /The audit log is intact: .*The gateway was not told: /s);
+  },
+);
+
+test('a verification that is older than 31 days needs attention', (t) => {
+  const at = (days: number) => new Date(Date.now() - days * 24 * 60 * 60_000).toISOString();
+  const verification = { verified_at: at(30), intact: true, decision_id: null, since: at(60), records: 2, problems: 0 };
+  t.is(chainConcern({ verification }), null);
+  t.regex(String(chainState({ verification })), /Only records after the checkpoint of/);
+  t.regex(String(chainConcern({ verification: { ...verification, verified_at: at(32) } })), /older than 31 days/);
+});

@@ -54,6 +54,8 @@ export interface Report {
   readonly unproven: number;
   /** The time of the checkpoint after which records were checked; null: all records were checked. */
   readonly since: number | null;
+  /** The id of the newest decision that was read; null: none was. */
+  readonly newest: string | null;
   /** The first problem of each chain. */
   readonly problems: readonly Problem[];
 }
@@ -113,6 +115,7 @@ export function createVerification(keys: readonly ChainKey[]) {
   let erased = 0;
   let fitting = 0;
   let ended: number | null = null;
+  let newest: string | null = null;
 
   function report(problem: ProblemKind, detail: string, at: Partial<Problem> = {}): void {
     problems.push({ chain: null, seq: null, record: null, decision_id: null, ...at, problem, detail });
@@ -237,6 +240,7 @@ export function createVerification(keys: readonly ChainKey[]) {
     const walk = walks.get(given.row.chain_id);
     const record = walk?.row.version === 2 ? withFacts(given) : given;
     const { kind, row } = record;
+    if (kind === 'decision' && typeof row['id'] === 'string' && row['id'] > (newest ?? '')) newest = row['id'];
     if (!walk) {
       if (!strangers.has(row.chain_id)) {
         const gone = sightedAs(String(row.chain_id));
@@ -416,6 +420,7 @@ export function createVerification(keys: readonly ChainKey[]) {
           shortened: [...walks.values()].filter(({ retention }) => retention !== null).length,
           unproven: [...walks.values()].filter(({ unproven }) => unproven).length,
           since: from?.time ?? null,
+          newest,
           problems,
         },
         keyFits: fitting > 0 || walks.size === 0,

@@ -1,7 +1,7 @@
 /** Why somebody may or may not use something: the answer for one cell of the access matrix. */
 import { invalidRequest } from '../../base/errors.ts';
 import { html } from '../../browser/html.ts';
-import { type Explanation, walk } from '../log.ts';
+import { type Explanation, walk } from '../log/decision.ts';
 import { decisionMark, heading } from '../marks.ts';
 import { type Shown, type View, withQuery } from '../view.ts';
 

@@ -4,6 +4,7 @@ import Joi from 'joi';
 import { COUNTED_BY } from '../../audit/search/count-store.ts';
 import { filterMembers } from '../../audit/search/filter.ts';
 import type { LogJson } from '../../audit/search/log-json.ts';
+import type { SignedStatement, Statement, statementJson } from '../../audit/verify/statement.ts';
 import { instant, model, text, UUID, uuid } from '../../base/validate.ts';
 import { EFFECTS, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { type Difference, REPRODUCED } from '../../policies/reproduction.ts';
@@ -16,6 +17,25 @@ import type { DenialJson } from './routes.ts';
 const logFilters = queryOf(filterMembers);
 
 export const erasing = model<{ user_id: string }>('Erasing', { user_id: text(USER_LIMITS.name).required() }).required();
+
+const statement = {
+  verified_at: instant().required().description('When the verification began.'),
+  intact: Joi.boolean().required().description('Whether no record was changed, added or removed.'),
+  decision_id: uuid().allow(null).required().description('The newest decision that was read; null if there was none.'),
+  since: instant()
+    .allow(null)
+    .required()
+    .description('Only records after a checkpoint of this time were checked; null if all records were checked.'),
+  records: Joi.number().integer().min(0).required().description('How many records were checked.'),
+  problems: Joi.number().integer().min(0).required().description('How many chains have a problem.'),
+};
+
+/** What `portcullis audit verify --report` sends. */
+export const verificationBody = model<SignedStatement>('VerificationReport', {
+  ...statement,
+  key_id: text(64).required().description('Tells the master keys apart.'),
+  mac: text(64).required().description('Made by `portcullis audit verify` with the master key of the gateway.'),
+}).required();
 
 /** How many policies one request may name. */
 const MAX_POLICIES = 100;
@@ -133,6 +153,28 @@ const Reproduction = s.model('Reproduction', {
 const Checkpoint = s.model('Checkpoint', {
   checkpoint: s.described('A compact JWS under a key of /.well-known/jwks.json.', s.string),
 });
+export interface VerifiedJson {
+  readonly verification: ReturnType<typeof statementJson<Statement>> | null;
+}
+
+const Verified = s.model<VerifiedJson>('Verified', {
+  verification: s.described(
+    'The newest verification that was reported; null if there was none.',
+    s.orNull(
+      s.model<NonNullable<VerifiedJson['verification']>>('Verification', {
+        verified_at: s.described('When the verification began.', s.time),
+        intact: s.described('Whether no record was changed, added or removed.', s.boolean),
+        decision_id: s.described('The newest decision that was read; null if there was none.', s.orNull(s.uuid)),
+        since: s.described(
+          'Only records after a checkpoint of this time were checked; null if all records were checked.',
+          s.orNull(s.time),
+        ),
+        records: s.described('How many records were checked.', s.integer),
+        problems: s.described('How many chains have a problem.', s.integer),
+      }),
+    ),
+  ),
+});
 const Erased = s.model('Erased', { erased: s.described('The number of changed rows.', s.integer) });
 
 const Denial = s.model<DenialJson>('Denial', {
@@ -168,6 +210,18 @@ export const LOG_OPERATIONS: Operations = {
     'Get a signed checkpoint: the current heads of the audit chains.',
     one(Checkpoint),
   ),
+  'GET /api/logs/verification': get(
+    'getVerification',
+    'Get what the newest verification of the log found. The gateway itself does not verify the log.',
+    one(Verified),
+  ),
+  'PUT /api/logs/verification': {
+    id: 'reportVerification',
+    access: 'admin',
+    summary: 'Report what `portcullis audit verify` found. A report that is older than the stored one changes nothing.',
+    takes: verificationBody,
+    gives: { 200: one(Verified) },
+  },
   'GET /api/logs/export': get(
     'exportLog',
     'Export the log as a stream. NDJSON without a filter has every record, for `portcullis audit verify`. Otherwise the stream has decisions, newest first.',

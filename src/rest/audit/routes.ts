@@ -10,6 +10,8 @@ import { type ExportedEntry, type LogJson, logCsv, logJson, ndjsonOf } from '../
 import type { Erasure } from '../../audit/upkeep/erasure.ts';
 import type { Heads } from '../../audit/upkeep/heads.ts';
 import { auditLines, lineText } from '../../audit/verify/lines.ts';
+import { statementJson } from '../../audit/verify/statement.ts';
+import type { verificationStore } from '../../audit/verify/verification-store.ts';
 import type { Administer } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { pathId, validate } from '../../base/validate.ts';
@@ -20,7 +22,7 @@ import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { answerWork } from '../policy-sets/heavy-answer.ts';
-import { erasing } from './contract.ts';
+import { erasing, type VerifiedJson, verificationBody } from './contract.ts';
 import { countsOf, readCounts } from './counts.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
@@ -36,11 +38,12 @@ export interface LogRouteParts {
   readonly administer: Administer;
   readonly heads: Heads;
   readonly erasure: Erasure;
+  readonly verifications: ReturnType<typeof verificationStore>;
   readonly heavy: Pick<HeavyWork, 'answer'>;
   readonly now: () => number;
 }
 
-export function createLogRoutes({ database, administer, heads, erasure, heavy, now }: LogRouteParts): Router {
+export function createLogRoutes({ database, administer, heads, erasure, verifications, heavy, now }: LogRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
   /** A call that records its decision waits for at most one short read, however many administrators read the log. */
   const inTurn = createTurns();
@@ -68,6 +71,21 @@ export function createLogRoutes({ database, administer, heads, erasure, heavy, n
 
   router.get('/checkpoint', async (_req, res) => {
     res.json({ checkpoint: await heads.checkpoint() });
+  });
+
+  async function verified(): Promise<VerifiedJson> {
+    const newest = await verifications.newest();
+    return { verification: newest && statementJson(newest) };
+  }
+
+  router.get('/verification', async (_req, res) => {
+    res.json(await verified());
+  });
+
+  router.put('/verification', async (req, res) => {
+    const isSigned = await verifications.report(validate(verificationBody, req.body));
+    if (!isSigned) throw invalidRequest([{ path: 'mac', message: 'was not made with the master key of this gateway' }]);
+    res.json(await verified());
   });
 
   router.get('/export', async (req, res) => {

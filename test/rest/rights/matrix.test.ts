@@ -53,7 +53,8 @@ const NEEDED: Readonly<Record<string, string>> = {
   ),
   ...all('read', 'listConnections getAccountClient listClients getClient'),
   ...all('read', 'listDecisions countDecisions getCheckpoint exportLog getDecision listChanges getStatus getMetrics'),
-  ...all('read', 'reproduceDecision'),
+  ...all('read', 'reproduceDecision getVerification'),
+  ...all('admin', 'reportVerification'),
 };
 
 function all(need: string, ids: string): Record<string, string> {
