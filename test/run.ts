@@ -1,7 +1,7 @@
 /**
  * `npm test` starts the available databases, and then ava on everything in `test/`. Arguments go to ava:
- * `npm test -- test/auth/*.test.ts`. `PORTCULLIS_TEST_DATABASES=sqlite,mariadb` leaves databases out. With `CI=true` at least one of
- * MariaDB and MySQL is mandatory. The report ends with the tests that were left out, those that failed, and `N passed, N failed`.
+ * `npm test -- test/auth/*.test.ts`. `PORTCULLIS_TEST_DATABASES=sqlite,mariadb` leaves databases out; without `sqlite`, also the files that
+ * use nothing else. With `CI=true` at least one of MariaDB and MySQL is mandatory. The report ends with the tests that were left out, those that failed, and `N passed, N failed`.
  */
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -10,6 +10,7 @@ import { createGuardian, type Guardian, killGroup } from './support/databases/gu
 import { SPARE_DATABASES, startDatabases, wantedDatabases } from './support/databases/start.ts';
 import { findOpa, OPA_HINT } from './support/opa.ts';
 import { createProgress, testFilesIn } from './support/progress.ts';
+import { filesWithMore } from './support/selection.ts';
 import { createTally, type Tally } from './support/tally.ts';
 
 const INTERRUPT_GRACE_MS = 10_000;
@@ -26,12 +27,15 @@ let avaRuns = false;
 
 async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>, interrupted: AbortSignal): Promise<Tally> {
   const tally = createTally();
-  const progress = createProgress(process.argv.length > 2 ? [] : testFilesIn(import.meta.dirname));
+  const named = process.argv.slice(2);
+  const { dirname } = import.meta;
+  const selected = named.length > 0 || wantedDatabases().has('sqlite') ? [] : filesWithMore(dirname);
+  const progress = createProgress(named.length > 0 ? [] : selected.length > 0 ? selected : testFilesIn(dirname));
   const colours = process.stdout.isTTY && !process.env.NO_COLOR ? { FORCE_COLOR: '1' } : {};
   const isOwn = Object.keys(urls).every((name) => process.env[name] === undefined);
   const spare = isOwn ? { [SPARE_DATABASES]: join(guardian.folder, 'spare') } : {};
   const env = { ...process.env, ...colours, ...urls, ...spare, PORTCULLIS_TEST_BUILT: 'true' };
-  const child = guardian.start(process.execPath, [ava, ...process.argv.slice(2)], { env });
+  const child = guardian.start(process.execPath, [ava, ...named, ...selected.map((file) => join('test', file))], { env });
   const { pid, stdout } = child;
   if (pid === undefined || stdout === null) throw new Error('ava did not start');
   avaRuns = true;
@@ -65,7 +69,10 @@ async function main(guardian: Guardian, interrupted: AbortSignal): Promise<boole
   const opa = findOpa();
   if ('missing' in opa) say(`${NOT_RUN}what compares with stock OPA (${opa.missing}). To have it: ${OPA_HINT}`);
   const wanted = wantedDatabases();
-  if (!wanted.has('sqlite')) say(`${NOT_RUN}on SQLite what runs on each database (left out by PORTCULLIS_TEST_DATABASES)`);
+  if (!wanted.has('sqlite'))
+    say(
+      `${NOT_RUN}on SQLite what runs on each database and the files that use nothing else (left out by PORTCULLIS_TEST_DATABASES)`,
+    );
   const [databases] = await Promise.all([startDatabases(guardian, wanted, say), build(guardian)]);
   try {
     const servers = Object.keys(databases.urls).length;
