@@ -1,5 +1,6 @@
 /** Groups of thousands of members, and changes that break off in the middle. */
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import { directoryStore, nameKey } from '../../src/providers/directory-store.ts';
@@ -52,21 +53,24 @@ eachEngine(test.serial, 'a group of 5,000 members is made, renamed and deleted w
   const sample = [ids[0], ids[2_500], ids[4_999]] as string[];
   let longest = 0;
   let isOver = false as boolean;
+  // Without a pause, these requests would take half of the CPU time.
   const others = (async () => {
-    while (!isOver) {
+    for (; !isOver; await sleep(10)) {
       const from = performance.now();
       await gateway.rest(200, 'GET', '/health/ready');
       longest = Math.max(longest, performance.now() - from);
     }
   })();
-  const timed = async (what: string, work: () => Promise<unknown>): Promise<void> => {
+  const timed = async (what: string, work: () => Promise<unknown>): Promise<number> => {
     const from = performance.now();
     await work();
-    t.log(what, Math.round(performance.now() - from), 'ms');
+    const took = performance.now() - from;
+    t.log(what, Math.round(took), 'ms');
+    return took;
   };
   const members = ids.map((value) => ({ value }));
   let id = '';
-  await timed('made', async () => {
+  const made = await timed('made', async () => {
     id = (
       await directory.send(201, 'POST', '/Groups?excludedAttributes=members', { schemas: [GROUP], displayName: 'All', members })
     ).body.id;
@@ -85,7 +89,7 @@ eachEngine(test.serial, 'a group of 5,000 members is made, renamed and deleted w
   isOver = true;
   await others;
   t.log('longest wait of others', Math.round(longest), 'ms');
-  t.true(longest < 2_000, `${longest}`);
+  t.true(longest < made / 4, `${longest} of ${made}: one transaction would keep others waiting for as long as the request takes`);
   const strangers = Array.from({ length: 10_000 }, () => ({ value: randomUUID() }));
   const group = await directory.group('Other');
   const patch = {
