@@ -9,7 +9,7 @@ import { newEnemy, type Score, scoreLine } from './new-enemy.ts';
 const ROUNDS = Number(process.env['PORTCULLIS_TEST_REVOCATIONS'] ?? 20);
 const REPLICAS = (process.env['PORTCULLIS_TEST_REPLICAS'] ?? '2').split(',').map(Number);
 /** Without the gate, a round takes as long as replicas may lag behind, and fewer rounds are enough to find stale allows. */
-const OPEN_ROUNDS = Math.min(40, Math.ceil(ROUNDS / 5));
+const OPEN_ROUNDS = Math.min(40, Math.ceil(ROUNDS / 10));
 const account = { email: 'admin@example.com', password: 'a long passphrase' };
 
 async function battle(
