@@ -14,6 +14,7 @@ export interface Terminal {
 
 const PATIENCE_MS = 60_000;
 const LOOK_EVERY_MS = 100;
+let servers = 0;
 
 /** Opens a shell that gets only these variables. */
 export type OpenTerminal = (cwd: string, environment: Readonly<Record<string, string>>) => Terminal;
@@ -36,8 +37,8 @@ export function terminalTest(
   test.serial(title, async (t) => {
     if (missing !== '') return t.fail(`CI ${needs}`);
     t.timeout(300_000);
-    // A server of its own, so that nothing else on this machine is touched.
-    const socket = `portcullis-${process.pid}`;
+    // A server of its own, so that nothing else on this machine is touched, and none that the test before is still ending.
+    const socket = `portcullis-${process.pid}-${++servers}`;
     const tmux = (...args: string[]): string => {
       const { status, stdout, stderr } = spawnSync('tmux', ['-L', socket, '-f', '/dev/null', ...args], { encoding: 'utf8' });
       if (status !== 0) throw new Error(`tmux ${args[0]}: ${stderr}`);
