@@ -4,7 +4,7 @@ import type { PolicyJson } from '../../src/policies/schema.ts';
 import { browserTest } from '../support/chromium.ts';
 import { person } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
-import { HOSTILE, scene } from './scene.ts';
+import { HOSTILE, scene, testFile } from './scene.ts';
 import { keyboard, start } from './start.ts';
 
 interface Row {
@@ -86,6 +86,17 @@ test.serial('pages of drafts show hostile texts and drafts that fit no longer, a
   const page = await console_.get(at);
   t.is(page.status, 200, page.text);
   t.notRegex(page.text, /<img|<script>/);
+  t.notRegex(page.text, /expectations/);
+  for (const [effect, said] of [
+    ['allow', /All 1 expectations hold with this change/],
+    ['deny', /1 of 1 expectations do not hold with this change.*expected deny/s],
+  ] as const) {
+    await gateway.rest(200, 'PUT', '/api/policies/drafts/odd', {
+      token,
+      body: { files, tests: { 't.yaml': testFile('x', effect) } },
+    });
+    t.regex((await console_.get(at)).text, said);
+  }
   const { body: targets } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/targets', { token });
   await gateway.rest(200, 'PUT', `/api/targets/${targets[0]?.id}`, { token, body: { name: 'renamed' } });
   const broken = await console_.get(at);

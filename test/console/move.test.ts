@@ -3,7 +3,7 @@ import test from 'ava';
 import type { OrderedPolicyJson } from '../../src/policies/schema.ts';
 import { browserTest } from '../support/chromium.ts';
 import { person } from '../support/gateway.ts';
-import { HOSTILE, scene } from './scene.ts';
+import { HOSTILE, scene, testFile } from './scene.ts';
 import { keyboard, start } from './start.ts';
 
 test.serial('a policy moves as its page showed, and policies of files only if somebody insists', async (t) => {
@@ -22,6 +22,7 @@ test.serial('a policy moves as its page showed, and policies of files only if so
   t.regex((await console_.get(`${at}?position=1`)).text, /has this position already/);
   const page = await console_.get(`${at}?position=2`);
   t.regex(page.text, /No decision changes/);
+  t.regex(page.text, /decisions of the last 7 days were made again: 0 would be allowed now, 0 would be denied now/);
   const [, expected = ''] = /name="expected" value="([^"]*)"/.exec(page.text) ?? [];
   const form = { position: '2', expected, reason: 'order' };
   t.is((await console_.post(at, form)).status, 409);
@@ -34,6 +35,24 @@ test.serial('a policy moves as its page showed, and policies of files only if so
   t.is((await order())[0]?.policy.id, first?.id);
   t.is((await console_.post(at, { ...form, override: 'yes' })).headers.location, '/console/policies?done=moved');
   t.is((await order())[1]?.policy.id, first?.id);
+  // Behind a policy that allows the same, the deny decides no longer.
+  const env = (await order()).find(({ policy }) => policy.name === 'No environment');
+  const all = { name: 'All', resource_type: 'tool', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
+  await gateway.rest(201, 'POST', '/api/policies', { token, body: all });
+  const back = `/console/policies/${env?.policy.id}/move`;
+  const last = String((await order()).length);
+  t.regex(
+    (await console_.get(`${back}?position=${last}`)).text,
+    /[1-9] would be allowed now, 0 would be denied now.*<code>get-env<\/code>/s,
+  );
+  const tried = async (effect: string) =>
+    console_.post(back, { do: 'test', position: last, tests: testFile('get-env', effect), reason: HOSTILE });
+  t.regex((await tried('allow')).text, /All 1 expectations hold with this change/);
+  t.regex((await tried('deny')).text, /1 of 1 expectations do not hold/);
+  const wrong = await tried('maybe');
+  t.is(wrong.status, 400);
+  t.regex(wrong.text, /href="#f-tests">Tests line \d+/);
+  t.notRegex(wrong.text, /<img|<script>/);
   t.is((await console_.get(`/console/policies/0190163d-8694-739b-aea5-966c26f8ad90/move`)).status, 404);
   const plain = await browser(await person(gateway, 'plain@example.com'));
   t.is((await plain.get(at)).status, 403);

@@ -3,11 +3,12 @@ import test from 'ava';
 import type { PolicyJson } from '../../src/policies/schema.ts';
 import { browserTest } from '../support/chromium.ts';
 import { person } from '../support/gateway.ts';
-import { HOSTILE, scene } from './scene.ts';
+import { modernClient } from '../support/mcp.ts';
+import { HOSTILE, scene, testFile } from './scene.ts';
 import { keyboard, start } from './start.ts';
 
 test.serial('a rollback does what its page showed, and nothing if the policies have changed since', async (t) => {
-  const { gateway, admin, browser } = await scene(t);
+  const { gateway, admin, browser, mcp, token: caller } = await scene(t);
   const { token } = admin;
   const console_ = await browser(admin);
   const policies = async () => (await gateway.rest<PolicyJson[]>(200, 'GET', '/api/policies', { token })).body;
@@ -16,21 +17,56 @@ test.serial('a rollback does what its page showed, and nothing if the policies h
   await gateway.rest(204, 'DELETE', `/api/policies/${echo?.id}?override=true`, { token });
 
   const at = '/console/history/1/rollback';
+  // The client may still use the target, and this call of echo is denied.
+  const sum = { name: 'Sum', resource_type: 'tool', resource_pattern: '^get-sum$', effect: 'allow', priority: 1 };
+  const { id: added } = (
+    await gateway.rest<{ id: string }>(201, 'POST', '/api/policies', {
+      token,
+      body: { ...sum, subjects: [{ subject_type: 'everyone' }] },
+    })
+  ).body;
+  const client = await modernClient(t, mcp, caller);
+  await t.throwsAsync(client.callTool({ name: 'echo', arguments: { message: 'x' } }));
+  await gateway.rest(204, 'DELETE', `/api/policies/${added}`, { token });
+
   const page = await console_.get(at);
   t.regex(page.text, /Looser: some requests will be allowed.*Everyone may echo/s);
-  t.regex(page.text, /name="expected" value="2"/);
+  t.regex(page.text, /decisions of the last 7 days were made again: [1-9] would be allowed now, 0 would be denied now/);
+  t.regex(page.text, /Recent decisions: decisions that would change.*<code>echo<\/code>/s);
+  const tested = async (expected: string, form: Record<string, string> = {}) => {
+    return console_.post(at, { do: 'test', owner: '', expected: 'x', tests: testFile('echo', expected), ...form });
+  };
+  const good = await tested('allow', { reason: HOSTILE });
+  t.is(good.status, 200, good.text);
+  t.regex(good.text, /All 1 expectations hold with this change/);
+  t.regex(good.text, /effect: allow/, 'the page keeps what was entered');
+  t.notRegex(good.text, /<img|<script>/);
+  t.regex((await tested('deny')).text, /1 of 1 expectations do not hold with this change/);
+  t.regex((await tested('allow', { owner: 'nobody' })).text, /1 of 1 expectations do not hold/);
+  const wrong = await tested('maybe');
+  t.is(wrong.status, 400);
+  t.regex(wrong.text, /href="#f-tests">Tests line \d+/);
+  t.regex(page.text, /name="expected" value="4"/);
   t.is((await policies()).length, before.length - 1, 'the page changes nothing');
   for (const expected of ['', 'x', '1e', '9'])
     t.true([400, 412].includes((await console_.post(at, { expected })).status), expected);
+  const replayed = async (status: number, body: object) =>
+    (await gateway.rest<{ grants: number }>(status, 'POST', '/api/policies/replay', { token, body })).body.grants;
+  const from = '2026-01-01T00:00:00Z';
+  t.true((await replayed(200, { from, rollback: { revision: 1 } })) > 0);
+  t.is(await replayed(200, { from, rollback: { revision: 1, owner: 'nobody' } }), 0);
+  await replayed(404, { from, rollback: { revision: 99 } });
+  for (const both of [{ draft: 'x' }, { files: {} }, { move: { policy_id: added, position: 1 } }])
+    await replayed(400, { from, rollback: { revision: 1 }, ...both });
   t.is((await console_.post(at, {})).status, 400);
   await gateway.rest(200, 'PUT', `/api/policies/${before[1]?.id}?override=true`, { token, body: { description: HOSTILE } });
-  const late = await console_.post(at, { expected: '2', reason: HOSTILE });
+  const late = await console_.post(at, { expected: '4', reason: HOSTILE });
   t.is(late.status, 412);
-  t.regex(late.text, /at revision 3, not 2.*name="expected" value="3"/s);
+  t.regex(late.text, /at revision 5, not 4.*name="expected" value="5"/s);
   t.notRegex(late.text, /<img|<script>/);
   t.is((await policies()).length, before.length - 1);
 
-  const done = await console_.post(at, { expected: '3', owner: '', reason: 'as it was' });
+  const done = await console_.post(at, { expected: '5', owner: '', reason: 'as it was' });
   t.is(done.headers.location, '/console/history?done=restored', done.text);
   t.deepEqual(
     (await policies()).map(({ name }) => name),
@@ -52,7 +88,8 @@ test.serial('a rollback does what its page showed, and nothing if the policies h
 
   const plain = await browser(await person(gateway, 'plain@example.com'));
   t.is((await plain.get(at)).status, 403);
-  t.is((await plain.post(at, { expected: '4' })).status, 403);
+  t.is((await plain.post(at, { expected: '6' })).status, 403);
+  t.is((await plain.post(at, { do: 'test', tests: 'x' })).status, 403);
   t.is((await console_.post(at, { expected: '4' }, { origin: 'https://evil.example' })).status, 403);
 });
 

@@ -9,6 +9,10 @@ import { world } from '../support/world.ts';
 /** Texts of strangers that must not become markup. */
 export const HOSTILE = `<img src=x onerror="alert(1)">'"</title><script>alert(2)</script>`;
 
+/** A test file: somebody with the role `user`, and one tool. */
+export const testFile = (tool: string, effect: string): string =>
+  `target: everything\nprincipals:\n  somebody: { role: user }\nrequests:\n  it: { tool: ${tool} }\ntests:\n  - name: T\n    expect:\n      - effect: ${effect}\n`;
+
 export async function scene(t: ExecutionContext, databaseUrl: string | null = null) {
   const w = await world(t, databaseUrl);
   const { gateway, admin } = w;

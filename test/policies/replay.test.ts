@@ -209,11 +209,14 @@ test.serial('a bad draft or replay is refused with its mistakes', async (t) => {
   t.regex(await detail(400, 'POST', '/replay', {}), /from: is required/);
   t.regex(await detail(400, 'POST', '/replay', { from: '2020-01-01' }), /from: must be a time such as/);
   t.regex(await detail(400, 'POST', '/replay', { from: '2999-01-01T00:00:00Z' }), /from: must be before `to`/);
-  t.regex(await detail(400, 'POST', '/replay', { from, files, draft: 'a' }), /either `files` or `draft`, not both/);
+  t.regex(
+    await detail(400, 'POST', '/replay', { from, files, draft: 'a' }),
+    /only one of `files`, `draft`, `rollback` and `move`/,
+  );
   t.regex(await detail(400, 'POST', '/replay', { from, prune: true }), /is only allowed with `files`/);
   t.regex(
     await detail(400, 'POST', '/simulate', { requests: [{ principal: { role: 'a' }, target: 'x' }] }),
-    /either `files` or `draft`/,
+    /one of `files`, `draft`, `rollback` and `move`/,
   );
   t.is(await detail(404, 'POST', '/replay', { from, draft: 'none' }), 'No draft has the name none.');
   for (const [method, path] of [

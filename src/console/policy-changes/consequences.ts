@@ -6,6 +6,13 @@ import { type Compared, changeSection } from '../history.ts';
 import { column, decisionMark, numbers, table } from '../marks.ts';
 import { unlessRefused, type View } from '../view.ts';
 
+/** What operations take that test or replay a change. */
+export type Source =
+  | Candidate
+  | { readonly draft: string }
+  | { readonly rollback: { readonly revision: number; readonly owner?: string } }
+  | { readonly move: { readonly policy_id: string; readonly position: number } };
+
 /** Policy files in the form of `planPolicies`. */
 export interface Candidate {
   readonly files: Readonly<Record<string, string>>;
@@ -63,8 +70,8 @@ export const planOf = async ({ post }: View, candidate: Candidate): Promise<Plan
   (await post<Plan>('/policies/plan', candidate)).body;
 
 /** Returns null if the user may not know it, or if there are too many decisions. */
-export const replayOf = async ({ post }: View, candidate: Candidate): Promise<Replayed | null> =>
-  (await unlessRefused(post<Replayed>('/policies/replay', { ...candidate, from: weekAgo() }), 'invalid_request'))?.body ?? null;
+export const replayOf = async ({ post }: View, source: Source): Promise<Replayed | null> =>
+  (await unlessRefused(post<Replayed>('/policies/replay', { ...source, from: weekAgo() }), 'invalid_request'))?.body ?? null;
 
 export async function consequences(view: View, candidate: Candidate): Promise<Markup> {
   const [plan, replayed] = await Promise.all([planOf(view, candidate), replayOf(view, candidate)]);

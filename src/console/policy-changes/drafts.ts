@@ -17,6 +17,7 @@ import {
   replayOf,
   replaySection,
 } from './consequences.ts';
+import { testResults } from './tests.ts';
 
 export const DRAFTS = '/console/drafts';
 const pathOf = (name: string): string => `${DRAFTS}/${name}`;
@@ -70,7 +71,7 @@ ${
   html`<form class="stack form" method="post" action="${pathOf(name)}"><input type="hidden" name="etag" value="${etag}">${'problem' in plan ? null : html`<input type="hidden" name="expected" value="${plan.owner_revision}">`}
 ${field(REASON, refused)}<p class="row">${!('problem' in plan) && act('activate', 'Make it effective', 'cta')}${may('startShadow') && !shadow && act('begin', 'Start a shadow')}${shadow && act('end', 'End the shadow')}${act('delete', 'Delete', 'danger')}</p></form>`
 }
-${'problem' in plan ? note('bad', html`<p>The draft cannot be applied to the current policies.</p><p>${plan.problem}</p>`) : consequencesOf(plan, await replayOf(view, candidateOf(draft)))}
+${'problem' in plan ? note('bad', html`<p>The draft cannot be applied to the current policies.</p><p>${plan.problem}</p>`) : [await storedTests(view, draft), consequencesOf(plan, await replayOf(view, candidateOf(draft)))]}
 ${shadow && (await shadowSection(view))}
 ${texts('Files', files)}${Object.keys(tests).length > 0 && texts('Tests, which must pass before it becomes effective', tests)}
 <p class="row"><a class="btn plain" href="${DRAFTS}">Drafts</a></p>`,
@@ -83,9 +84,23 @@ async function planOrProblem(view: View, draft: DraftJson): Promise<DraftPlan | 
   try {
     return (await planOf(view, candidateOf(draft))) as DraftPlan;
   } catch (error) {
-    // A refusal for too many requests says nothing about the draft.
-    if (error instanceof AppError && error.status < 500 && error.retryAfter === undefined) return { problem: error.message };
-    throw error;
+    if (!isRefused(error)) throw error;
+    return { problem: error.message };
+  }
+}
+
+/** A refusal for too many requests says nothing about the draft. */
+const isRefused = (error: unknown): error is AppError =>
+  error instanceof AppError && error.status < 500 && error.retryAfter === undefined;
+
+/** Runs the tests of the draft. It can become effective only if they pass. */
+async function storedTests(view: View, { name, tests }: DraftJson): Promise<Content> {
+  if (Object.keys(tests).length === 0) return null;
+  try {
+    return await testResults(view, { draft: name }, tests);
+  } catch (error) {
+    if (!isRefused(error)) throw error;
+    return note('bad', html`<p>The tests of the draft cannot run on the current policies.</p><p>${error.message}</p>`);
   }
 }
 

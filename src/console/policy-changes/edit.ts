@@ -184,7 +184,7 @@ export const savePolicy: Act = async (view) => {
 
 async function previewOf(view: Changing, candidate: Candidate): Promise<Content> {
   const done = await planned(view.form, consequences(view, candidate));
-  return [await testSection(view, candidate), done];
+  return [await testSection(view, view.form, candidate), done];
 }
 
 /** The change of the file of a policy, for the folder that has the folder `policies`. Throws AppError `invalid_request`. */

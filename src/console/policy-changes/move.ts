@@ -2,10 +2,11 @@
 import { AppError } from '../../base/errors.ts';
 import { type Content, html } from '../../browser/html.ts';
 import type { OrderedPolicyJson } from '../../policies/schema.ts';
-import { box, type Field, field, REASON, refusal } from '../form.ts';
+import { act, box, type Field, type Form, field, REASON, refusal } from '../form.ts';
 import { filterForm, heading, textField } from '../marks.ts';
 import { type Act, requireMay, type Shown, type View, withQuery } from '../view.ts';
-import { consequencesOf, isLooser, type Plan, proofNote } from './consequences.ts';
+import { consequencesOf, isLooser, type Plan, proofNote, replayOf, type Source } from './consequences.ts';
+import { TESTS, testSection } from './tests.ts';
 
 const POLICIES = '/console/policies';
 const pathOf = (id: string): string => `${POLICIES}/${id}/move`;
@@ -19,41 +20,48 @@ export const moveLinks = (id: string, name: string, position: number): Content =
 export const moveLink = ({ may }: View, id: string): Content =>
   may('movePolicy') && html`<a class="btn" href="${pathOf(id)}">Move</a>`;
 
+const sourceOf = ({ id }: View, position: number): Source => ({ move: { policy_id: id, position } });
+
 /** `override`: a plan also shows changes of policies of files. */
 const planOf = async ({ post, id }: View, position: number, expected: object = {}): Promise<Plan> =>
   (await post<Plan>('/policies/order/plan', { policy_id: id, position, override: true, ...expected })).body;
 
-export async function movePage(view: View): Promise<Shown> {
+export const movePage = (view: View): Promise<Shown> =>
+  pageWith(view, view.refused?.form ?? { position: view.query['position'] ?? '' }, null);
+
+/** `form`: what was entered. `tested`: the results of the tests. */
+async function pageWith(view: View, form: Form, tested: Content): Promise<Shown> {
   requireMay(view, 'movePolicy');
-  const { get, id, query, refused } = view;
+  const { get, id, refused } = view;
   const { body: found } = await get<OrderedPolicyJson[]>(withQuery('/policies/order', { text: id, limit: '1' }));
   const [ordered] = found.filter(({ policy }) => policy.id === id);
   if (ordered === undefined) throw new AppError('not_found', 'No policy has this id.');
   const { name } = ordered.policy;
-  const to = refused?.form['position'] ?? query['position'] ?? '';
+  const to = form['position'] ?? '';
   return {
     title: `Move ${name}`,
     body: html`${heading(html`Move ${name}`, `It is number ${ordered.position} in the order of evaluation. Number 1 comes first.`)}
 ${filterForm(pathOf(id), 'The new position', textField('position', 'New position', to), 'Show what this changes')}
-${refusal(refused, [POSITION, REASON])}${to !== '' && (await planned(view, to))}
+${refusal(refused, [POSITION, TESTS, REASON])}${to !== '' && (await planned(view, form, to, tested))}
 <p class="row"><a class="btn plain" href="${POLICIES}">Policies</a></p>`,
   };
 }
 
-async function planned(view: View, to: string): Promise<Content> {
+async function planned(view: View, form: Form, to: string, tested: Content): Promise<Content> {
   const { id, refused } = view;
   const plan = await planOf(view, numberIn(to));
   if (plan.changes.length === 0) return html`<p class="empty">The policy has this position already.</p>`;
   return html`${proofNote(view)}<form class="stack form" method="post" action="${pathOf(id)}"><input type="hidden" name="position" value="${to}"><input type="hidden" name="expected" value="${plan.revision}">
-${box('override', 'Also change policies that belong to files, until the files are applied', refused?.form['override'] === 'yes')}${field(REASON, refused)}
-<p class="row"><button class="btn cta">Move to number ${to}</button></p></form>
-${consequencesOf(plan, null)}`;
+${box('override', 'Also change policies that belong to files, until the files are applied', form['override'] === 'yes')}${field(TESTS, refused, form['tests'])}${field(REASON, refused, form['reason'])}
+<p class="row"><button class="btn cta">Move to number ${to}</button>${act('test', 'Run the tests')}</p></form>
+${tested}${consequencesOf(plan, await replayOf(view, sourceOf(view, numberIn(to))))}`;
 }
 
 export const movePolicy: Act = async (view) => {
   const { form, id, isRecent, send, prove } = view;
   const { expected, override, reason } = form;
   const position = numberIn(form['position']);
+  if (form['do'] === 'test') return pageWith(view, form, await testSection(view, form, sourceOf(view, position)));
   // Only what the page showed is done.
   const asShown = { expected_revision: numberIn(expected) };
   if (!isRecent && isLooser(await planOf(view, position, asShown))) prove(form);

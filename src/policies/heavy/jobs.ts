@@ -103,14 +103,27 @@ async function build(policies: readonly Policy[]) {
 
 /** Returns the set that a question is about. */
 async function momentOf(desk: Desk, source: SetSource, owners: Owners): Promise<Moment> {
+  const { rollback, move } = source;
+  if (rollback !== undefined || move !== undefined) requireAmong(owners, rollback?.owner ?? null);
+  if (rollback !== undefined) {
+    const [state, old] = [await stateOf(desk), await policiesAt(desk, rollback.revision)];
+    return momentAfter(state, await planRollback(state, old, rollbackOf(rollback), await made()));
+  }
+  if (move !== undefined) {
+    const state = await stateOf(desk);
+    return momentAfter(state, await planMove(state, moveOf({ ...move, override: true }), await made()));
+  }
   const body = await filesOf(source, async (draft) => (await desk.ask<DraftContent>('draft', draft)).value);
   if (body !== null) requirePlannable(owners, requestOf(body));
   const parsed = body === null ? null : await readFiles(new Map(Object.entries(body.files)));
   const state = await stateOf(desk, body && requestOf(body).owner);
   if (body === null || parsed === null) return { ...state, stored: state.policies, changes: [] };
-  const plan = await planOn(state, { ...requestOf(body), files: parsed }, await made());
-  return { ...state, policies: plan.candidate, stored: setBefore(plan.candidate, plan.changes), changes: plan.changes };
+  return momentAfter(state, await planOn(state, { ...requestOf(body), files: parsed }, await made()));
 }
+
+const momentAfter = (state: SetState & Stored, { candidate, changes }: Plan): Moment => ({
+  ...{ ...state, policies: candidate, stored: setBefore(candidate, changes), changes },
+});
 
 const byId = (policies: readonly StoredPolicy[]) => new Map(policies.map((policy) => [policy.id, policy]));
 
@@ -194,9 +207,9 @@ export const jobs = {
     const nothing = { effect: null, policy_id: null, reason: null, data_hash: null, engine_hash: null, differences: [] };
     if (typeof question === 'string') return answerOf(position, { id, revision, result: question, ...nothing });
     const policies = await policiesAt(desk, revision);
-    const made = reproduce(await createEngine({ module: await policyModule(), policies, revision }), question);
-    const differences = differencesOf(row, made);
-    return answerOf(position, { id, revision, result: differences.length === 0 ? 'same' : 'differs', ...made, differences });
+    const again = reproduce(await createEngine({ module: await policyModule(), policies, revision }), question);
+    const differences = differencesOf(row, again);
+    return answerOf(position, { id, revision, result: differences.length === 0 ? 'same' : 'differs', ...again, differences });
   },
 
   async lint(_: object, desk: Desk): Promise<HeavyAnswer> {

@@ -97,9 +97,11 @@ export const requestOf = ({
   ...{ owner, prune, adopt, expectedRevision: expected_revision ?? null },
 });
 
-/** Files in the form of `apply`, or the name of a draft that contains them. With neither, the current set. */
+/** Files in the form of `apply`, the name of a draft that contains them, a rollback, or a move. With none of them, the current set. */
 export interface SetSource extends Partial<PlanBody> {
   draft?: string;
+  rollback?: Pick<RollbackBody, 'revision' | 'owner'>;
+  move?: Pick<MoveBody, 'policy_id' | 'position'>;
 }
 
 export const sourceMembers = {
@@ -109,17 +111,27 @@ export const sourceMembers = {
     .pattern(DRAFT_NAME)
     .messages({ 'string.pattern.base': 'must be the name of a draft' })
     .description('A draft, instead of `files` and their options.'),
+  rollback: model<NonNullable<SetSource['rollback']>>('RollbackAsSource', {
+    revision: rollbackMembers.revision,
+    owner: rollbackMembers.owner,
+  }).description('The policies that this rollback would make, instead of those of files.'),
+  move: model<NonNullable<SetSource['move']>>('MoveAsSource', {
+    policy_id: moveMembers.policy_id,
+    position: moveMembers.position,
+  }).description('The policies that this move in the order of evaluation would make, instead of those of files.'),
 };
 
-/** The options of files are only allowed with files. `needed`: the request must have files or a draft. */
+const SOURCES = ['files', 'draft', 'rollback', 'move'] as const;
+
+/** The options of files are only allowed with files. `needed`: the request must have a source. */
 export const withSource = <T>(schema: Joi.ObjectSchema<T>, needed: boolean): Joi.ObjectSchema<T> =>
-  (needed ? schema.xor('files', 'draft') : schema.oxor('files', 'draft'))
+  (needed ? schema.xor(...SOURCES) : schema.oxor(...SOURCES))
     .with('owner', 'files')
     .with('prune', 'files')
     .with('adopt', 'files')
     .messages({
       'object.with': 'is only allowed with `files`, which the request does not have',
-      'object.missing': 'must have either `files` or `draft`',
-      'object.xor': 'must have either `files` or `draft`, not both',
-      'object.oxor': 'must have either `files` or `draft`, not both',
+      'object.missing': 'must have one of `files`, `draft`, `rollback` and `move`',
+      'object.xor': 'must have only one of `files`, `draft`, `rollback` and `move`',
+      'object.oxor': 'must have only one of `files`, `draft`, `rollback` and `move`',
     });

@@ -4,10 +4,10 @@ import { type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { policyStore } from '../policy-store.ts';
-import { type PlanBody, requestOf, type SetSource } from './bodies.ts';
+import { moveOf, type PlanBody, requestOf, rollbackOf, type SetSource } from './bodies.ts';
 import type { Draft, DraftContent } from './draft.ts';
 import { type PolicyChange, setBefore } from './plan.ts';
-import type { TargetName } from './planning.ts';
+import type { SetPlan, TargetName } from './planning.ts';
 import type { PolicySets } from './sets.ts';
 
 /** A policy set at one moment, and what else questions need. */
@@ -30,7 +30,7 @@ export interface MomentParts {
 
 /** Returns the files that make the set, and their options; null: the set is the current one. */
 export async function filesOf(
-  { draft, files, ...rest }: SetSource,
+  { draft, files, rollback: _, move: __, ...rest }: SetSource,
   find: (draft: string) => Promise<DraftContent>,
 ): Promise<PlanBody | null> {
   if (draft === undefined) return files === undefined ? null : { ...rest, files };
@@ -52,16 +52,28 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
     return found;
   }
 
+  /** null: the set is the current one. */
+  async function plannedFrom(
+    source: SetSource,
+    by: string,
+  ): Promise<{ readonly plan: SetPlan; readonly position: Position } | null> {
+    const { rollback, move } = source;
+    if (rollback !== undefined) return sets.planRollback(rollbackOf(rollback), by);
+    if (move !== undefined) return sets.planMove(moveOf({ ...move, override: true }), by);
+    const body = await filesOf(source, requireDraft);
+    return body === null ? null : sets.plan(requestOf(body), by);
+  }
+
   return {
     now,
     /**
-     * Throws AppError `not_found` if the draft does not exist, and what `PolicySets.plan` throws if the files could not be
-     * applied. `by`: the user in whose turn the work runs.
+     * Throws AppError `not_found` if the draft does not exist, and what plans of `PolicySets` throw if the change could not be
+     * made. `by`: the user in whose turn the work runs.
      */
     async of(source: SetSource, by: string): Promise<Moment> {
-      const body = await filesOf(source, requireDraft);
-      if (body === null) return database.snapshot(now);
-      const { plan, position } = await sets.plan(requestOf(body), by);
+      const planned = await plannedFrom(source, by);
+      if (planned === null) return database.snapshot(now);
+      const { plan, position } = planned;
       return {
         position,
         policies: plan.candidate,

@@ -65,14 +65,34 @@ export function createPolicySets(parts: PolicySetParts) {
     history: await ownerHistory(db, owner),
   });
 
+  const readBoth = async (db: Connection, { revision }: RollbackRequest) => ({
+    state: await read(db, null),
+    old: await policiesAt(db, revision),
+  });
+
+  async function tried<P extends SetPlan>({ targets, position }: SetState, plan: P, by: string) {
+    if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);
+    return { plan, targets, position };
+  }
+
   return {
     /** Returns what `apply` would do. Throws what `apply` would throw. */
     async plan(request: ApplyRequest, by: string): Promise<Planned<PlannedFiles> & Pick<SetState, 'position'>> {
       const files = await parts.readFiles(request.files, by);
       const state = await database.snapshot((db) => read(db, request.owner));
-      const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
-      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);
-      return { plan, targets: state.targets, position: state.position };
+      return tried(state, await planOn(state, { ...request, files }, madeForRequest(parts)), by);
+    },
+
+    /** Returns what `rollback` would do. */
+    async planRollback(request: RollbackRequest, by: string): Promise<Planned<SetPlan> & Pick<SetState, 'position'>> {
+      const { state, old } = await database.snapshot((db) => readBoth(db, request));
+      return tried(state, await planRollback(state, old, request, madeForRequest(parts)), by);
+    },
+
+    /** Returns what `move` would do. */
+    async planMove(request: MoveRequest, by: string): Promise<Planned<SetPlan> & Pick<SetState, 'position'>> {
+      const state = await database.snapshot((db) => read(db, null));
+      return tried(state, await planMove(state, request, madeForRequest(parts)), by);
     },
 
     /** `alongside` runs in the same transaction, even if the policies already match the files. */
@@ -110,7 +130,7 @@ export function createPolicySets(parts: PolicySetParts) {
         { ...caller, reason: why },
         {
           glance,
-          read: async (db: Connection) => ({ state: await read(db, null), old: await policiesAt(db, revision) }),
+          read: (db: Connection) => readBoth(db, request),
           async plan({ state, old }) {
             const plan = await planRollback(state, old, request, made);
             return carryingOut({ plan, targets: state.targets }, plan, state.position.revision + 1);

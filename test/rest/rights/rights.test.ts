@@ -317,7 +317,10 @@ test.serial('a holder of policies:manage for an owner changes only policies of t
     const body = { revision: 0, ...(owner === undefined ? {} : { owner }) };
     await mine(403, 'POST', '/api/policies/rollback/plan', body);
     await mine(403, 'POST', '/api/policies/rollback', body);
+    await mine(403, 'POST', '/api/policies/test', { rollback: body, tests });
   }
+  await mine(403, 'POST', '/api/policies/test', { move: { policy_id: of('team-a'), position: 1 }, tests });
+  await mine(200, 'POST', '/api/policies/test', { rollback: { revision, owner: 'team-a' }, tests });
   await mine(200, 'POST', '/api/policies/rollback/plan', { revision, owner: 'team-a' });
   await mine(200, 'POST', '/api/policies/rollback', { revision, owner: 'team-a' });
 
