@@ -10,7 +10,7 @@ import { browse, signIn } from '../browser/browser.ts';
 import { inProcess, policies as policiesCommand } from '../cli/cli.ts';
 import { decide, decideTarget } from '../engine/oracle.ts';
 import { apiToken, person, type TestGateway } from '../support/gateway.ts';
-import { modernClient } from '../support/mcp.ts';
+import { modernClient, post } from '../support/mcp.ts';
 import { world } from '../support/world.ts';
 import { matches, policyOf } from './random-sets.ts';
 import { HOSTILE, scene } from './scene.ts';
@@ -23,6 +23,7 @@ interface Matrix {
   readonly revision: number;
   readonly names: readonly { readonly resource_type: string | null; readonly resource_name: string | null }[];
   readonly names_count: number;
+  readonly searched: { readonly rows: number; readonly names: number } | null;
   readonly rows: readonly {
     readonly subject_type: string;
     readonly subject_value: string | null;
@@ -181,6 +182,83 @@ test.serial('the matrix refuses what it cannot show, and gives at most 50 names'
   t.deepEqual(skipped.body.names, first.body.names.slice(1));
 });
 
+test.serial('only what differs covers the whole matrix, and an answer searches a bounded part of it', async (t) => {
+  t.timeout(110_000);
+  const { gateway, admin, target, mcp } = await world(t);
+  const { token } = admin;
+  // The log knows 60 names, and policies name 240 roles.
+  for (let at = 0; at < 60; at++) {
+    const message = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: `tool-${10 + at}`, arguments: {} } };
+    await post(mcp, token, message, { 'mcp-session-id': 'none' });
+  }
+  const roles = Array.from({ length: 240 }, (_, at) => ({ subject_type: 'role', subject_value: `role-${100 + at}` }));
+  const policy = (name: string, pattern: string, subjects: readonly object[]) => ({
+    ...{ name, target_id: target.id, resource_type: 'tool', resource_pattern: pattern, effect: 'allow', priority: 1, subjects },
+  });
+  const make = (body: object) => gateway.rest(201, 'POST', '/api/policies', { token, body });
+  for (let at = 0; at < roles.length; at += 60) await make(policy('Same', '^nothing$', roles.slice(at, at + 60)));
+  const { headers } = await gateway.rest(200, 'GET', '/api/policies', { token });
+  const earlier = headers.get('portcullis-revision');
+  await make(policy('Last', '^tool-(69|10)$', roles.slice(239)));
+  await make(policy('Some', '^tool-68$', roles.slice(3, 5)));
+
+  const pagesOf = async (query: string): Promise<Matrix[]> => {
+    const pages: Matrix[] = [];
+    for (
+      let path: string | undefined = `/api/policies/matrix?target=everything&compare=${earlier}&${query}`;
+      path !== undefined;
+    ) {
+      const { body, headers: its }: { body: Matrix; headers: Headers } = await gateway.rest<Matrix>(200, 'GET', path, { token });
+      pages.push(body);
+      path = /<([^>]*)>/.exec(its.get('link') ?? '')?.[1];
+    }
+    return pages;
+  };
+  /** The cells that became different, as `role name effect`. */
+  const differing = (pages: readonly Matrix[]): string[] =>
+    pages.flatMap(({ rows, names }) =>
+      rows.flatMap(({ subject_value, cells, before }) =>
+        cells.flatMap(({ effect }, at) =>
+          before?.[at]?.effect === effect ? [] : [`${subject_value} ${names[at]?.resource_name} ${effect}`],
+        ),
+      ),
+    );
+  const whole = [...(await pagesOf('')), ...(await pagesOf('skip=50'))];
+  const parts = await pagesOf('changed=yes');
+  t.is(differing(whole).length, 4);
+  t.deepEqual(differing(parts).sort(), differing(whole).sort());
+  t.deepEqual(
+    parts.map(({ searched, rows, names_count }) => [searched, rows.length, names_count]),
+    [
+      [{ rows: 164, names: 61 }, 2, 1],
+      [{ rows: 77, names: 61 }, 1, 2],
+    ],
+  );
+  const small = await pagesOf('changed=yes&limit=1');
+  t.deepEqual(differing(small), differing(parts));
+  t.deepEqual(
+    small.map(({ searched, rows }) => [searched?.rows, rows.length]),
+    [
+      [5, 1],
+      [164, 1],
+      [72, 1],
+    ],
+  );
+  t.deepEqual((await pagesOf('changed=yes&skip=1'))[1]?.names, parts[1]?.names.slice(1));
+  for (const query of ['changed=yes', `changed=x&compare=${earlier}`])
+    await gateway.rest(400, 'GET', `/api/policies/matrix?target=everything&${query}`, { token });
+
+  const console_ = browse(gateway);
+  await signIn(console_, admin);
+  const first = (await console_.get(`/console/access?target=everything&compare=${earlier}&changed=yes`)).text;
+  t.regex(first, /2 of 164 rows and 1 of 61 names differ\. There are more rows: one page searches only a part of them\./);
+  const [, next = ''] = /href="([^"]*)"[^>]*>Search the next rows/.exec(first) ?? [];
+  const second = (await console_.get(shown(next))).text;
+  t.regex(second, /1 of 77 rows and 2 of 61 names differ\.<\/p>/);
+  t.is(cellsOf(second).length, 1);
+  t.regex(second, /role-339/);
+});
+
 /** Lists the tools of the target once, so that the gateway has seen them. */
 async function list(t: Parameters<typeof modernClient>[0], gateway: TestGateway, token: string): Promise<string[]> {
   const client = await modernClient(t, `${gateway.url}/mcp/everything`, token);
@@ -314,7 +392,11 @@ test('a page of 100 rows and 50 names is small enough', (t) => {
     cells: names.map((_, at) => cellAt(row, at)),
   }));
   const page = String(
-    matrixSection({ ...{ revision: 1, compared: null, target: 'everything', names, names_count: 50 }, rows }, {}, null),
+    matrixSection(
+      { ...{ revision: 1, compared: null, target: 'everything', names, names_count: 50, searched: null }, rows },
+      {},
+      null,
+    ),
   );
   const bytes = gzipSync(page).length;
   t.log(`${page.length} characters, ${bytes} bytes compressed`);

@@ -22,6 +22,7 @@ interface Matrix {
   readonly target: string;
   readonly names: readonly { readonly resource_type: string | null; readonly resource_name: string | null }[];
   readonly names_count: number;
+  readonly searched: { readonly rows: number; readonly names: number } | null;
   readonly rows: readonly {
     readonly subject_type: 'role' | 'group' | 'user' | 'everyone';
     readonly subject_value: string | null;
@@ -35,9 +36,11 @@ export async function accessPage(view: View): Promise<Shown> {
   const { query, get } = view;
   if (query['who'] !== undefined) return whoPage(view, query['who']);
   const targets = (await unlessRefused(get<TargetJson[]>('/targets')))?.body ?? [];
-  const { text: _, changed: __, ...asked } = query;
+  const { text: _, changed, ...asked } = query;
+  const onlyChanged: View['query'] = changed === 'yes' && asked['compare'] !== undefined ? { changed } : {};
   const target = asked['target'] ?? targets[0]?.name;
-  const matrix = target === undefined ? null : await get<Matrix>(withQuery('/policies/matrix', { ...asked, target }));
+  const matrix =
+    target === undefined ? null : await get<Matrix>(withQuery('/policies/matrix', { ...asked, ...onlyChanged, target }));
   return {
     title: 'Access',
     body: html`${heading('Access', 'Who can use what, as the gateway itself decides it. Each role and group stands for a caller who has nothing else.')}
@@ -83,27 +86,13 @@ const whoForm = (who: string): Markup =>
   html`<section class="stack tight" aria-labelledby="who"><h2 id="who">One user, role or group</h2>
 ${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true))}</section>`;
 
-/** The part of the page of a matrix whose decisions became different. */
-function changedPart(matrix: Matrix): Matrix {
-  const differs = (cells: readonly Cell[], before: readonly Cell[] | null, at: number): boolean =>
-    before !== null && before[at]?.effect !== cells[at]?.effect;
-  const rows = matrix.rows.filter(({ cells, before }) => cells.some((_, at) => differs(cells, before, at)));
-  const columns = matrix.names.map((_, at) => rows.some(({ cells, before }) => differs(cells, before, at)));
-  const only = <T>(all: readonly T[]): T[] => all.filter((_, at) => columns[at]);
-  return {
-    ...matrix,
-    names: only(matrix.names),
-    rows: rows.map((row) => ({ ...row, cells: only(row.cells), before: row.before && only(row.before) })),
-  };
-}
-
-export function matrixSection(whole: Matrix, query: View['query'], next: URLSearchParams | null): Markup {
-  const isPart = query['changed'] === 'yes' && whole.compared !== null;
-  const { names, names_count, rows, compared, revision, target } = isPart ? changedPart(whole) : whole;
+export function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Markup {
+  const { names, names_count, searched, rows, compared, revision, target } = matrix;
   const skip = Number(query['skip'] ?? 0);
   const onwards = new URLSearchParams({ ...query, skip: String(skip + COLUMNS) });
   const following = nextQuery(next);
-  if (isPart) following?.set('changed', 'yes');
+  // Other rows have other names that differ.
+  if (searched !== null) following?.delete('skip');
   const head = names.map(({ resource_type, resource_name }) => {
     const name = resource_name ?? 'the target itself';
     return html`<th scope="col"><span class="turned">${name}${resource_type !== null && resource_type !== 'tool' && html` <span class="muted">${resource_type}</span>`}</span></th>`;
@@ -119,14 +108,16 @@ export function matrixSection(whole: Matrix, query: View['query'], next: URLSear
   });
   return html`<p class="muted">Revision ${revision}${compared !== null && html`, compared with the policies of revision ${compared} for the users and groups of today`}.
 <span class="mx-legend"><span class="mx al">Allow</span> allowed <span class="mx de">Deny</span> denied by a policy <span class="mx no">–</span> no policy matches.</span> Each cell leads to its reason. <a class="skip" href="#after">Skip the matrix</a></p>
-${isPart && html`<p>${rows.length} of ${whole.rows.length} rows and ${names.length} of ${whole.names.length} names on this page differ.</p>`}
+${searched !== null && html`<p>${rows.length} of ${searched.rows} rows and ${names_count} of ${searched.names} names differ.${following !== null && ' There are more rows: one page searches only a part of them.'}</p>`}
 ${
   rows.length === 0
-    ? empty(isPart ? 'Every decision on this page is the same.' : 'There is no user on this page who may sign in.')
+    ? empty(
+        searched !== null ? 'Every decision that was searched is the same.' : 'There is no user on this page who may sign in.',
+      )
     : table(`Access to ${target}`, [column('For'), head], body)
 }
 <p class="row" id="after" tabindex="-1">${names_count > skip + COLUMNS && html`<a class="btn" href="${`${ACCESS}?${onwards}`}">Next ${Math.min(COLUMNS, names_count - skip - COLUMNS)} names</a>`}
-${nextPage(ACCESS, following, 'Next 100')}</p>`;
+${nextPage(ACCESS, following, searched === null ? 'Next 100' : 'Search the next rows')}</p>`;
 }
 
 const SIGNS = { al: 'Allow', de: 'Deny', no: html`–<span class="hidden"> default deny</span>` } as const;

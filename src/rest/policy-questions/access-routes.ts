@@ -12,6 +12,7 @@ import type { EngineCache } from '../../engine/engines.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
 import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
 import {
+  type AccessCell,
   type AccessObject,
   type AccessRow,
   accessCells,
@@ -26,7 +27,7 @@ import { policiesAt } from '../../policies/history.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { findUser, isAdmissible, type User, userStore } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
-import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers } from './reports-contract.ts';
+import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers, SEARCHED } from './reports-contract.ts';
 
 export interface AccessRouteParts {
   readonly database: Database;
@@ -114,10 +115,12 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const limit = page.limit ?? MATRIX_ROWS;
     const skip = Number(asked.skip ?? 0);
     const compared = asked.compare === undefined ? null : Number(asked.compare);
+    const isPart = asked.changed === 'yes';
+    if (isPart && compared === null) throw invalidRequest([{ path: 'changed', message: 'needs `compare`, too' }]);
     const { position, policies, targets, seen, users, earlier } = await database.snapshot(async (db) => ({
       ...(await moments.now(db)),
       seen: await seenObjects(db),
-      users: asked.rows === 'users' ? await userStore(db).page(limit + 1, page.cursor) : [],
+      users: asked.rows === 'users' ? await userStore(db).page((isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
       earlier: compared === null ? null : await policiesAt(db, compared),
     }));
     showRevision(res, position);
@@ -130,33 +133,55 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
         .filter(ofType)
         .map((object) => ({ target, object })),
     ];
-    const shown = objects.slice(skip, skip + MATRIX_COLUMNS);
-    const named = asked.rows === 'users' ? [] : namedHolders(policies);
+    const columns = isPart ? objects : objects.slice(skip, skip + MATRIX_COLUMNS);
+    const size = isPart ? Math.min(SEARCHED.rows, Math.ceil(SEARCHED.cells / objects.length)) : limit;
     const first = Number(asked.rows === 'users' ? 0 : (page.cursor ?? 0));
-    const holders = asked.rows === 'users' ? enabledHolders(users.slice(0, limit)) : named.slice(first, first + limit);
-    const last = users[limit - 1];
-    if (users.length > limit && last !== undefined) linkNext(req, res, page, last.id);
-    if (named.length > first + limit) linkNext(req, res, page, String(first + limit));
-    const cells = await accessCells(await engineOf(policies, position.revision), holders, shown);
+    /** The key of each row is the cursor of the page after it. */
+    const found =
+      asked.rows === 'users'
+        ? users.map((user) => ({ key: user.id, holders: enabledHolders([user]) }))
+        : namedHolders(policies)
+            .slice(first, first + size + 1)
+            .map((holder, at) => ({ key: String(first + at + 1), holders: [holder] }));
+    const looked = found.slice(0, size).flatMap(({ key, holders }) => holders.map((holder) => ({ key, holder })));
+    const holders = looked.map(({ holder }) => holder);
+    const cells = await accessCells(await engineOf(policies, position.revision), holders, columns);
     const before =
-      earlier === null || compared === null ? null : await accessCells(await engineBefore(earlier, compared), holders, shown);
+      earlier === null || compared === null ? null : await accessCells(await engineBefore(earlier, compared), holders, columns);
+    const all = looked.map(({ key, holder }, at) => ({ key, holder, cells: cells[at] ?? [], before: before?.[at] ?? null }));
+
+    const differing = isPart ? all.filter((row) => row.cells.some((_, at) => differs(row, at))) : all;
+    const rows = differing.slice(0, limit);
+    const cut = differing.length > limit ? all.findIndex(({ key }) => key === rows.at(-1)?.key) + 1 : null;
+    const last = cut === null ? found[size - 1] : all[cut - 1];
+    if (last !== undefined && (cut !== null || found.length > size)) linkNext(req, res, page, last.key);
+    const kept = columns.flatMap((_, at) => (!isPart || rows.some((row) => differs(row, at)) ? [at] : []));
+    const shown = isPart ? kept.slice(skip, skip + MATRIX_COLUMNS) : kept;
+    const only = <T>(values: readonly T[]): T[] => shown.flatMap((at) => values.slice(at, at + 1));
     res.json({
       ...{ revision: position.revision, compared, target: target.name },
-      names: shown.map(({ object }) => ({
+      names: only(columns).map(({ object }) => ({
         resource_type: object?.resource_type ?? null,
         resource_name: object?.resource_name ?? null,
       })),
-      names_count: objects.length,
-      rows: holders.map(({ subject_type, subject_value, email }, at) => ({
+      names_count: isPart ? kept.length : objects.length,
+      searched: isPart ? { rows: cut ?? all.length, names: objects.length } : null,
+      rows: rows.map(({ holder: { subject_type, subject_value, email }, ...row }) => ({
         ...{ subject_type, subject_value, email },
-        cells: cells[at] ?? [],
-        before: before?.[at] ?? null,
+        cells: only(row.cells),
+        before: row.before && only(row.before),
       })),
     });
   });
 
   return router;
 }
+
+/** Whether the decision of a cell became different. */
+const differs = (
+  { cells, before }: { readonly cells: readonly AccessCell[]; readonly before: readonly AccessCell[] | null },
+  at: number,
+): boolean => before !== null && before[at]?.effect !== cells[at]?.effect;
 
 const MATRIX_PAGE = { defaultLimit: MATRIX_ROWS, maxLimit: MATRIX_ROWS, also: Object.keys(matrixMembers) };
 
@@ -166,6 +191,7 @@ interface MatrixQuery {
   readonly rows?: 'named' | 'users';
   readonly skip?: string;
   readonly compare?: string;
+  readonly changed?: 'yes' | 'no';
 }
 
 const matrixQuery = Joi.object<MatrixQuery>(matrixMembers).unknown().messages({ 'string.pattern.base': 'has an invalid form' });

@@ -28,6 +28,8 @@ export const accessMembers = {
 /** A page of the matrix has at most this many rows and columns. */
 export const MATRIX_ROWS = 100;
 export const MATRIX_COLUMNS = 50;
+/** One answer looks for differences in at most this many rows, and in at most this many cells beyond its first row. */
+export const SEARCHED = { rows: 1_000, cells: 10_000 } as const;
 
 export const matrixMembers = {
   target: Joi.string().pattern(TARGET_NAME).required().description('The target.'),
@@ -41,6 +43,9 @@ export const matrixMembers = {
   compare: Joi.string()
     .pattern(/^[0-9]{1,15}$/)
     .description('A revision of the policy set, whose decisions are in `before`.'),
+  changed: Joi.valid('yes', 'no').description(
+    `\`yes\`, together with \`compare\`: only rows and names with a decision that became different, among at most ${SEARCHED.rows} rows and about ${SEARCHED.cells} decisions. \`skip\` counts the names that are left.`,
+  ),
 };
 
 const cell = s.model('MatrixCell', {
@@ -55,7 +60,11 @@ const AccessMatrix = s.model('AccessMatrix', {
     'The columns. The first one of the first page is the use of the target as such.',
     s.listOf(s.model('MatrixName', { resource_type: s.orNull(s.oneOf(RESOURCE_TYPES)), resource_name: s.orNull(s.string) })),
   ),
-  names_count: s.described('How many columns the whole matrix has.', s.integer),
+  names_count: s.described('How many columns there are, on all pages of names.', s.integer),
+  searched: s.described(
+    'How many rows and names were searched for differences; null without `changed`.',
+    s.orNull(s.model('MatrixSearched', { rows: s.integer, names: s.integer })),
+  ),
   rows: s.listOf(
     s.model('MatrixRow', {
       subject_type: subjectType,
