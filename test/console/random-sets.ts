@@ -3,6 +3,9 @@ import fc from 'fast-check';
 import type { Person } from '../support/gateway.ts';
 import { HOSTILE } from './scene.ts';
 
+/** How many random sets the pages are compared on. */
+export const SETS = 32;
+
 export const matches = (pattern: string, name: string): boolean => new RegExp(pattern, 'u').test(name);
 
 const subject = (users: readonly Person[]) =>
