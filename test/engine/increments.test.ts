@@ -142,6 +142,8 @@ async function breakHistory(database: Database, random: () => number, { accounts
     .where({ id })
     .update({ role: `restored ${Math.floor(random() * 1_000)}` });
   const { sequence } = await readPosition(knex);
+  // Never the nonce of the break before: without a change in between, nothing could tell the two histories apart.
+  const nonce = `another history ${Math.floor(random() * 1_000_000)}`;
   switch (Math.floor(random() * 3)) {
     case 0: {
       // A backup, and perhaps as many changes after it as there were.
@@ -155,12 +157,12 @@ async function breakHistory(database: Database, random: () => number, { accounts
     }
     case 1:
       // Another history of the same length.
-      await knex('changes').where({ sequence }).update({ nonce: 'of another history' });
-      await knex('counter').update({ nonce: 'of another history' });
+      await knex('changes').where({ sequence }).update({ nonce });
+      await knex('counter').update({ nonce });
       return;
     default:
       // Another history that is longer by now, and holds none of the replica's numbers.
-      await knex('changes').update({ nonce: 'of another history' });
-      await knex('counter').update({ nonce: 'of another history' });
+      await knex('changes').update({ nonce });
+      await knex('counter').update({ nonce });
   }
 }
