@@ -120,17 +120,23 @@ const changesShown = (changes: Compared['changes'], none: string): Content => [
   changes.slice(0, SHOWN).map(changeSection),
 ];
 
+/** A policy in the form of a file does not say to which file it belongs, nor since when it differs from it. */
+const isInFiles = (member: string): boolean => member !== 'managed_as' && member !== 'drift_since';
+
 export function changeSection({ action, name, members, before, after, flips }: Compared['changes'][number], at: number): Markup {
   const value = (file: PolicyFile | null, member: string): Content => {
     const its: unknown = file?.[member as keyof PolicyFile];
     return file === null ? null : html`<code>${typeof its === 'string' ? its : JSON.stringify(its)}</code>`;
   };
-  const rows = members.map(
-    (member) =>
-      html`<tr><th scope="row"><code>${member}</code></th><td data-label="Before">${value(before, member)}</td><td data-label="After">${value(after, member)}</td></tr>`,
-  );
+  const rows = members
+    .filter(isInFiles)
+    .map(
+      (member) =>
+        html`<tr><th scope="row"><code>${member}</code></th><td data-label="Before">${value(before, member)}</td><td data-label="After">${value(after, member)}</td></tr>`,
+    );
   return html`<section class="stack tight" aria-labelledby="change-${at}"><h2 id="change-${at}">${name} <span class="tag">${ACTIONS[action]}</span></h2>
-${members.length > 0 && table(`Members of ${name} that changed`, [column('Member'), column('Before'), column('After')], rows)}
+${rows.length > 0 && table(`Members of ${name} that changed`, [column('Member'), column('Before'), column('After')], rows)}
+${members.includes('managed_as') && html`<p class="muted">It belongs to a different file than before, or no longer to one.</p>`}
 ${flips === null && html`<p class="muted">It is not known whether decisions changed: the analysis would take too long.</p>`}
 ${flips?.map(
   ({ subjects, target, resource_type, resource_name, before: was, after: is }) =>

@@ -38,6 +38,21 @@ test.serial('an administrator previews, makes, edits and deletes a policy, as a 
   const client = await modernClient(t, mcp, token);
   await t.notThrowsAsync(client.callTool({ name: 'get-sum', arguments: { a: 1, b: 2 } }));
 
+  // A preview says nothing about files and owners that the policy does not have.
+  const same = await console_.post(`${at}/edit`, { ...FORM, description: 'two\nlines', do: 'preview' });
+  t.regex(same.text, /Nothing differs from the current policies/);
+  const other = await console_.post(`${at}/edit`, { ...FORM, priority: '52', do: 'preview' });
+  t.regex(other.text, /<code>priority<\/code><\/th><td[^>]*><code>50<\/code><\/td><td[^>]*><code>52</);
+  for (const page of [same, other, await console_.get(`${at}/delete`)])
+    t.notRegex(page.text, /managed_as|console\.preview|different file/);
+  const limited = await person(gateway, 'limited@example.com');
+  const right = { subject_type: 'user', subject_value: limited.id, right: 'policies:manage', owner: 'team-a' };
+  await gateway.rest(201, 'POST', '/api/rights', { token: admin.token, body: right });
+  const refused = await (await browser(limited)).post(NEW, { ...FORM, do: 'preview' });
+  t.is(refused.status, 403);
+  t.regex(refused.text, /needs the right `policies:plan` for policies of all owners and of none/);
+  t.notRegex(refused.text, /console\.preview/);
+
   // An edit of what somebody else has changed meanwhile is refused, and what was entered stays.
   const form = await console_.get(`${at}/edit`);
   await gateway.rest(200, 'PUT', `/api/policies/${id}`, { token: admin.token, body: { priority: 51 } });

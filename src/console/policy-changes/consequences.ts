@@ -73,11 +73,6 @@ export const planOf = async ({ post }: View, candidate: Candidate): Promise<Plan
 export const replayOf = async ({ post }: View, source: Source): Promise<Replayed | null> =>
   (await unlessRefused(post<Replayed>('/policies/replay', { ...source, from: weekAgo() }), 'invalid_request'))?.body ?? null;
 
-export async function consequences(view: View, candidate: Candidate): Promise<Markup> {
-  const [plan, replayed] = await Promise.all([planOf(view, candidate), replayOf(view, candidate)]);
-  return consequencesOf(plan, replayed);
-}
-
 export const consequencesOf = (plan: Plan, replayed: Replayed | null): Markup =>
   html`<section class="stack tight" aria-labelledby="consequences"><h2 id="consequences">What this changes</h2>
 ${note(isLooser(plan) ? 'warn' : 'done', VERDICTS[plan.verdict])}

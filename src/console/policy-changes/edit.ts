@@ -9,7 +9,7 @@ import type { TargetJson } from '../../targets/document.ts';
 import { act, box, type Field, type Form, field, REASON, refusal } from '../form.ts';
 import { heading } from '../marks.ts';
 import { type Act, type Changing, type Download, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
-import { type Candidate, consequences, isLooser, planOf, proofNote } from './consequences.ts';
+import { type Candidate, consequencesOf, isLooser, type Plan, planOf, proofNote, replayOf } from './consequences.ts';
 import { isLate, lateSection } from './late.ts';
 import { patchOf } from './patch.ts';
 import { patternSection } from './pattern.ts';
@@ -39,12 +39,32 @@ function candidateOf(before: PolicyJson | null, text: string): Candidate {
 
 const fileOf = (managed: string, owner: string): string => `${managed.slice(owner.length + 1)}.yaml`;
 
-/** A plan names places in the file, which the user has not seen. Rejects with the error that names the field instead. */
+/** The plan for a policy without a file would give it one. The user has not asked for that, and must not see it. */
+async function planFor(view: View, candidate: Candidate): Promise<Plan> {
+  const plan = await planOf(view, candidate);
+  if (candidate.owner !== NO_OWNER) return plan;
+  const changes = plan.changes.map((change) => ({
+    ...change,
+    members: change.members.filter((member) => member !== 'managed_as'),
+  }));
+  return { ...plan, changes: changes.filter(({ action, members }) => action === 'create' || members.length > 0) };
+}
+
+async function consequences(view: View, candidate: Candidate): Promise<Markup> {
+  const [plan, replayed] = await Promise.all([planFor(view, candidate), replayOf(view, candidate)]);
+  return consequencesOf(plan, replayed);
+}
+
+/** A plan names an owner, and places in the file, which the user has not seen. Rejects with the error that names the field instead. */
 async function planned<T>(form: Form, work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
-    if (!(error instanceof AppError) || error.errors === undefined) throw error;
+    if (!(error instanceof AppError)) throw error;
+    if (error.code === 'forbidden') {
+      throw new AppError('forbidden', error.message.replace(`the owner ${NO_OWNER}`, 'all owners and of none'));
+    }
+    if (error.errors === undefined) throw error;
     const errors = error.errors.map(({ file, path, message }) => {
       const [, member = '', rest] = /^(\w+) (.*)$/s.exec(message) ?? [];
       if (file === undefined || rest === undefined) return { path, message };
@@ -207,7 +227,7 @@ export async function deletePolicyPage(view: View): Promise<Shown> {
   requireMay(view, 'deletePolicy');
   const { get, id, refused } = view;
   const [targets, { body: policy, etag = '' }] = await Promise.all([targetsOf(view), get<PolicyJson>(`/policies/${id}`)]);
-  const preview = await consequences(view, withoutIt(policy, targets));
+  const preview = await planned({}, consequences(view, withoutIt(policy, targets)));
   return {
     title: `Delete ${policy.name}`,
     body: html`${heading(html`Delete the policy ${policy.name}?`, 'The history keeps it, so that a rollback can restore it. The preview shows the policy as disabled, which has the same effect.')}
