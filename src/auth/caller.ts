@@ -82,31 +82,36 @@ export function createStillAdmits({
   providerAdmits = async () => false,
   now = Date.now,
 }: Omit<AdministerParts, 'changes'>): StillAdmits {
-  return async (trx, principal) => isAdmitted(trx, principal, await userStore(trx).lock(principal.sub), providerAdmits, now());
+  return async (trx, principal) => isAdmitted(trx, principal, userStore(trx).lock(principal.sub), providerAdmits, now());
 }
 
 async function isAdmitted(
   trx: Transaction,
   principal: Principal,
-  user: User | null,
+  reading: Promise<User | null>,
   providerAdmits: ProviderAdmits,
   now: number,
 ): Promise<boolean> {
+  // These statements are sent together, because other transactions wait for this one.
+  const [user, inForce] = await Promise.all([reading, isInForce(trx, principal, now)]);
   return (
+    inForce &&
     user !== null &&
     user.issuer === principal.issuer &&
     isAdmissible(user) &&
-    (isLocal(user) || (await providerAdmits(trx, user.issuer))) &&
-    (await isInForce(trx, principal, now))
+    (isLocal(user) || (await providerAdmits(trx, user.issuer)))
   );
 }
 
 export function createAdminister({ changes, providerAdmits = async () => false, now = Date.now }: AdministerParts): Administer {
   async function authorityOf(trx: Transaction, principal: Principal, need: ChangeNeed): Promise<Authority> {
-    const user = await userStore(trx).find(principal.sub);
-    if (user === null || !(await isAdmitted(trx, principal, user, providerAdmits, now())))
-      throw new AppError('invalid_token', 'The token is no longer valid.');
-    const given = await rightStore(trx).all();
+    const reading = userStore(trx).find(principal.sub);
+    const [user, admitted, given] = await Promise.all([
+      reading,
+      isAdmitted(trx, principal, reading, providerAdmits, now()),
+      rightStore(trx).all(),
+    ]);
+    if (user === null || !admitted) throw new AppError('invalid_token', 'The token is no longer valid.');
     // The limits of a token never change.
     const current = { ...principal, role: user.role, groups: user.groups, granted: grantedOf(user) };
     const held = rightsOf(current, given);

@@ -139,6 +139,7 @@ export async function makeCounter(db: Connection): Promise<void> {
 const newNonce = (): string => randomBytes(16).toString('hex');
 
 export type Changes = Awaited<ReturnType<typeof createChanges>>;
+type Made = Changed & { readonly from: Position; readonly to: Position };
 type Work<T> = (trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>;
 
 /** Reads and advances the counter. On SQLite this process is the only writer, so it remembers the position. */
@@ -146,8 +147,10 @@ export async function createChanges(database: Database, now: () => number) {
   const { knex } = database;
   const inTurn = createTurns();
   let remembered = await readPosition(knex);
+  /** On SQLite: the newest changes, each with the positions before and after it. */
+  let newest: Made[] = [];
 
-  const attempt = <T>(actor: Actor, work: Work<T>): Promise<{ result: T; position: Position }> =>
+  const attempt = <T>(actor: Actor, work: Work<T>): Promise<{ result: T; position: Position; made: readonly Made[] }> =>
     transact(database, async (trx) => {
       // The lock comes first, so that `work` reads the state that this change applies to.
       if (database.kind === 'mysql') await trx('counter').where('id', 1).forUpdate().first('id');
@@ -155,9 +158,12 @@ export async function createChanges(database: Database, now: () => number) {
       let position = await readPosition(trx);
       const revision = position.revision + (changes.some((change) => typeOf(change) === 'policy') ? 1 : 0);
       const created_at = now();
+      const made: Made[] = [];
       function* rows(): Generator<object> {
         for (const change of changes) {
-          position = { sequence: position.sequence + 1, nonce: newNonce(), revision };
+          const from = position;
+          position = { sequence: from.sequence + 1, nonce: newNonce(), revision };
+          made.push({ from, to: position, object_type: typeOf(change), object_id: change.object_id });
           yield {
             ...position,
             ...change,
@@ -179,7 +185,7 @@ export async function createChanges(database: Database, now: () => number) {
         await trx('counter')
           .where('id', 1)
           .update({ ...position });
-      return { result, position };
+      return { result, position, made };
     });
 
   return {
@@ -188,6 +194,12 @@ export async function createChanges(database: Database, now: () => number) {
 
     /** Returns the current position if it is known without a query, which means that only this process writes the database. */
     known: (): Position | null => (database.kind === 'sqlite' ? remembered : null),
+
+    /** Returns what changed after an earlier position, up to the one that `known` returns; null: that takes a query. */
+    since(position: Position): readonly Changed[] | null {
+      const first = newest.findLastIndex(({ from }) => samePosition(from, position));
+      return first < 0 ? null : newest.slice(first);
+    },
 
     /**
      * Runs `work` in a transaction that locks the counter, so such transactions run one at a time. Records the returned changes and
@@ -199,7 +211,12 @@ export async function createChanges(database: Database, now: () => number) {
      */
     async change<T>(actor: Actor, work: Work<T>): Promise<{ result: T; position: Position }> {
       const done = await inTurn(actor.id, () => attempt(actor, work));
-      if (done.position.sequence > remembered.sequence) remembered = done.position;
+      if (done.position.sequence > remembered.sequence) {
+        // If the answer to a commit was lost, its changes are missing here.
+        const follows = done.made[0] !== undefined && samePosition(done.made[0].from, remembered);
+        if (database.kind === 'sqlite') newest = [...(follows ? newest : []), ...done.made].slice(-MOST_FOLLOWED);
+        remembered = done.position;
+      }
       return done;
     },
 

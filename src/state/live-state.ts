@@ -19,7 +19,7 @@ import type { RoutedTarget } from '../targets/target.ts';
 import type { LocalSignIn } from '../users/local-sign-in.ts';
 import { type Admission, type Admit, type Identity, judgeIdentity, type Snapshot, withinLimits } from './admission.ts';
 import { createIdentities, keyOf } from './identities.ts';
-import { type Touched, touchedBy } from './touched.ts';
+import { isRead, type Touched, touchedBy } from './touched.ts';
 
 export interface CurrentParts {
   readonly database: Database;
@@ -150,6 +150,28 @@ export function createCurrent(parts: CurrentParts) {
     return 'refused' in principal ? principal : { snapshot: withinLimits(snapshot, principal.limits), principal };
   }
 
+  /** Makes this the state, and forgets the identities that have changed. `touched` null: perhaps all. */
+  function move(began: number, position: Position, touched: Touched | null, loaded: Omit<Snapshot, 'sequence'>): Snapshot {
+    if (touched === null || touched.users.size > 0) usersChanged(touched?.users ?? null);
+    if (touched === null) identities.clear();
+    touched?.users.forEach(identities.forgetUser);
+    touched?.tokens.forEach(identities.forgetToken);
+    const snapshot =
+      state !== null && samePosition(state.position, position) ? state.snapshot : { sequence: position.sequence, ...loaded };
+    state = { position, snapshot, began };
+    return snapshot;
+  }
+
+  /** Follows changes of this process, if nothing has to be read for them: after a change of a user, nobody else waits for a load. */
+  function follow(): void {
+    const position = changes.known();
+    // A load has read the database already, and would take the state back.
+    if (position === null || state === null || loading !== null || samePosition(position, state.position)) return;
+    const changed = changes.since(state.position);
+    const touched = changed && touchedBy(changed);
+    if (touched !== null && !isRead(touched)) move(++order, position, touched, state.snapshot);
+  }
+
   /** Brings the state up to date with the database and looks up strangers, in one snapshot that begins after the call. */
   async function load(asked: readonly Stranger[]): Promise<void> {
     const began = ++order;
@@ -162,14 +184,8 @@ export function createCurrent(parts: CurrentParts) {
       before !== null && policies === null ? before.snapshot.engine : await parts.build(policies ?? [], position.revision);
 
     // Do not await anything from here on: other requests would find state and identities of different positions.
-    if (touched === null || touched.users.size > 0) usersChanged(touched?.users ?? null);
-    if (touched === null) identities.clear();
-    touched?.users.forEach(identities.forgetUser);
-    touched?.tokens.forEach(identities.forgetToken);
+    const snapshot = move(began, position, touched, { engine, targets, sessions, rights, providers });
     found.identities.forEach(identities.remember);
-    const hasMoved = before === null || !samePosition(before.position, position);
-    const snapshot = hasMoved ? { sequence: position.sequence, engine, targets, sessions, rights, providers } : before.snapshot;
-    state = { position, snapshot, began };
     const byToken = new Map(found.identities.map((identity) => [keyOf(identity), identity]));
     for (const { claims, resolve } of asked) resolve(judged(snapshot, claims, byToken.get(claims.jti) ?? null));
   }
@@ -202,12 +218,14 @@ export function createCurrent(parts: CurrentParts) {
   /** Returns the state if it is known to be new enough without a read. */
   function atHand(): State | null {
     if (state === null || parts.now() - confirmedAt < parts.boundMs) return state;
+    follow();
     const position = changes.known();
     return position !== null && samePosition(position, state.position) ? state : null;
   }
 
   async function reach(deadline: number): Promise<Snapshot> {
     const read = await readCounter();
+    follow();
     while (state === null || !isAtLeast(state, read)) {
       if (parts.now() > deadline) {
         throw unreadable('The gateway is still loading its newest state. Try again.');

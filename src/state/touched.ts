@@ -72,3 +72,7 @@ export function touchedBy(changed: readonly Changed[]): Touched | null {
     providers: ids.providers.size > 0,
   };
 }
+
+/** Whether the database must be read to follow the changes. Users and tokens are only forgotten. */
+export const isRead = ({ policies, sessions, rights, providers, targets }: Touched): boolean =>
+  policies || sessions || rights || providers || targets.size > 0;

@@ -38,7 +38,8 @@ async function open(t: ExecutionContext, { url }: TestDatabase): Promise<Databas
 eachEngine(test.serial, 'changes move the counter by one each, in the same transaction', async (t, at) => {
   const database = await open(t, at);
   const changes = await createChanges(database, () => 42);
-  t.like(await changes.position(), { sequence: 0, revision: 0 });
+  const before = await changes.position();
+  t.like(before, { sequence: 0, revision: 0 });
 
   const { position } = await changes.change(actor, async () => ({
     result: null,
@@ -47,6 +48,12 @@ eachEngine(test.serial, 'changes move the counter by one each, in the same trans
   t.like(position, { sequence: 2, revision: 1 });
   t.deepEqual(await changes.position(), position);
   t.deepEqual(changes.known(), database.kind === 'sqlite' ? position : null);
+  if (database.kind === 'sqlite') {
+    const first = { object_type: 'policy', object_id: 'one' };
+    const second = { object_type: 'user', object_id: 'two' };
+    t.like(changes.since(before), [first, second]);
+    t.is(changes.since({ ...before, nonce: 'of another history' }), null);
+  } else t.is(changes.since(before), null);
   t.deepEqual(await readPosition(database.knex), position);
 
   const [two, one] = await changes.list(10, null);

@@ -43,6 +43,8 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
     failLoads: false,
     /** Whether the position is known without a read. */
     known: false,
+    /** Whether what has changed is known, too. */
+    followed: false,
     reads: 0,
     builds: [] as number[],
     readGate: null as Promise<void> | null,
@@ -85,6 +87,7 @@ function world({ boundMs = 0, gateTimeoutMs = 30_000 } = {}) {
       return at;
     },
     known: () => (w.known ? w.position : null),
+    since: ({ sequence }: Position) => (w.followed ? feed([sequence + 1, w.position.sequence]) : null),
   } as unknown as Changes;
   const current = createCurrent({
     database,
@@ -160,6 +163,42 @@ test('with a known position no request reads the counter, and a change decides t
   w.identity = identity('admin');
   w.move(false);
   t.is(await roleOf(t, current), 'admin');
+});
+
+test('with known changes of users and tokens only their callers are read, and all others wait for nothing', async (t) => {
+  const { w, current } = world();
+  w.known = true;
+  w.followed = true;
+  t.is(await roleOf(t, current), 'user');
+  w.move(false, { object_type: 'user', object_id: 'v' });
+  w.move(false, { object_type: 'token', object_id: 'v1' });
+  const told: (ReadonlySet<string> | null)[] = [];
+  current.whenUsersChange((users) => told.push(users));
+  t.deepEqual(await readFor(w, async () => t.false(current.admit(claims) instanceof Promise)), []);
+  t.deepEqual(told, [new Set(['v'])]);
+  t.is(current.sequence(), 3);
+  w.identity = identity('admin');
+  w.move(false);
+  t.deepEqual(await readFor(w, async () => t.is(await roleOf(t, current), 'admin')), ['tokens t']);
+  w.move(false, { object_type: 'session', object_id: 'v' });
+  t.deepEqual(await readFor(w, () => Promise.resolve(current.admit(claims))), ['sessions']);
+});
+
+test('the state never goes back to that of a load which began before a known change', async (t) => {
+  const { w, current } = world();
+  w.known = true;
+  w.followed = true;
+  t.is(await roleOf(t, current), 'user');
+  const { open, promise } = latch();
+  w.identityGate = promise;
+  const stranger = current.admit(claimsOf('v1', 'v'));
+  w.others.set('v1', other('v1', 'v'));
+  await new Promise((resolve) => setImmediate(resolve));
+  w.move(false, { object_type: 'user', object_id: 'x' });
+  const known = current.admit(claims);
+  open();
+  await Promise.all([stranger, known]);
+  t.is(current.sequence(), 2);
 });
 
 test('a change of users does not rebuild the engine; a change of policies does', async (t) => {
