@@ -130,7 +130,7 @@ function begin({ config, log, metrics, unread, pages }: AppParts, table: RouteTa
     const began = performance.now();
     res.once('close', () => {
       const route = matchRoute(table, path)?.template ?? 'none';
-      const known = table.some((entry) => entry.methods.has(method)) ? method : 'other';
+      const known = table.routes.some((entry) => entry.methods.has(method)) ? method : 'other';
       const status = res.writableFinished ? res.statusCode : 499;
       metrics.requests.inc({ method: known, route, status });
       const took = Math.round(performance.now() - began);

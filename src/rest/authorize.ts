@@ -32,7 +32,7 @@ const keyOf = (method: string, template: string) =>
  * route that the contract does not know cannot be guarded.
  */
 export function authorizing(table: RouteTable): RequestHandler {
-  for (const { template, methods } of table) {
+  for (const { template, methods } of table.routes) {
     for (const method of methods) {
       const operation = OPERATIONS[keyOf(method, template)];
       if (operation === undefined || operation.access === 'open')
@@ -58,14 +58,14 @@ export function authorizing(table: RouteTable): RequestHandler {
  * request would be authorized for an operation and carry out a different one.
  */
 function requireOrder(table: RouteTable): void {
-  for (const one of table) {
-    for (const other of table) {
+  for (const one of table.routes) {
+    for (const other of table.routes) {
       const path = commonPath(one.template, other.template);
       const method = [...one.methods].find((each) => other.methods.has(each));
       if (path === null || method === undefined) continue;
       const authorized = matchRoute(table, path);
       if (authorized === null || !authorized.methods.has(method)) continue;
-      const run = table.find(({ methods, pattern }) => methods.has(method) && pattern.test(path));
+      const run = table.routes.find(({ methods, pattern }) => methods.has(method) && pattern.test(path));
       if (run?.template !== authorized.template) {
         throw new Error(`${method} ${authorized.template} must be mounted in front of ${run?.template}: both match ${path}`);
       }

@@ -13,15 +13,20 @@ export interface RouteMatch {
   readonly methods: ReadonlySet<string>;
 }
 
-interface RouteEntry extends RouteMatch {
+interface Route extends RouteMatch {
   readonly pattern: RegExp;
 }
 
-export type RouteTable = readonly RouteEntry[];
+export interface RouteTable {
+  /** In the order of declaration. */
+  readonly routes: readonly Route[];
+  /** Each template once, with all its methods, by the number of its segments. The template that wins is first. */
+  readonly ranked: ReadonlyMap<number, readonly Route[]>;
+}
 
 /** Returns the routes. Throws if a path has more than literal segments and `:name`s: its matches could not be determined. */
 export function routeTable(mounts: readonly Mount[]): RouteTable {
-  return mounts.flatMap(({ path, router }) =>
+  const routes = mounts.flatMap(({ path, router }) =>
     router.stack.flatMap(({ route }) => {
       if (!route) return [];
       const template = `${path}${route.path === '/' ? '' : route.path}` || '/';
@@ -32,22 +37,31 @@ export function routeTable(mounts: readonly Mount[]): RouteTable {
       return [{ template, methods: new Set(methods), pattern: new RegExp(`^${literal}$`) }];
     }),
   );
+  const merged = new Map<string, Route>();
+  for (const route of routes) {
+    const methods = new Set([...(merged.get(route.template)?.methods ?? []), ...route.methods]);
+    merged.set(route.template, { ...route, methods });
+  }
+  const ranked = new Map<number, Route[]>();
+  for (const route of [...merged.values()].sort((a, b) => wordsFirst(a.template, b.template))) {
+    const segments = segmentsOf(route.template);
+    ranked.set(segments, [...(ranked.get(segments) ?? []), route]);
+  }
+  return { routes, ranked };
 }
+
+const segmentsOf = (path: string): number => path.split('/').length;
 
 /**
  * Returns the route for this path, with all its methods; null if there is none. A literal segment wins over a `:name`, in any
  * order of declaration.
  */
-export function matchRoute(table: RouteTable, path: string): RouteMatch | null {
-  const matches = table.filter(({ pattern }) => pattern.test(path));
-  const [template] = matches.map((match) => match.template).sort(wordsFirst);
-  if (template === undefined) return null;
-  const methods = matches.filter((match) => match.template === template).flatMap((match) => [...match.methods]);
-  return { template, methods: new Set(methods) };
-}
+export const matchRoute = ({ ranked }: RouteTable, path: string): RouteMatch | null =>
+  ranked.get(segmentsOf(path))?.find(({ pattern }) => pattern.test(path)) ?? null;
 
 /** Sorts `/policies/lint` before `/policies/:id`: the template with literal segments farther to the left wins. */
 function wordsFirst(a: string, b: string): number {
   const rank = (template: string): string => template.replaceAll(/:?[^/]+/g, (segment) => (segment.startsWith(':') ? '1' : '0'));
-  return rank(a) < rank(b) ? -1 : 1;
+  const [first, second] = [rank(a), rank(b)];
+  return first < second ? -1 : first > second ? 1 : 0;
 }

@@ -28,7 +28,7 @@ function watchMounts(): Mount[] {
 test.serial('the document has every route that is mounted, and no other', async (t) => {
   const mounts = watchMounts();
   const gateway = await startGateway(t);
-  const mounted = routeTable(mounts).flatMap(({ template, methods }) =>
+  const mounted = routeTable(mounts).routes.flatMap(({ template, methods }) =>
     [...methods].map((method) => `${method} ${template.replaceAll(/:(\w+)/g, '{$1}')}`),
   );
   const { body } = await gateway.rest<ReturnType<typeof openapiDocument>>(200, 'GET', '/api/openapi.json');
