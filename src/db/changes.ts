@@ -3,6 +3,7 @@
  * The transaction of a change writes both, so neither exists without the other.
  */
 import { randomBytes } from 'node:crypto';
+import type { Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
 import { batches, bytesOfRow } from './batches.ts';
 import type { Connection, Database, Transaction } from './database.ts';
@@ -78,8 +79,10 @@ export interface ChangeRow extends Omit<Change, 'owner'>, Position {
   readonly reason: string | null;
 }
 
-export async function readPosition(db: Connection): Promise<Position> {
-  const row = await db('counter').where('id', 1).first<Position | undefined>('sequence', 'nonce', 'revision');
+export const readPosition = (db: Connection): Promise<Position> => positionOf(db('counter').where('id', 1));
+
+async function positionOf(counter: Knex.QueryBuilder): Promise<Position> {
+  const row = await counter.first<Position | undefined>('sequence', 'nonce', 'revision');
   if (!row) throw new AppError('unavailable', 'The database has lost its change counter: restore it from a backup.');
   return row;
 }
@@ -139,7 +142,7 @@ export async function makeCounter(db: Connection): Promise<void> {
 const newNonce = (): string => randomBytes(16).toString('hex');
 
 export type Changes = Awaited<ReturnType<typeof createChanges>>;
-type Made = Changed & { readonly from: Position; readonly to: Position };
+type Made = Changed & { readonly from: Position };
 type Work<T> = (trx: Transaction) => Promise<{ result: T; changes: readonly Change[] }>;
 
 /** Reads and advances the counter. On SQLite this process is the only writer, so it remembers the position. */
@@ -147,23 +150,24 @@ export async function createChanges(database: Database, now: () => number) {
   const { knex } = database;
   const inTurn = createTurns();
   let remembered = await readPosition(knex);
-  /** On SQLite: the newest changes, each with the positions before and after it. */
+  /** On SQLite: the newest changes, each with the position before it. */
   let newest: Made[] = [];
 
   const attempt = <T>(actor: Actor, work: Work<T>): Promise<{ result: T; position: Position; made: readonly Made[] }> =>
     transact(database, async (trx) => {
-      // The lock comes first, so that `work` reads the state that this change applies to.
-      if (database.kind === 'mysql') await trx('counter').where('id', 1).forUpdate().first('id');
-      const { result, changes } = await work(trx);
-      let position = await readPosition(trx);
+      const locked = positionOf(trx('counter').where('id', 1).forUpdate());
+      // The lock comes first, so that `work` reads the state that this change applies to. A transaction of SQLite is alone anyway.
+      if (database.kind === 'mysql') await locked;
+      // Statements are sent together where they can be: on SQLite all requests wait for this transaction.
+      const [{ result, changes }, from] = await Promise.all([work(trx), locked]);
+      let position = from;
       const revision = position.revision + (changes.some((change) => typeOf(change) === 'policy') ? 1 : 0);
       const created_at = now();
       const made: Made[] = [];
       function* rows(): Generator<object> {
         for (const change of changes) {
-          const from = position;
-          position = { sequence: from.sequence + 1, nonce: newNonce(), revision };
-          made.push({ from, to: position, object_type: typeOf(change), object_id: change.object_id });
+          made.push({ from: position, object_type: typeOf(change), object_id: change.object_id });
+          position = { sequence: position.sequence + 1, nonce: newNonce(), revision };
           yield {
             ...position,
             ...change,
@@ -180,11 +184,18 @@ export async function createChanges(database: Database, now: () => number) {
           };
         }
       }
-      for (const batch of batches(rows(), bytesOfRow)) await trx('changes').insert(batch);
-      if (changes.length > 0)
-        await trx('counter')
-          .where('id', 1)
-          .update({ ...position });
+      let last: object[] = [];
+      for (const batch of batches(rows(), bytesOfRow)) {
+        if (last.length > 0) await trx('changes').insert(last);
+        last = batch;
+      }
+      if (last.length > 0)
+        await Promise.all([
+          trx('changes').insert(last),
+          trx('counter')
+            .where('id', 1)
+            .update({ ...position }),
+        ]);
       return { result, position, made };
     });
 
