@@ -6,6 +6,7 @@ COPY package.json package-lock.json ./
 RUN npm ci --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
 COPY src src
+COPY elements elements
 RUN npm run build
 
 FROM node:24-slim AS dependencies
@@ -22,7 +23,7 @@ COPY --from=dependencies /app/node_modules node_modules
 COPY --from=build /app/dist dist
 COPY rego rego
 COPY fonts fonts
-COPY elements elements
+COPY elements/console.js elements/
 # The user `node` by its number: Kubernetes cannot tell of a name whether it is root (`runAsNonRoot`).
 RUN install -d -o 1000 -g 1000 -m 0700 /data
 VOLUME /data

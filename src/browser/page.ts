@@ -28,8 +28,8 @@ export interface Page {
   readonly frame?: (body: Content) => Markup;
   /** The path of a style sheet besides that of every page. */
   readonly style?: string;
-  /** The path of a script. The page must work without it. */
-  readonly script?: string;
+  /** The paths of scripts. The page must work without them. */
+  readonly scripts?: readonly string[];
 }
 
 /** Values of `formAction`. Anything else could add a directive. */
@@ -93,7 +93,7 @@ const top = (user: Page['user']): Markup =>
 
 /** Returns the whole document. */
 const document = (
-  { title, body, user = null, narrow = false, goTo, frame, style, script }: Page,
+  { title, body, user = null, narrow = false, goTo, frame, style, scripts = [] }: Page,
   theme: Theme | null,
 ): Markup => html`<!doctype html>
 <html lang="en" data-theme="${theme}">
@@ -106,7 +106,7 @@ ${goTo !== undefined && refreshTo(goTo)}
 <link rel="icon" href="${ICON_PATH}" type="image/svg+xml">
 <link rel="stylesheet" href="${STYLE_PATH}">
 ${style !== undefined && html`<link rel="stylesheet" href="${style}">`}
-${script !== undefined && html`<script type="module" src="${script}"></script>`}
+${scripts.map((script) => html`<script type="module" src="${script}"></script>`)}
 </head>
 <body>
 ${

@@ -1,4 +1,5 @@
 /** All pages under one guard: the address that the browser uses, bodies, refusals, and the assets. */
+import { gzipSync } from 'node:zlib';
 import { type RequestHandler, type Response, Router } from 'express';
 import { AppError } from '../base/errors.ts';
 import { bodyLength } from '../http/body.ts';
@@ -82,13 +83,19 @@ begins with <code>https://</code>. On the machine of the gateway itself, plain H
 function assetRoutes(assets: readonly Asset[]): Router {
   const router = Router({ caseSensitive: true, strict: true });
   for (const { path, type, content } of assets) {
-    router.get(path, (_req, res) => {
+    // Fonts are compressed already.
+    const zipped = type.startsWith('font/') ? null : gzipSync(content);
+    router.get(path, (req, res) => {
       res.setHeader('Cache-Control', `public, max-age=${ASSET_SECONDS}, immutable`);
       res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
       // An image with a program in it must not run as a page of this origin.
       res.setHeader('Content-Security-Policy', "default-src 'none'; style-src 'unsafe-inline'");
       res.setHeader('Content-Type', type);
-      res.end(content);
+      if (zipped === null) return void res.end(content);
+      res.setHeader('Vary', 'Accept-Encoding');
+      const isZipped = req.acceptsEncodings('gzip') === 'gzip';
+      if (isZipped) res.setHeader('Content-Encoding', 'gzip');
+      res.end(isZipped ? zipped : content);
     });
   }
   return router;

@@ -47,26 +47,36 @@ export interface Field {
   readonly options?: readonly (readonly [value: string, label: string])[];
   /** Several lines. */
   readonly isLong?: boolean;
+  /** What the code editor of a field with several lines completes, as `elements/editor.js` takes it. */
+  readonly words?: Readonly<Record<string, readonly string[]>>;
 }
 
-const messageOf = ({ name, path = name, label }: Field, refused: Refused | null): string | null => {
-  const found = refused?.error.errors?.find((error) => error.path === path || error.path.startsWith(`${path}.`));
-  return found === undefined ? null : `${label} ${found.message}.`;
-};
+function problemsOf({ name, path = name }: Field, refused: Refused | null): string[] {
+  const its = refused?.error.errors?.filter((error) => error.path === path || error.path.startsWith(`${path}.`));
+  return its?.map(({ message }) => message) ?? [];
+}
+
+function messageOf(one: Field, refused: Refused | null): string | null {
+  const [first] = problemsOf(one, refused);
+  return first === undefined ? null : `${one.label} ${first}.`;
+}
 
 /** The field with what was entered before, or else with `value`. A password is never written into a page. */
 export function field(one: Field, refused: Refused | null, value = ''): Markup {
-  const { name, label, hint, required = false, type = 'text', autocomplete = 'off', options, isLong = false } = one;
+  const { name, label, hint, required = false, type = 'text', autocomplete = 'off', options, isLong = false, words } = one;
   const message = messageOf(one, refused);
   const entered = type === 'password' ? '' : (refused?.form[name] ?? value);
   const id = `f-${name}`;
   const about = `${id}-about`;
   const invalid = message === null ? 'false' : 'true';
+  const area = html`<textarea class="in" id="${id}" name="${name}" rows="${words === undefined ? 4 : 12}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false">${entered}</textarea>`;
   const input =
     options !== undefined
       ? html`<select class="in" id="${id}" name="${name}" aria-invalid="${invalid}" aria-describedby="${about}">${options.map(([each, text]) => html`<option value="${each}" ?selected="${each === entered}">${text}</option>`)}</select>`
       : isLong
-        ? html`<textarea class="in" id="${id}" name="${name}" rows="4" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false">${entered}</textarea>`
+        ? words === undefined
+          ? area
+          : html`<code-editor data-words="${JSON.stringify(words)}" data-problems="${JSON.stringify(problemsOf(one, refused))}">${area}</code-editor>`
         : html`<input class="in" id="${id}" name="${name}" type="${type}" value="${entered}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false" autocomplete="${autocomplete}">`;
   return html`<div class="field"><label for="${id}">${label}</label>${input}
 ${message === null ? html`<p class="xs muted" id="${about}">${hint}</p>` : fieldError(about, message)}</div>`;

@@ -141,9 +141,14 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     return current;
   }
 
-  const answer = (res: Response, current: SignedIn, path: string, { status, title, body }: Shown & { readonly status: number }) =>
+  const answer = (
+    res: Response,
+    current: SignedIn,
+    path: string,
+    { status, title, body, scripts = [] }: Shown & { readonly status: number },
+  ) =>
     sendPage(res, status, {
-      ...{ title, body, style: CONSOLE_STYLE_PATH, script: CONSOLE_SCRIPT_PATH },
+      ...{ title, body, style: CONSOLE_STYLE_PATH, scripts: [CONSOLE_SCRIPT_PATH, ...scripts] },
       frame: frame(current, path, themeOf(res.req)),
     });
 

@@ -1,5 +1,5 @@
-/** The style sheet and the script of the console, besides the style sheet of every page. */
-import { readFileSync } from 'node:fs';
+/** The style sheet and the scripts of the console, besides the style sheet of every page. */
+import { existsSync, readFileSync } from 'node:fs';
 import { type Asset, assetPath } from '../browser/style.ts';
 
 const LAYOUT = `
@@ -44,9 +44,20 @@ h3{font-size:var(--t);margin:var(--s2) 0 0}.chart{display:grid;grid-template-col
 const STYLE = [LAYOUT, COMPONENTS].join('').trim();
 
 export const CONSOLE_STYLE_PATH = assetPath('console.css', STYLE);
-const SCRIPT = readFileSync(new URL('../../elements/console.js', import.meta.url), 'utf8');
-export const CONSOLE_SCRIPT_PATH = assetPath('console.js', SCRIPT);
+
+const script = (name: string, content: string | Buffer): Asset => ({
+  ...{ path: assetPath(name, content), content },
+  type: 'text/javascript; charset=utf-8',
+});
+const CONSOLE_SCRIPT = script('console.js', readFileSync(new URL('../../elements/console.js', import.meta.url)));
+export const CONSOLE_SCRIPT_PATH = CONSOLE_SCRIPT.path;
+
+/** What `npm run build` makes of `elements/editor.js`. Without a build there is none, and the text area of the page remains. */
+const EDITOR_FILE = new URL('../../dist/elements/editor.js', import.meta.url);
+const EDITORS = existsSync(EDITOR_FILE) ? [script('editor.js', readFileSync(EDITOR_FILE))] : [];
+export const EDITOR_SCRIPTS: readonly string[] = EDITORS.map(({ path }) => path);
 export const CONSOLE_ASSETS: readonly Asset[] = [
   { path: CONSOLE_STYLE_PATH, type: 'text/css; charset=utf-8', content: STYLE },
-  { path: CONSOLE_SCRIPT_PATH, type: 'text/javascript; charset=utf-8', content: SCRIPT },
+  CONSOLE_SCRIPT,
+  ...EDITORS,
 ];

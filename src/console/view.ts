@@ -41,6 +41,8 @@ export interface Shown {
   readonly status?: number;
   readonly title: string;
   readonly body: Content;
+  /** The paths of scripts that only this page needs. */
+  readonly scripts?: readonly string[];
 }
 
 /** What a page that changes something gets. */

@@ -1,13 +1,16 @@
 /** Drafts: changes of policies that are saved but decide nothing yet. Their pages show what they would change. */
+import { randomUUID } from 'node:crypto';
 import type { LogJson } from '../../audit/search/log-json.ts';
 import { AppError } from '../../base/errors.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
+import { possibleNames } from '../../policies/files/file.ts';
 import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
 import { act, box, confirmation, type Field, field, REASON, refusal } from '../form.ts';
 import { column, empty, heading, table } from '../marks.ts';
 import { type Act, type Changing, type Shown, unlessRefused, type View } from '../view.ts';
 import {
+  type Candidate,
   consequencesOf,
   isLooser,
   type Plan,
@@ -17,7 +20,7 @@ import {
   replayOf,
   replaySection,
 } from './consequences.ts';
-import { testResults } from './tests.ts';
+import { aboutTests, testResults, testsIn } from './tests.ts';
 
 export const DRAFTS = '/console/drafts';
 const pathOf = (name: string): string => `${DRAFTS}/${name}`;
@@ -39,7 +42,7 @@ ${LIST_DONE[done] !== undefined && note('done', LIST_DONE[done])}
 ${
   drafts.length === 0
     ? empty(
-        html`There is no draft. A denied decision in the audit log can become one, and <code>portcullis policies draft save</code> makes one from files.`,
+        html`There is no draft. The editor of a policy can save one, a denied decision in the audit log can become one, and <code>portcullis policies draft save</code> makes one from files.`,
       )
     : table('Drafts', [column('Draft'), column('Owner'), column('Saved by'), column('Saved')], drafts.map(row))
 }`,
@@ -152,6 +155,22 @@ export const changeDraft: Act = async (view) => {
       throw new AppError('invalid_request', 'This page has no such button.');
   }
 };
+
+/** Saves a change as a draft, with the tests of the form, and never in the place of a different draft. Returns the path of its page. */
+export async function saveAsDraft({ form, send }: Changing, draft: string, candidate: Candidate): Promise<string> {
+  const content = { ...candidate, tests: testsIn(form) };
+  await aboutTests(send('PUT', `/policies/drafts/${draft}`, content, { reason: form['reason'] }));
+  return `${pathOf(draft)}?done=saved`;
+}
+
+/** Returns a name for the draft of a policy with this name. */
+export function draftNameFor(policy: string): string {
+  const [, file = ''] = possibleNames({ id: randomUUID(), name: policy });
+  return file
+    .replace(/\.yaml$/, '')
+    .slice(-63)
+    .replace(/^-+/, '');
+}
 
 interface Suggested {
   readonly files: DraftJson['files'];

@@ -3,18 +3,20 @@ import { randomUUID } from 'node:crypto';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note } from '../../browser/page.ts';
-import { ownerIn, possibleNames } from '../../policies/files/file.ts';
+import { DEFAULT_OWNER, ownerIn, possibleNames } from '../../policies/files/file.ts';
 import type { PolicyJson } from '../../policies/schema.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { act, box, type Field, type Form, field, REASON, refusal } from '../form.ts';
 import { heading } from '../marks.ts';
+import { EDITOR_SCRIPTS } from '../style.ts';
 import { type Act, type Changing, type Download, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
 import { type Candidate, consequencesOf, isLooser, type Plan, planOf, proofNote, replayOf } from './consequences.ts';
+import { draftNameFor, saveAsDraft } from './drafts.ts';
 import { isLate, lateSection } from './late.ts';
 import { patchOf } from './patch.ts';
 import { patternSection } from './pattern.ts';
 import { TESTS, testSection } from './tests.ts';
-import { aboutIn, documentIn, fieldsFor, formOf, NEW, type Wanted, YAML, yamlOf } from './wanted.ts';
+import { aboutIn, documentIn, fieldsFor, formOf, NEW, type Wanted, yamlFor, yamlOf } from './wanted.ts';
 
 const POLICIES = '/console/policies';
 const pathOf = (id: string): string => `${POLICIES}/${id}`;
@@ -28,12 +30,12 @@ async function targetsOf({ get }: View): Promise<Targets> {
 }
 
 /** The change in the form of `planPolicies`. A policy that belongs to no file is planned under a name that means this policy alone. */
-function candidateOf(before: PolicyJson | null, text: string): Candidate {
+function candidateOf(before: PolicyJson | null, text: string, noOwner = NO_OWNER): Candidate {
   if (before === null) return { files: { [`new-${randomUUID()}.yaml`]: text }, owner: NO_OWNER, adopt: false };
   const { managed_as } = before;
   const owner = ownerIn(managed_as);
   if (managed_as === null || owner === null)
-    return { files: { [possibleNames(before)[2] ?? '']: text }, owner: NO_OWNER, adopt: true };
+    return { files: { [possibleNames(before)[2] ?? '']: text }, owner: noOwner, adopt: true };
   return { files: { [fileOf(managed_as, owner)]: text }, owner, adopt: false };
 }
 
@@ -102,16 +104,17 @@ interface Editor {
 function editor(view: View, { title, path, policy, etag, targets, form, preview, late }: Editor): Shown {
   const { refused } = view;
   const isYaml = form['yaml'] !== undefined || refused?.form['yaml'] !== undefined;
-  const fields: readonly Field[] = [...(isYaml ? [YAML] : fieldsFor(targets)), TESTS, REASON];
+  const fields: readonly Field[] = [...(isYaml ? [yamlFor(targets)] : fieldsFor(targets)), TESTS, REASON];
   const given = refused?.form ?? form;
   return {
     title,
+    scripts: isYaml ? EDITOR_SCRIPTS : [],
     body: html`${heading(title, isYaml ? html`As YAML. <a href="${path}">Edit it as a form</a>` : html`As a form. <a href="${`${path}?as=yaml`}">Edit it as YAML</a>`)}
 ${proofNote(view)}${isLate(refused) ? late : refusal(refused, fields)}
 <form class="stack form" method="post" action="${path}"><input type="hidden" name="etag" value="${isLate(refused) ? etag : (given['etag'] ?? etag)}">
 ${fields.map((each) => field(each, refused, form[each.name] ?? ''))}
 ${!isYaml && box('enabled', 'Enabled', given['enabled'] === 'yes')}${overrideBox(policy, given)}
-<p class="row">${act('preview', 'Show what this changes')}${view.may('getTargetCatalogue') && TRY}${act('save', 'Save', 'cta')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
+<p class="row">${act('preview', 'Show what this changes')}${view.may('getTargetCatalogue') && TRY}${act('save', 'Save', 'cta')}${view.may('saveDraft') && act('draft', 'Save as a draft')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
 ${preview}`,
   };
 }
@@ -143,7 +146,9 @@ export const makePolicy: Act = async (view) => {
   const targets = await targetsOf(view);
   if (form['do'] === 'try') return { ...newEditor(view, targets, form, await tried(view, targets)), status: 200 };
   const wanted = documentIn(form, targets);
-  const candidate = candidateOf(null, yamlOf(wanted, targets));
+  const text = yamlOf(wanted, targets);
+  if (form['do'] === 'draft') return savedDraft(view, null, wanted, text);
+  const candidate = candidateOf(null, text);
   if (isPreview(form)) return { ...newEditor(view, targets, form, await previewOf(view, candidate)), status: 200 };
   await proveIfLooser(view, candidate);
   const { body } = await send<PolicyJson>('POST', '/policies', wanted, { reason: form['reason'] });
@@ -157,6 +162,16 @@ const TRY = html`<button class="btn" name="do" value="try" formnovalidate>Try th
 function tried(view: Changing, targets: Targets): Promise<Markup> {
   const { form } = view;
   return patternSection(view, form['yaml'] === undefined ? aboutIn(form) : documentIn(form, targets), targets);
+}
+
+/** Saves the change as a draft. Nothing is decided by it before it becomes effective, so it needs no proof. */
+function savedDraft(view: Changing, before: PolicyJson | null, { name }: Wanted, text: string): Promise<string> {
+  const draft = draftNameFor(name);
+  const candidate =
+    before === null
+      ? { files: { [`${draft}.yaml`]: text }, owner: DEFAULT_OWNER, adopt: false }
+      : candidateOf(before, text, DEFAULT_OWNER);
+  return planned(view.form, saveAsDraft(view, draft, candidate));
 }
 
 /** Throws AppError `invalid_request`. */
@@ -192,6 +207,7 @@ export const savePolicy: Act = async (view) => {
   const wanted = documentIn(form, targets);
   const text = yamlOf(wanted, targets);
   if (form['do'] === 'patch') return patchFor(policy, yamlOf(policy, targets), text);
+  if (form['do'] === 'draft') return savedDraft(view, policy, wanted, text);
   const candidate = candidateOf(policy, text);
   if (isPreview(form)) {
     const preview = html`${await previewOf(view, candidate)}${fileSection(policy, wanted, text)}`;

@@ -9,17 +9,27 @@ import type { Source } from './consequences.ts';
 
 export const TESTS: Field = {
   ...{ name: 'tests', label: 'Tests', isLong: true },
-  hint: 'A test file, as YAML. The preview runs its tests on the policies with this change. You can leave it out, and nothing stores it.',
+  hint: 'A test file, as YAML. The preview runs its tests on the policies with this change. You can leave it out. It is stored only with a draft.',
 };
 
 const NAME = 'tests.yaml';
 
+/** Returns what the user entered, by file name. */
+export function testsIn(form: Form): Record<string, string> {
+  const text = (form['tests'] ?? '').replaceAll('\r\n', '\n');
+  return text.trim() === '' ? {} : { [NAME]: text };
+}
+
 /** Runs the tests that the user entered. Rejects with the errors of the field. */
 export async function testSection(view: View, form: Form, source: Source): Promise<Content> {
-  const text = (form['tests'] ?? '').replaceAll('\r\n', '\n');
-  if (text.trim() === '') return null;
+  const tests = testsIn(form);
+  return Object.keys(tests).length === 0 ? null : aboutTests(testResults(view, source, tests));
+}
+
+/** Rejects with the errors of the field, in place of those of its file. */
+export async function aboutTests<T>(work: Promise<T>): Promise<T> {
   try {
-    return await testResults(view, source, { [NAME]: text });
+    return await work;
   } catch (error) {
     if (!(error instanceof AppError) || error.errors === undefined) throw error;
     const errors = error.errors.map((one) =>

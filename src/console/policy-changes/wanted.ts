@@ -1,14 +1,31 @@
 /** A policy in a form, as fields or as YAML, and what the operations take of it. */
 import { invalidRequest } from '../../base/errors.ts';
-import type { Effect, PolicyResourceType, SubjectType } from '../../engine/compile/policy.ts';
-import { formatPolicyFile, type PolicyFile, parsePolicyFile } from '../../policies/files/yaml.ts';
+import {
+  EFFECTS,
+  type Effect,
+  type PolicyResourceType,
+  RESOURCE_TYPES,
+  SUBJECT_TYPES,
+  type SubjectType,
+} from '../../engine/compile/policy.ts';
+import { formatPolicyFile, type PolicyFile, parsePolicyFile, policyFileForm } from '../../policies/files/yaml.ts';
 import { readPolicy } from '../../policies/schema.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import type { Field, Form } from '../form.ts';
 
 type Targets = readonly Pick<TargetJson, 'id' | 'name'>[];
 
-export const YAML: Field = { name: 'yaml', label: 'Policy as YAML', hint: 'In the format of policy files.', isLong: true };
+export const yamlFor = (targets: Targets): Field => ({
+  ...{ name: 'yaml', label: 'Policy as YAML', hint: 'In the format of policy files.', isLong: true },
+  words: {
+    '': Object.keys(policyFileForm.describe()['keys']).map((key) => `${key}:`),
+    target: targets.map(({ name }) => name),
+    resource_type: [...RESOURCE_TYPES, 'all'],
+    effect: EFFECTS,
+    enabled: ['true', 'false'],
+    subjects: SUBJECT_TYPES.map((type) => (type === 'everyone' ? type : `${type}:`)),
+  },
+});
 
 export const fieldsFor = (targets: Targets): readonly Field[] => [
   { name: 'name', label: 'Name', required: true, hint: 'For people. It appears in the audit log.' },
