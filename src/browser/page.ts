@@ -24,6 +24,8 @@ export interface Page {
    * policy would cut this connection.
    */
   readonly inPopUp?: boolean;
+  /** The browser loads the page again after so many seconds. */
+  readonly againIn?: number | undefined;
   /** What stands around the body instead of the bar at the top. */
   readonly frame?: (body: Content) => Markup;
   /** The path of a style sheet besides that of every page. */
@@ -93,7 +95,7 @@ const top = (user: Page['user']): Markup =>
 
 /** Returns the whole document. */
 const document = (
-  { title, body, user = null, narrow = false, goTo, frame, style, scripts = [] }: Page,
+  { title, body, user = null, narrow = false, goTo, againIn, frame, style, scripts = [] }: Page,
   theme: Theme | null,
 ): Markup => html`<!doctype html>
 <html lang="en" data-theme="${theme}">
@@ -101,7 +103,7 @@ const document = (
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <meta name="color-scheme" content="light dark">
-${goTo !== undefined && refreshTo(goTo)}
+${goTo !== undefined && refreshTo(goTo)}${againIn !== undefined && html`<meta http-equiv="refresh" content="${againIn}">`}
 <title>${title} · Portcullis</title>
 <link rel="icon" href="${ICON_PATH}" type="image/svg+xml">
 <link rel="stylesheet" href="${STYLE_PATH}">

@@ -7,14 +7,17 @@ import { column, empty, heading, table } from './marks.ts';
 import type { Shown, View } from './view.ts';
 
 export const FINDINGS = '/console/findings';
+/** The analysis of the current policies, which is at most 10 minutes old. */
+const KEPT = '/policies/lint?kept=yes';
+const WAIT_MS = 150;
 const SHOWN = 200;
 
 export type Finding = LintReport['findings'][number];
 
-/** For pages whose subject they are not. null: the user may not see them, or the analysis takes longer than `ms`. It ends with the page then. */
+/** For pages whose subject they are not. null: the user may not see them, or the analysis takes longer than `ms`. It goes on for the next page. */
 export async function findingsBeside({ get, may }: View, ms: number): Promise<readonly Finding[] | null> {
   if (!may('lintPolicies')) return null;
-  const asked = get<LintReport>('/policies/lint').catch((error: unknown) => {
+  const asked = get<LintReport>(KEPT).catch((error: unknown) => {
     if (error instanceof AppError) return null;
     throw error;
   });
@@ -27,7 +30,14 @@ export const findingMark = ({ severity, message }: Pick<Finding, 'severity' | 'm
   html`<span class="tag find"><b>${WORDS[severity]}</b> ${message}</span>`;
 
 export async function findingsPage({ get }: View): Promise<Shown> {
-  const { analysed, findings } = (await get<LintReport>('/policies/lint')).body;
+  const report = await inTime(get<LintReport>(KEPT), WAIT_MS);
+  if (report === null)
+    return {
+      title: 'Findings',
+      againIn: 3,
+      body: html`${heading('Findings', 'The analysis of all policies is under way. It covers every possible request. This page loads again every three seconds, and shows the findings when they are there.')}`,
+    };
+  const { analysed, findings } = report.body;
   const row = ({
     code,
     severity,

@@ -13,7 +13,7 @@ export const OVERVIEW = '/console/overview';
 /** The page looks at the health and the credentials of so many targets. */
 const TARGETS_LOOKED_AT = 50;
 const SHOWN = 5;
-const FINDINGS_MS = 800;
+const FINDINGS_MS = 150;
 
 const RANGES = {
   day: ['24 hours', 24, 1],

@@ -28,7 +28,7 @@ const AT_ONCE = '100';
 const SUBJECTS_SHOWN = 3;
 const FINDINGS_SHOWN = 3;
 /** How long the list waits for findings: with many policies, it is shown without them. */
-const FINDINGS_MS = 200;
+const FINDINGS_MS = 100;
 
 type Targets = ReadonlyMap<string, string>;
 

@@ -145,10 +145,10 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     res: Response,
     current: SignedIn,
     path: string,
-    { status, title, body, scripts = [] }: Shown & { readonly status: number },
+    { status, title, body, againIn, scripts = [] }: Shown & { readonly status: number },
   ) =>
     sendPage(res, status, {
-      ...{ title, body, style: CONSOLE_STYLE_PATH, scripts: [CONSOLE_SCRIPT_PATH, ...scripts] },
+      ...{ title, body, style: CONSOLE_STYLE_PATH, scripts: [CONSOLE_SCRIPT_PATH, ...scripts], againIn },
       frame: frame(current, path, themeOf(res.req)),
     });
 

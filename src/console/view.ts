@@ -41,6 +41,8 @@ export interface Shown {
   readonly status?: number;
   readonly title: string;
   readonly body: Content;
+  /** The browser loads the page again after so many seconds. */
+  readonly againIn?: number;
   /** The paths of scripts that only this page needs. */
   readonly scripts?: readonly string[];
 }

@@ -8,12 +8,18 @@ import { createEngine, type LoadedEngine, type PolicyModule } from './engine.ts'
 export type EngineCache = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
 
 export function createEngineCache(module: PolicyModule): EngineCache {
-  let last: { readonly hash: string; readonly engine: Promise<LoadedEngine> } | null = null;
+  let last: {
+    readonly policies: readonly Policy[];
+    readonly revision: number;
+    readonly hash: string;
+    engine: Promise<LoadedEngine>;
+  } | null = null;
   return async (policies, revision) => {
+    if (last?.policies === policies && last.revision === revision) return last.engine;
     const hash = await inSlices(hashInSteps(policies, revision));
     if (last?.hash === hash) return last.engine;
     const engine = createEngine({ module, policies, revision });
-    const made = { hash, engine };
+    const made = { policies, revision, hash, engine };
     last = made;
     engine.catch(() => {
       if (last === made) last = null;

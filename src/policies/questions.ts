@@ -1,7 +1,8 @@
 /** Answers questions about policies with the engine that decides requests. */
+import { perObject } from '../base/kept.ts';
 import { createPause } from '../base/turns/slices.ts';
 import type { Effect } from '../engine/compile/policy.ts';
-import type { DecidingPolicy, DecisionReason, Engine } from '../engine/decision.ts';
+import type { DecidingPolicy, DecisionReason, Engine, NamedObject } from '../engine/decision.ts';
 import type { Question } from '../engine/explain.ts';
 import { isDecidableResource } from '../protocol/uri.ts';
 
@@ -12,12 +13,15 @@ export interface Answered {
   readonly policy: DecidingPolicy | null;
 }
 
+/** Kept, because a matrix asks about the same objects for each row. */
+const isDecidable = perObject(
+  ({ resource_type, resource_name }: NamedObject): boolean => resource_type !== 'resource' || isDecidableResource(resource_name),
+);
+
 /** Returns the answer that a request would get; for a URI template, the answer when it is listed or completed. */
 export function decideOne(engine: Engine, { principal, targetId, object }: Question): Answered {
   if (object === null) return engine.decideTarget(principal, targetId);
-  if (object.resource_type === 'resource' && !isDecidableResource(object.resource_name)) {
-    return { effect: 'deny', reason: 'not_canonical', policy: null };
-  }
+  if (!isDecidable(object)) return { effect: 'deny', reason: 'not_canonical', policy: null };
   return engine.decide(principal, targetId, object);
 }
 

@@ -84,6 +84,8 @@ for (const half of [0, 1]) {
       const files = { 'sums.yaml': file({ name: 'All sums', resource_pattern: '^get-sum$' }) };
       await gateway.rest(201, 'PUT', '/api/policies/drafts/sums', { token, body: { files } });
       await gateway.rest(201, 'PUT', '/api/policies/drafts/sums/shadow', { token });
+      // Pages show the analysis once it is made.
+      await gateway.rest(200, 'GET', '/api/policies/lint?kept=yes', { token });
       const page = await start(t, await open(), gateway.url, admin);
       const paths = [
         ...[

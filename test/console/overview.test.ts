@@ -1,6 +1,8 @@
 /** The overview: counts as the API has them, what needs attention, and the next steps on an empty gateway. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
+import { findingsPage } from '../../src/console/findings.ts';
+import type { View } from '../../src/console/view.ts';
 import type { CountsJson } from '../../src/rest/audit/contract.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { eachEngine } from '../support/databases/engines.ts';
@@ -50,6 +52,7 @@ eachEngine(test.serial, 'the overview shows the counts of the API, and what need
   t.regex(later, /Credential to set again everything has a credential/);
   t.regex(later, /Target fails everything/);
   // An administrator sees the findings about policies, also with the texts of strangers.
+  await gateway.rest(200, 'GET', '/api/policies/lint?kept=yes', { token });
   const findings = await console_.get('/console/findings');
   t.is(findings.status, 200);
   t.notRegex(findings.text, /<img|<script>/);
@@ -151,4 +154,10 @@ test.serial('the search finds policies, targets and ids, and only what the user 
   for (const q of ['', ' ', HOSTILE, 'x'.repeat(5_000), '\u0000', '%', '../users'])
     t.notRegex((await all.get(`/console/search?${new URLSearchParams({ q })}`)).text, /<img|<script>|This does not work/, q);
   t.regex((await all.get(`/console/search?${new URLSearchParams({ q: HOSTILE })}`)).text, /Sums &#60;img/);
+});
+
+test('while the analysis is under way, the page of findings loads again by itself', async (t) => {
+  const { againIn, body } = await findingsPage({ get: () => new Promise(() => {}) } as unknown as View);
+  t.is(againIn, 3);
+  t.regex(String(body), /The analysis of all policies is under way/);
 });

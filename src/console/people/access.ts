@@ -1,4 +1,5 @@
 /** Who can use what: the matrix of a target, and everything that one user, role or group can use. The decision function answers both. */
+import { createPause } from '../../base/turns/slices.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { TargetJson } from '../../targets/document.ts';
@@ -76,7 +77,7 @@ ${filterForm(ACCESS, 'Choose what the matrix shows', [
 ${
   matrix === null
     ? empty('There is no target yet. Until there is one, nobody can use anything.')
-    : matrixSection(matrix.body, query, matrix.next)
+    : await matrixSection(matrix.body, query, matrix.next)
 }
 ${whoForm('')}`,
   };
@@ -86,7 +87,7 @@ const whoForm = (who: string): Markup =>
   html`<section class="stack tight" aria-labelledby="who"><h2 id="who">One user, role or group</h2>
 ${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true))}</section>`;
 
-export function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Markup {
+export async function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Promise<Markup> {
   const { names, names_count, searched, rows, compared, revision, target } = matrix;
   const skip = Number(query['skip'] ?? 0);
   const onwards = new URLSearchParams({ ...query, skip: String(skip + COLUMNS) });
@@ -101,11 +102,16 @@ export function matrixSection(matrix: Matrix, query: View['query'], next: URLSea
   const objects = names.map(({ resource_type, resource_name }) =>
     new URLSearchParams({ target, ...(resource_type && resource_name ? { resource_type, resource_name } : {}) }).toString(),
   );
-  const body = rows.map(({ subject_type, subject_value, email, cells, before }) => {
+  const pause = createPause();
+  const body: Markup[] = [];
+  for (const { subject_type, subject_value, email, cells, before } of rows) {
+    await pause();
     const who = whoOf(subject_type, subject_value);
     const why = withQuery(WHY, { who });
-    return html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.map((cell, at) => matrixCell(cell, before?.[at], `${why}&${objects[at]}`))}</tr>`;
-  });
+    body.push(
+      html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.map((cell, at) => matrixCell(cell, before?.[at], `${why}&${objects[at]}`))}</tr>`,
+    );
+  }
   return html`<p class="muted">Revision ${revision}${compared !== null && html`, compared with the policies of revision ${compared} for the users and groups of today`}.
 <span class="mx-legend"><span class="mx al">Allow</span> allowed <span class="mx de">Deny</span> denied by a policy <span class="mx no">–</span> no policy matches.</span> Each cell leads to its reason. <a class="skip" href="#after">Skip the matrix</a></p>
 ${searched !== null && html`<p>${rows.length} of ${searched.rows} rows and ${names_count} of ${searched.names} names differ.${following !== null && ' There are more rows: one page searches only a part of them.'}</p>`}

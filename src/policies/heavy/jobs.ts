@@ -212,7 +212,8 @@ export const jobs = {
     return answerOf(position, { id, revision, result: differences.length === 0 ? 'same' : 'differs', ...again, differences });
   },
 
-  async lint(_: object, desk: Desk): Promise<HeavyAnswer> {
+  /** `brief`: without witnesses, which are most of the answer. */
+  async lint({ brief = false }: { brief?: boolean }, desk: Desk): Promise<HeavyAnswer> {
     const { position, policies, targets, invariants, now } = await stateOf(desk);
     const { roles, groups, users } = (await desk.ask<Holders>('holders')).value;
     const known = { targets: new Set(targets.map(({ id }) => id)), roles, groups, users };
@@ -222,7 +223,10 @@ export const jobs = {
     const broken = await judge({ before: [], after: policies, invariants, targets, now, isStored: () => true }, build);
     const existing = new Set(policies.map(({ id }) => id));
     const found = invariantFindings(broken, invariants, policies, { now, isLost: (id) => !existing.has(id) });
-    const all = [...invariantsJson(found, policies), ...findings];
+    const all = [
+      ...invariantsJson(found, policies),
+      ...(brief ? findings.map((each) => ({ ...each, witness: null })) : findings),
+    ];
     return answerOf(position, { revision: position.revision, analysed, findings: all });
   },
 

@@ -1,6 +1,6 @@
 /** The current policy set, and the candidate set that files or a draft would make. Questions, tests and replays use them. */
 import { AppError } from '../../base/errors.ts';
-import { type Position, readPosition } from '../../db/changes.ts';
+import { changedBetween, type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { policyStore } from '../policy-store.ts';
@@ -38,12 +38,29 @@ export async function filesOf(
   return { ...rest, files: its, owner, prune, adopt };
 }
 
+/** Returns the stored policies, and keeps those of the newest revision: most questions are about one set, and to read it takes long. */
+function createPolicyReader(): (db: Connection, position: Position) => Promise<readonly StoredPolicy[]> {
+  let last: { readonly position: Position; readonly policies: readonly StoredPolicy[] } | null = null;
+  return async (db, position) => {
+    const known = last;
+    // The feed shows that both belong to one history. Then the same revision is the same set.
+    const isSame =
+      known?.position.revision === position.revision && (await changedBetween(db, known.position, position)) !== null;
+    const policies = isSame ? known.policies : await policyStore(db).all();
+    last = { position, policies };
+    return policies;
+  };
+}
+
 export type Moments = ReturnType<typeof createMoments>;
 
 export function createMoments({ database, sets, targets, findDraft }: MomentParts) {
+  const policiesIn = createPolicyReader();
+  /** `db` must be a consistent snapshot. */
   const now = async (db: Connection): Promise<Moment> => {
-    const policies = await policyStore(db).all();
-    return { position: await readPosition(db), policies, stored: policies, targets: await targets(db), changes: [] };
+    const position = await readPosition(db);
+    const policies = await policiesIn(db, position);
+    return { position, policies, stored: policies, targets: await targets(db), changes: [] };
   };
 
   async function requireDraft(name: string): Promise<Draft> {

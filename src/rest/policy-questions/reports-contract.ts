@@ -25,6 +25,15 @@ export const accessMembers = {
     .description('`everyone`, `role:<name>`, `group:<name>` or `user:<id or e-mail>`. Absent: all of them.'),
 };
 
+const lintMembers = {
+  kept: Joi.valid('yes', 'no').description(
+    '`yes`: an analysis of the current policies and invariants that is at most 10 minutes old will do. It may lack what users and targets have changed since, and `witness` is always null.',
+  ),
+};
+export const lintQuery = Joi.object<{ readonly kept?: 'yes' | 'no' }>(lintMembers).messages({
+  'object.unknown': 'unknown query parameter',
+});
+
 /** A page of the matrix has at most this many rows and columns. */
 export const MATRIX_ROWS = 100;
 export const MATRIX_COLUMNS = 50;
@@ -153,6 +162,6 @@ export const POLICY_REPORT_OPERATIONS: Operations = {
     'lintPolicies',
     'Find wrong and useless policies. The analysis covers all possible requests.',
     inLines(one(PolicyLint, REVISION)),
-    { heavy: true },
+    { heavy: true, query: queryOf(lintMembers) },
   ),
 };

@@ -1,5 +1,6 @@
 import { Router } from 'express';
-import { AppError, invalidRequest } from '../../base/errors.ts';
+import { AppError } from '../../base/errors.ts';
+import { createPause } from '../../base/turns/slices.ts';
 import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
@@ -8,6 +9,7 @@ import type { EngineCache } from '../../engine/engines.ts';
 import { explain, type Misfit, patternsToTry, readingsFor } from '../../engine/explain.ts';
 import { policyRef } from '../../policies/files/test-run.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
+import { createKeptLint } from '../../policies/heavy/kept-lint.ts';
 import { decideOne } from '../../policies/questions.ts';
 import { subjectKey } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
@@ -15,6 +17,7 @@ import { answerJson, objectJson, QUESTION_LIMITS, readRequests, requestBody } fr
 import { findUser } from '../../users/user-store.ts';
 import { showRevision } from '../policies/routes.ts';
 import { answerWork, bytesOf } from '../policy-sets/heavy-answer.ts';
+import { lintQuery } from './reports-contract.ts';
 
 export interface QuestionRouteParts {
   readonly database: Database;
@@ -26,6 +29,7 @@ export interface QuestionRouteParts {
 
 export function createQuestionRoutes({ database, module, moments, engineOf, heavy }: QuestionRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
+  const keptLint = createKeptLint({ database, heavy });
 
   router.post('/explain', async (req, res) => {
     const body = validate(requestBody, req.body);
@@ -45,14 +49,20 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
     const [given] = asked;
     if (given === undefined) throw new AppError('internal', 'The request has no question.');
     const engine = await engineOf(policies, position.revision);
+    // With 10,000 policies, each step takes some milliseconds.
+    const pause = createPause();
     const answer = decideOne(engine, given.question);
+    await pause();
     const readings = readingsFor(policies, engine.compiled.document.policies, given.question);
+    await pause();
     const fitting = await fittingPatterns(module, patternsToTry(readings), given.question.object?.resource_name ?? '');
+    await pause();
     const explanation = explain(readings, fitting);
     const decided = answer.reason === 'matched' || answer.reason === 'default';
     if (decided && (explanation.policy?.id ?? null) !== (answer.policy?.id ?? null)) {
       throw new AppError('internal', 'The explanation does not match the decision.');
     }
+    await pause();
     // If no policy was evaluated, none failed to match.
     const passedOver = decided ? explanation.passedOver : [];
     const names = namesOf(targets);
@@ -83,8 +93,8 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
   }
 
   router.get('/lint', (req, res) => {
-    for (const path of Object.keys(req.query)) throw invalidRequest([{ path, message: 'unknown query parameter' }]);
-    return answerWork(req, res, (asked) => heavy.answer('lint', {}, asked));
+    const { kept } = validate(lintQuery, { ...req.query });
+    return answerWork(req, res, (asked) => (kept === 'yes' ? keptLint(asked.by) : heavy.answer('lint', {}, asked)));
   });
 
   return router;

@@ -30,6 +30,8 @@ export async function answerWork(req: Request, res: Response, work: (asked: Aski
     if (req.accepts(['json', NDJSON]) === NDJSON) await inLines(res, (said) => work({ ...asked, onProgress: said }));
     else {
       const { json, position } = await work(asked);
+      // Work that others share goes on without this client.
+      if (leaving.signal.aborted) return;
       showRevision(res, position);
       res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
     }

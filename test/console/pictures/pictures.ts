@@ -62,6 +62,8 @@ async function pathsOf({ gateway, admin, targets }: Company): Promise<string[]> 
     (await gateway.rest<T>(200, 'GET', `/api/${path}`, { token: admin.token })).body;
   const idOf = (items: readonly Item[], name: string): string | undefined => items.find((item) => item.name === name)?.id;
   const policies = await all<Item[]>('policies');
+  // Pages show the analysis once it is made.
+  await all('policies/lint?kept=yes');
   const users = await all<{ id: string; email: string }[]>('users');
   const user = users.find(({ email }) => email.startsWith('kofi'))?.id;
   const decision = async (query: string) => (await all<Item[]>(`logs?limit=1&${query}`))[0]?.id;
