@@ -196,6 +196,100 @@ class SearchBox extends HTMLElement {
 }
 customElements.define('search-box', SearchBox);
 
+/** The fields of a policy that say which names it is about. */
+const ABOUT = ['target_id', 'resource_type', 'resource_pattern'];
+
+/** Shows what the pattern of the form matches, while the user types. `data-tried`: the address of that. */
+class PatternTry extends HTMLElement {
+  /** @type {AbortController | null} */
+  #asked = null;
+
+  connectedCallback() {
+    for (const field of this.#fields()) field.addEventListener('input', () => void this.#try());
+  }
+
+  /** @returns {(HTMLInputElement | HTMLSelectElement)[]} */
+  #fields() {
+    return ABOUT.flatMap((name) => {
+      const field = document.getElementById(`f-${name}`);
+      return field instanceof HTMLInputElement || field instanceof HTMLSelectElement ? [field] : [];
+    });
+  }
+
+  async #try() {
+    this.#asked?.abort();
+    this.#asked = new AbortController();
+    const { signal } = this.#asked;
+    try {
+      await sleep(2 * TYPING_MS);
+      if (signal.aborted) return;
+      const query = new URLSearchParams(this.#fields().map(({ name, value }) => [name, value]));
+      const answer = await ask(`${this.dataset['tried']}?${query}`, signal);
+      // The button still works, and says what is wrong.
+      this.#show(answer?.ok ? parsed(await answer.text()) : parsed(''));
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  /** @param {DocumentFragment} content */
+  #show(content) {
+    const titles = [...content.querySelectorAll('h3')].map(({ textContent }) => textContent);
+    const [status, place] = [this.querySelector('[role=status]'), this.querySelector('div')];
+    if (status !== null) status.textContent = titles.length > 0 ? titles.join('. ') : (content.textContent ?? '');
+    // What the button showed before is older.
+    for (const old of document.querySelectorAll('section[aria-labelledby=matches]')) old.remove();
+    place?.replaceChildren(content);
+  }
+}
+customElements.define('pattern-try', PatternTry);
+
+/**
+ * Lets rows of the list of policies be dragged by their number, to the place of another row. That leads to the page that shows what the move
+ * would change, so nothing is changed by a slip. `data-path`: the address of the list.
+ */
+class PolicyOrder extends HTMLElement {
+  connectedCallback() {
+    /** @type {HTMLElement | null} */
+    let dragged = null;
+    /** @param {EventTarget | null} at @returns {HTMLElement | null} */
+    const rowAt = (at) => (at instanceof Element ? at.closest('tr[data-position]') : null);
+    /** @param {HTMLElement | null} row */
+    const placeOf = (row) => Number(row?.dataset['position']);
+    /** @param {HTMLElement | null} row */
+    const mark = (row) => {
+      for (const old of this.querySelectorAll('.drop-above,.drop-below')) old.classList.remove('drop-above', 'drop-below');
+      if (row !== null && row !== dragged) row.classList.add(placeOf(row) < placeOf(dragged) ? 'drop-above' : 'drop-below');
+    };
+    // The links in a handle would be dragged in its place.
+    for (const part of this.querySelectorAll('td.pos,td.pos a'))
+      if (part instanceof HTMLElement) part.draggable = part.matches('td');
+    this.addEventListener('dragstart', (event) => {
+      dragged = event.target instanceof HTMLElement && event.target.matches('td.pos') ? rowAt(event.target) : null;
+      if (dragged === null || event.dataTransfer === null) return;
+      event.dataTransfer.effectAllowed = 'move';
+      event.dataTransfer.setDragImage(dragged, 0, 0);
+    });
+    this.addEventListener('dragover', (event) => {
+      const row = rowAt(event.target);
+      if (dragged === null || row === null) return;
+      event.preventDefault();
+      mark(row);
+    });
+    this.addEventListener('drop', (event) => {
+      const row = rowAt(event.target);
+      if (dragged === null || row === null || row === dragged) return;
+      event.preventDefault();
+      location.href = `${this.dataset['path']}/${dragged.dataset['id']}/move?position=${placeOf(row)}`;
+    });
+    this.addEventListener('dragend', () => {
+      mark(null);
+      dragged = null;
+    });
+  }
+}
+customElements.define('policy-order', PolicyOrder);
+
 // The gateway shows times in this zone from the next page on.
 const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
 if (!document.cookie.split('; ').includes(`portcullis-zone=${timeZone}`))

@@ -114,18 +114,21 @@ ${
           ? html`No policy matches the filter. <a href="${POLICIES}">Show all policies</a>`
           : html`There is no policy. Until there is one, every request is denied. ${view.may('createPolicy') && html`<a href="/console/policies/new">Make one here</a>.`} The commands <code>portcullis add</code> and <code>portcullis policies apply</code> make policies.`,
       )
-    : table(
-        `Policies in the order of evaluation, number ${first} to ${last}`,
-        [
-          numbers('#'),
-          numbers('Priority'),
-          column('Effect'),
-          column('Policy'),
-          column('Target'),
-          column('Applies to'),
-          counts !== null && numbers('Decisions, 7 days'),
-        ],
-        [rows, end],
+    : draggable(
+        view,
+        table(
+          `Policies in the order of evaluation, number ${first} to ${last}`,
+          [
+            numbers('#'),
+            numbers('Priority'),
+            column('Effect'),
+            column('Policy'),
+            column('Target'),
+            column('Applies to'),
+            counts !== null && numbers('Decisions, 7 days'),
+          ],
+          [rows, end],
+        ),
       )
 }
 ${nextPage(POLICIES, nextQuery(next), 'Next 100')}`,
@@ -142,6 +145,10 @@ async function countsOf({ get, may }: View, policies: readonly OrderedPolicyJson
   return new Map(ids.map((id) => [id, known.get(id) ?? 0]));
 }
 
+/** With a script, rows can be dragged to the position of another. */
+const draggable = (view: View, list: Markup): Markup =>
+  view.may('movePolicy') ? html`<policy-order data-path="${POLICIES}">${list}</policy-order>` : list;
+
 function row(
   position: number,
   moves: Content,
@@ -154,7 +161,7 @@ function row(
   const { id, name, priority, effect, enabled, resource_type, resource_pattern, target_id, subjects, managed_as } = policy;
   const more = subjects.length - SUBJECTS_SHOWN;
   const classes = `${priority === previous ? 'same' : ''} ${enabled ? '' : 'off'}`;
-  return html`<tr class="${classes}"><td class="num pos" data-label="#">${position}${moves}</td><td class="num prio" data-label="Priority">${priority}</td>
+  return html`<tr class="${classes}" data-id="${id}" data-position="${position}"><td class="num pos" data-label="#">${position}${moves}</td><td class="num prio" data-label="Priority">${priority}</td>
 <td data-label="Effect">${effectMark(effect)}</td>
 <th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span>${findings.slice(0, FINDINGS_SHOWN).map((finding) => html`<span class="sub">${findingMark(finding)}</span>`)}${findings.length > FINDINGS_SHOWN && html`<span class="sub"><a href="${FINDINGS}">${findings.length - FINDINGS_SHOWN} more findings</a></span>`}</th>
 <td data-label="Target">${targetMark(target_id, names)}<span class="sub">${TYPES[resource_type]}</span></td>

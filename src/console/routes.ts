@@ -30,8 +30,17 @@ import { USERS, userPage, usersPage } from './people/users.ts';
 import { whyPage } from './people/why.ts';
 import { POLICIES, policiesPage, policyPage } from './policies.ts';
 import { changeDraft, DRAFTS, draftPage, draftsPage } from './policy-changes/drafts.ts';
-import { deletePolicy, deletePolicyPage, editPolicyPage, makePolicy, newPolicyPage, savePolicy } from './policy-changes/edit.ts';
+import {
+  deletePolicy,
+  deletePolicyPage,
+  editPolicyPage,
+  makePolicy,
+  newPolicyPage,
+  PATTERN,
+  savePolicy,
+} from './policy-changes/edit.ts';
 import { movePage, movePolicy } from './policy-changes/move.ts';
+import { patternBeside } from './policy-changes/pattern.ts';
 import { rollBack, rollbackPage } from './policy-changes/rollback.ts';
 import { foundBeside, SEARCH, searchPage } from './search.ts';
 import { CONSOLE_SCRIPT_PATH, CONSOLE_STYLE_PATH } from './style.ts';
@@ -251,6 +260,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   }
   router.get('/log/rows', fragment(logRows, false));
   router.get('/search/found', fragment(foundBeside, true));
+  router.get(PATTERN.slice(CONSOLE_PATH.length), fragment(patternBeside, true));
   router.post('/theme', async (req, res) => {
     requireSameOrigin(req, publicUrl);
     const form = await readForm(req);

@@ -25,7 +25,7 @@ const COMPONENTS = `
 .tag b{font-weight:600;color:var(--ink)}.tag.find{background:var(--warn-bg);color:var(--warn)}.tag{white-space:normal;overflow-wrap:anywhere;min-width:0}.tags{display:inline-flex;flex-wrap:wrap;gap:var(--s1)}
 td,tbody th{vertical-align:top}tbody th a{color:var(--ink);text-decoration:none}tbody th a:hover{text-decoration:underline}tbody th time{font-weight:400}
 td.num,thead th.num{text-align:right;font-family:var(--mono);white-space:nowrap}thead th.num{font-family:var(--sans)}
-.moves{display:flex;justify-content:flex-end}.moves .btn{padding:0 .3rem;min-height:1.5rem}tr.same td.prio,td.pos{color:var(--ink-3)}tr.off th a{color:var(--ink-3);font-weight:400;text-decoration:line-through}
+policy-order,pattern-try{display:block}td.pos[draggable=true]{cursor:grab}tr.drop-above>*{box-shadow:inset 0 2px 0 var(--accent)}tr.drop-below>*{box-shadow:inset 0 -2px 0 var(--accent)}.moves{display:flex;justify-content:flex-end}.moves .btn{padding:0 .3rem;min-height:1.5rem}tr.same td.prio,td.pos{color:var(--ink-3)}tr.off th a{color:var(--ink-3);font-weight:400;text-decoration:line-through}
 tr.end td{background:var(--warn-bg);border-top:1px dashed var(--warn-edge)}
 .walk{list-style:none;position:relative;padding-left:1.6rem;display:flex;flex-direction:column;gap:var(--s3)}.walk::before{content:"";position:absolute;left:.5rem;top:.4rem;bottom:.9rem;border-left:2px solid var(--line)}
 .walk li{position:relative;font-size:var(--t-sm)}.walk li::before{content:"";position:absolute;left:-1.42rem;top:.3rem;width:.7rem;height:.7rem;border-radius:50%;border:2px solid var(--edge);background:var(--surface)}

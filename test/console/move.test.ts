@@ -76,3 +76,29 @@ browserTest('an administrator moves a policy up, by keyboard alone and without J
   const [first] = (await gateway.rest<OrderedPolicyJson[]>(200, 'GET', '/api/policies/order', { token: admin.token })).body;
   t.is(first?.policy.name, 'Old');
 });
+
+browserTest(
+  'a row is dragged to the place of another, which shows what the move would change and changes nothing',
+  async (t, open) => {
+    const { gateway, admin } = await scene(t);
+    const page = await start(t, await open(), gateway.url, admin);
+    await page.goto(`${gateway.url}/console/policies`);
+    const order = async () =>
+      (await gateway.rest<OrderedPolicyJson[]>(200, 'GET', '/api/policies/order', { token: admin.token })).body;
+    const before = await order();
+    const [first, last] = [before[0], before.at(-1)];
+    const handle = (at: number) => page.locator(`tr[data-position="${at}"] td.pos`);
+    await handle(last?.position ?? 0).dragTo(handle(1));
+    await page.waitForURL(`${gateway.url}/console/policies/${last?.policy.id}/move?position=1`);
+    await page.getByRole('button', { name: 'Move to number 1' }).waitFor();
+    t.deepEqual(await order(), before);
+    await page.goto(`${gateway.url}/console/policies`);
+    await handle(1).dragTo(handle(2));
+    await page.waitForURL(`${gateway.url}/console/policies/${first?.policy.id}/move?position=2`);
+    // A drop on itself leads nowhere.
+    await page.goto(`${gateway.url}/console/policies`);
+    await handle(1).dragTo(handle(1));
+    t.is(await page.locator('tr.drop-above,tr.drop-below').count(), 0);
+    t.is(page.url(), `${gateway.url}/console/policies`);
+  },
+);

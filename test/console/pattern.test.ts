@@ -4,7 +4,9 @@ import { browse, signIn } from '../browser/browser.ts';
 import { browserTest } from '../support/chromium.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { world } from '../support/world.ts';
+import { assertAccessible } from './axe.ts';
 import { HOSTILE } from './scene.ts';
+import { start } from './start.ts';
 
 const SERVER = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: HOSTILE, version: HOSTILE } };
 const TOOLS = ['get-sum', 'get-env', 'Echo', HOSTILE];
@@ -113,4 +115,36 @@ browserTest('a pattern is tried by keyboard alone and without JavaScript', async
   await page.keyboard.press('Enter');
   await page.getByText('everything: 1 of 4 match').waitFor();
   t.is(await page.getByLabel('Pattern', { exact: true }).inputValue(), '^get-sum$');
+});
+
+browserTest('the form shows what its pattern matches while the user types', async (t, open) => {
+  const { gateway, admin, check } = await hostile(t);
+  await check();
+  const page = await start(t, await open(), gateway.url, admin);
+  await page.goto(`${gateway.url}/console/policies/new`);
+  await page.getByLabel('Pattern', { exact: true }).focus();
+  await page.keyboard.type('^get-');
+  await page.getByRole('heading', { name: 'everything: 2 of 4 match' }).waitFor();
+  t.is(await page.locator('pattern-try [role=status]').innerText(), 'everything: 2 of 4 match');
+  await page.keyboard.type('(');
+  await page
+    .locator('pattern-try div')
+    .getByText(/^The pattern .*\.$/)
+    .waitFor();
+  t.is(await page.getByRole('heading', { name: 'everything: 2 of 4 match' }).count(), 0);
+  await page.keyboard.press('Backspace');
+  await page.getByRole('heading', { name: 'everything: 2 of 4 match' }).waitFor();
+  await page.getByLabel('Covers').selectOption('prompt');
+  await page.getByText('has listed no such name').first().waitFor();
+  await page.getByLabel('Covers').selectOption('tool');
+  await page.getByRole('heading', { name: 'everything: 2 of 4 match' }).waitFor();
+  t.true((await page.locator('pattern-try').textContent())?.includes(HOSTILE));
+  await assertAccessible(t, page, 'the form with a tried pattern');
+  // What the button shows takes its place.
+  await page.getByRole('button', { name: 'Try the pattern' }).click();
+  await page.getByLabel('Pattern', { exact: true }).focus();
+  await page.keyboard.press('End');
+  await page.keyboard.type('s');
+  await page.getByRole('heading', { name: 'everything: 1 of 4 match' }).waitFor();
+  t.is(await page.locator('section[aria-labelledby=matches]').count(), 1);
 });

@@ -19,6 +19,8 @@ import { TESTS, testSection } from './tests.ts';
 import { aboutIn, documentIn, fieldsFor, formOf, NEW, type Wanted, yamlFor, yamlOf } from './wanted.ts';
 
 const POLICIES = '/console/policies';
+/** The address of `patternBeside`. */
+export const PATTERN = '/console/policy-pattern';
 const pathOf = (id: string): string => `${POLICIES}/${id}`;
 /** Plans need an owner. This one has no policies and no limits, so the plan is that of a policy without an owner. */
 const NO_OWNER = 'console.preview';
@@ -115,7 +117,7 @@ ${proofNote(view)}${isLate(refused) ? late : refusal(refused, fields)}
 ${fields.map((each) => field(each, refused, form[each.name] ?? ''))}
 ${!isYaml && box('enabled', 'Enabled', given['enabled'] === 'yes')}${overrideBox(policy, given)}
 <p class="row">${act('preview', 'Show what this changes')}${view.may('getTargetCatalogue') && TRY}${act('save', 'Save', 'cta')}${view.may('saveDraft') && act('draft', 'Save as a draft')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
-${preview}`,
+${!isYaml && view.may('getTargetCatalogue') && WHILE_TYPING}${preview}`,
   };
 }
 
@@ -157,6 +159,9 @@ export const makePolicy: Act = async (view) => {
 
 /** The other fields need no value for it. */
 const TRY = html`<button class="btn" name="do" value="try" formnovalidate>Try the pattern</button>`;
+
+/** Shows the same while the user types, if scripts run. */
+const WHILE_TYPING = html`<pattern-try data-tried="${PATTERN}"><p class="hidden" role="status"></p><div></div></pattern-try>`;
 
 /** What the pattern of the form matches now. The other members need not be complete. */
 function tried(view: Changing, targets: Targets): Promise<Markup> {

@@ -1,9 +1,10 @@
 /** A pattern, tried against the names that targets have now. */
-import { invalidRequest } from '../../base/errors.ts';
+import { AppError, invalidRequest } from '../../base/errors.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { requireMay, type View, withQuery } from '../view.ts';
+import { aboutIn } from './wanted.ts';
 
 /** The members of a policy that say which names it is about. */
 interface About {
@@ -49,6 +50,18 @@ export async function patternSection(view: View, about: About, targets: readonly
 ${await Promise.all(seen)}
 ${its.length === 0 && html`<p>There is no target yet.</p>`}
 ${its.length > TARGETS_SHOWN && html`<p class="muted">These are ${TARGETS_SHOWN} of ${its.length} targets. Choose a target to see its names.</p>`}</section>`;
+}
+
+/** What the pattern of a form matches, for the script of the page. */
+export async function patternBeside(view: View): Promise<Content> {
+  const { body: targets } = await view.get<Target[]>('/targets');
+  try {
+    return await patternSection(view, aboutIn(view.query), targets);
+  } catch (error) {
+    const wrong = error instanceof AppError ? error.errors?.find(({ path }) => path === 'resource_pattern') : undefined;
+    if (wrong === undefined) throw error;
+    return html`<p>The pattern ${wrong.message}.</p>`;
+  }
 }
 
 function targetPart({ id, name }: Target, { replica, names, names_count }: Catalogue): Markup {
