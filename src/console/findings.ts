@@ -44,7 +44,7 @@ export async function findingsPage({ get }: View): Promise<Shown> {
     message,
     policies,
   }: Finding): Markup => html`<tr><th scope="row">${message}<span class="sub"><code>${code}</code></span></th>
-<td data-label="Severity"><span class="tag find">${WORDS[severity]}</span></td>
+<td data-label="Severity"><span class="tag find"><b>${WORDS[severity]}</b></span></td>
 <td data-label="Policies">${policies.slice(0, 5).map(({ id, name }) => html`<a href="/console/policies/${id}">${name}</a><br>`)}${policies.length > 5 && html`<span class="muted">and ${policies.length - 5} more</span>`}</td></tr>`;
   return {
     title: 'Findings',

@@ -61,14 +61,16 @@ export async function policiesPage(view: View): Promise<Shown> {
   const [counts, findings] = await Promise.all([countsOf(view, policies), findingsBeside(view, FINDINGS_MS)]);
   const { cursor: _, ...filter } = query;
   const isFiltered = Object.keys(filter).length > 0;
+  /** Whether the last row is the last policy. */
+  const isWhole = next === null && !isFiltered;
   const rows = policies.map(({ position, policy }, at) => {
     const its = findings?.filter(({ policies: [about] }) => about?.id === policy.id) ?? [];
-    const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position);
+    const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position, isWhole && at === policies.length - 1);
     return row(position, moves, policy, policies[at - 1]?.policy.priority, names, its, counts?.get(policy.id));
   });
   const [first, last] = [policies[0]?.position ?? 0, policies.at(-1)?.position ?? 0];
   const end = html`<tr class="end"><td colspan="${counts === null ? 6 : 7}">${
-    next === null && !isFiltered
+    isWhole
       ? html`${DEFAULT_DENY} After number ${last}: what no policy allows is denied.`
       : html`${DEFAULT_DENY} After the last policy of the whole list: what no policy allows is denied.`
   }</td></tr>`;

@@ -22,7 +22,7 @@ const COMPONENTS = `
 .fx.allow{color:var(--allow);background:var(--allow-bg);border-color:var(--allow-edge);border-radius:99px}
 .fx.deny{color:var(--deny);background:var(--deny-bg);border-color:var(--deny-edge);border-radius:2px}
 .fx.none{color:var(--warn);border:1px dashed var(--warn-edge);border-radius:2px}
-.tag b{font-weight:600;color:var(--ink)}.tag.find{background:var(--warn-bg);color:var(--warn)}.tag{white-space:normal;overflow-wrap:anywhere;min-width:0}.tags{display:inline-flex;flex-wrap:wrap;gap:var(--s1)}
+.tag b{font-weight:600;color:var(--ink)}.tag.find>b{white-space:nowrap}.tag.find{background:var(--warn-bg);color:var(--warn)}.tag{white-space:normal;overflow-wrap:anywhere;min-width:0}.tags{display:inline-flex;flex-wrap:wrap;gap:var(--s1)}
 td,tbody th{vertical-align:top}tbody th a{color:var(--ink);text-decoration:none}tbody th a:hover{text-decoration:underline}tbody th time{font-weight:400}
 td.num,thead th.num{text-align:right;font-family:var(--mono);white-space:nowrap}thead th.num{font-family:var(--sans)}
 policy-order,pattern-try{display:block}td.pos[draggable=true]{cursor:grab}tr.drop-above>*{box-shadow:inset 0 2px 0 var(--accent)}tr.drop-below>*{box-shadow:inset 0 -2px 0 var(--accent)}.moves{display:flex;justify-content:flex-end}.moves .btn{padding:0 .3rem;min-height:1.5rem}tr.same td.prio,td.pos{color:var(--ink-3)}tr.off th a{color:var(--ink-3);font-weight:400;text-decoration:line-through}
@@ -39,6 +39,7 @@ h3{font-size:var(--t);margin:var(--s2) 0 0}.chart{display:grid;grid-template-col
 .steps{padding-left:var(--s5);display:flex;flex-direction:column;gap:var(--s2)}.attention{display:flex;flex-direction:column;gap:var(--s2)}
 .side search-box{position:relative;display:block}.found{position:absolute;z-index:3;left:0;width:22rem;max-width:calc(100vw - 2 * var(--s4));max-height:70vh;overflow:auto;margin-top:var(--s1);padding:var(--s2);background:var(--surface);border:1px solid var(--edge);border-radius:6px;box-shadow:0 8px 24px rgb(0 0 0/.2);font-size:var(--t-sm)}
 .side .found ul{display:block}.side .found li a{display:inline;padding:.2rem 0;color:var(--accent)}.found li{padding:.25rem var(--s1);overflow-wrap:anywhere}.looks{display:flex;flex-wrap:wrap}.looks [aria-pressed=true]{text-decoration:underline}live-tail{display:flex;align-items:center;gap:var(--s3)}.found[hidden],live-tail[hidden]{display:none}.btn[aria-pressed=true]:not(.plain){background:var(--accent-bg);border-color:var(--accent);color:var(--accent)}
+@media(max-width:40rem){td.num{text-align:left}.moves{justify-content:flex-start}.matrix thead{display:table-header-group}.matrix tbody tr{display:table-row}.matrix td,.matrix tbody th{padding:.3rem .5rem;border-bottom:1px solid var(--line)}}
 @media(forced-colors:active){.found,.btn[aria-pressed=true]{border:2px solid}.bars rect{fill:CanvasText!important}.fx{border:1px solid}.side li a[aria-current]{outline:1px solid}}`;
 
 const STYLE = [LAYOUT, COMPONENTS].join('').trim();

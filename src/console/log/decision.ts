@@ -139,7 +139,7 @@ export function walk({ effect, policy, passed_over, passed_over_count }: Explana
   );
   const more = passed_over_count - passed_over.length + Math.max(0, near.length - NEAR_SHOWN);
   return html`<section class="stack tight" aria-labelledby="walk"><h2 id="walk">${title}</h2>
-<p class="muted">${said} They are evaluated from the top. These come before the one that decides, and do not match:</p>
+<p class="muted">${said} They are evaluated from the top. ${passed_over_count === 0 ? 'The first one decides:' : 'These come before the one that decides, and do not match:'}</p>
 <ol class="walk">${counted}${passed}${more > 0 && html`<li class="muted">${more} more</li>`}
 <li class="stop">${
     policy === null

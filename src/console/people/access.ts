@@ -45,35 +45,40 @@ export async function accessPage(view: View): Promise<Shown> {
   return {
     title: 'Access',
     body: html`${heading('Access', 'Who can use what, as the gateway itself decides it. Each role and group stands for a caller who has nothing else.')}
-${filterForm(ACCESS, 'Choose what the matrix shows', [
-  choice({ name: 'target', label: 'Target', options: targets.map(({ name }) => [name, name] as const) }, target),
-  choice(
-    {
-      name: 'resource_type',
-      label: 'Type',
-      options: [
-        ['', 'Any'],
-        ['tool', 'Tools'],
-        ['resource', 'Resources'],
-        ['prompt', 'Prompts'],
-      ],
-    },
-    query['resource_type'],
-  ),
-  choice(
-    {
-      name: 'rows',
-      label: 'For',
-      options: [
-        ['', 'Roles and groups'],
-        ['users', 'Users'],
-      ],
-    },
-    query['rows'],
-  ),
-  textField('compare', 'Compare with revision', query['compare']),
-  box('changed', 'Only what differs', query['changed'] === 'yes'),
-])}
+${filterForm(
+  ACCESS,
+  'Choose what the matrix shows',
+  [
+    choice({ name: 'target', label: 'Target', options: targets.map(({ name }) => [name, name] as const) }, target),
+    choice(
+      {
+        name: 'resource_type',
+        label: 'Type',
+        options: [
+          ['', 'Any'],
+          ['tool', 'Tools'],
+          ['resource', 'Resources'],
+          ['prompt', 'Prompts'],
+        ],
+      },
+      query['resource_type'],
+    ),
+    choice(
+      {
+        name: 'rows',
+        label: 'For',
+        options: [
+          ['', 'Roles and groups'],
+          ['users', 'Users'],
+        ],
+      },
+      query['rows'],
+    ),
+    textField('compare', 'Compare with revision', query['compare']),
+    box('changed', 'Only what differs', query['changed'] === 'yes'),
+  ],
+  'Show',
+)}
 ${
   matrix === null
     ? empty('There is no target yet. Until there is one, nobody can use anything.')
@@ -85,7 +90,7 @@ ${whoForm('')}`,
 
 const whoForm = (who: string): Markup =>
   html`<section class="stack tight" aria-labelledby="who"><h2 id="who">One user, role or group</h2>
-${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true))}</section>`;
+${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true), 'Show')}</section>`;
 
 export async function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Promise<Markup> {
   const { names, names_count, searched, rows, compared, revision, target } = matrix;
@@ -120,7 +125,7 @@ ${
     ? empty(
         searched !== null ? 'Every decision that was searched is the same.' : 'There is no user on this page who may sign in.',
       )
-    : table(`Access to ${target}`, [column('For'), head], body)
+    : html`<div class="matrix">${table(`Access to ${target}`, [column('For'), head], body)}</div>`
 }
 <p class="row" id="after" tabindex="-1">${names_count > skip + COLUMNS && html`<a class="btn" href="${`${ACCESS}?${onwards}`}">Next ${Math.min(COLUMNS, names_count - skip - COLUMNS)} names</a>`}
 ${nextPage(ACCESS, following, searched === null ? 'Next 100' : 'Search the next rows')}</p>`;

@@ -62,7 +62,7 @@ export async function connectPage({ get, query, publicUrl }: View): Promise<Show
   return {
     title: 'Connect a client',
     body: html`${heading('Connect a client', html`A client needs the address <code>${server.url}</code> and nothing else. It opens a browser, where you sign in.`)}
-${filterForm(CONNECT, 'Choose the target', choice({ name: 'target', label: 'Target', options: [['', 'All that you may use'], ...targets.map(({ target }) => [target, target] as const)] }, query['target']))}
+${filterForm(CONNECT, 'Choose the target', choice({ name: 'target', label: 'Target', options: [['', 'All that you may use'], ...targets.map(({ target }) => [target, target] as const)] }, query['target']), 'Show')}
 ${CLIENTS.map(client)}
 <h2>Your own program</h2><p class="sm">A program without a browser sends a token. <a href="/console/tokens">Make one</a>, and set <code>PORTCULLIS_TOKEN</code> to it.</p>
 ${SDK_TEXTS.map(({ title, text }) => html`<details><summary>${title}</summary><pre class="secret" tabindex="0" aria-label="${`With the ${title}`}">${text(server)}</pre></details>`)}`,

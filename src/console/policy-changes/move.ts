@@ -14,8 +14,8 @@ const POSITION: Field = { name: 'position', label: 'Position' };
 const numberIn = (text: string | undefined): number => (/^[0-9]{1,9}$/.test(text ?? '') ? Number(text) : Number.NaN);
 
 /** The links of a row of the list. They work without a script. */
-export const moveLinks = (id: string, name: string, position: number): Content =>
-  html`<span class="moves">${position > 1 && html`<a class="btn plain" href="${withQuery(pathOf(id), { position: String(position - 1) })}" aria-label="${`Move ${name} up`}">↑</a>`}<a class="btn plain" href="${withQuery(pathOf(id), { position: String(position + 1) })}" aria-label="${`Move ${name} down`}">↓</a></span>`;
+export const moveLinks = (id: string, name: string, position: number, isLast: boolean): Content =>
+  html`<span class="moves">${position > 1 && html`<a class="btn plain" href="${withQuery(pathOf(id), { position: String(position - 1) })}" aria-label="${`Move ${name} up`}">↑</a>`}${!isLast && html`<a class="btn plain" href="${withQuery(pathOf(id), { position: String(position + 1) })}" aria-label="${`Move ${name} down`}">↓</a>`}</span>`;
 
 export const moveLink = ({ may }: View, id: string): Content =>
   may('movePolicy') && html`<a class="btn" href="${pathOf(id)}">Move</a>`;

@@ -68,6 +68,10 @@ async function pathsOf({ gateway, admin, targets }: Company): Promise<string[]> 
   const user = users.find(({ email }) => email.startsWith('kofi'))?.id;
   const decision = async (query: string) => (await all<Item[]>(`logs?limit=1&${query}`))[0]?.id;
   const issues = idOf(policies, 'Developers work on issues');
+  const file =
+    'name: Analysts delete tables\nresource_type: tool\nresource_pattern: ^drop_table$\neffect: allow\npriority: 50\nsubjects:\n  - group: analysts\n';
+  const body = { files: { 'drop.yaml': file } };
+  await gateway.rest(201, 'PUT', '/api/policies/drafts/analysts', { token: admin.token, body });
   const github = targets.get('github');
   return [
     ...[
@@ -80,11 +84,24 @@ async function pathsOf({ gateway, admin, targets }: Company): Promise<string[]> 
       'policies?text=nothing',
     ],
     ...[`policies/${issues}`, `policies/${issues}/edit`, `policies/${issues}/delete`, 'policies/new', 'policies/new?as=yaml'],
+    ...[
+      'drafts',
+      'drafts/analysts',
+      `policies/${issues}/move?position=1`,
+      'history/compare?from=1',
+      'history/2/rollback',
+      'sessions',
+    ],
+    ...[
+      'access/why?who=group%3Adevelopers&target=github&resource_type=tool&resource_name=push_files',
+      `targets/${github}/settings`,
+    ],
     ...['history', 'history/2', 'targets', 'targets/new', `targets/${github}`, `targets/${targets.get('crm')}`],
     ...['edit', 'allow', 'credentials', 'delete'].map((page) => `targets/${github}/${page}`),
     ...['users', 'users/new', `users/${user}`, `users/${user}/edit`, `users/${user}/tokens`],
     ...['access', 'access?rows=users', 'access?target=github&compare=1', 'access?who=group%3Adevelopers', 'rights', 'clients'],
     ...['log', 'log?effect=deny&target_name=github', `log/${await decision('effect=deny&reason=default')}`],
+    `log/${await decision('effect=deny&reason=matched')}?again=yes`,
     ...[`log/${await decision('effect=deny&reason=matched')}`, `log/${await decision('effect=allow')}`, 'changes', 'replicas'],
     ...['mine', 'mine/github', 'connect', 'tokens', 'denied', 'policies/none'],
   ];
