@@ -7,6 +7,7 @@ RUN npm ci --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
 COPY src src
 COPY elements elements
+COPY scripts scripts
 RUN npm run build
 
 FROM node:24-slim AS dependencies

@@ -20,6 +20,7 @@ const SOURCES = [
   'rego',
   'fonts',
   'elements',
+  'scripts',
   'policies',
 ];
 /** In bytes. Who exceeds it has packed something that does not belong there, or changes docs/cli.md, too. */
