@@ -126,7 +126,9 @@ test.serial(
       const visit = await tab.follow(begin(origin, `${url}/${at++}.json`).authorizeUrl);
       t.is(visit.status, 400, what);
       t.is(visit.to, null, what);
-      t.false(visit.text.includes('404'), 'the answer of the document does not show');
+      // Ids and hashes may contain these digits by chance.
+      const text = visit.text.replaceAll(/[0-9a-f-]{16,}/g, '');
+      t.false(text.includes('404'), `the page shows the answer of the document's host: ${text}`);
     }
 
     // A stranger must not make the gateway read one document after the other.
