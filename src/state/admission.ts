@@ -1,4 +1,4 @@
-/** The two steps from a bearer token to a principal: the first needs only keys, the second needs the current state. */
+/** An admission: the caller, and the state of the gateway, at one moment. Says which callers get one, and what it may use. */
 
 import {
   type AuthRefusal,
@@ -14,7 +14,7 @@ import type { GivenRight } from '../auth/rights.ts';
 import { hasEnded, type TokenRecord } from '../auth/token-store.ts';
 import { perObject } from '../base/kept.ts';
 import type { Now } from '../base/promises.ts';
-import type { Engine } from '../engine/decision.ts';
+import type { Engine, NamedObject } from '../engine/decision.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { EVERYBODY, type LocalSignIn, maySignIn } from '../users/local-sign-in.ts';
@@ -53,6 +53,22 @@ export function mayUseTarget({ snapshot, principal }: Admission, { id }: Pick<Ro
   } catch {
     return false;
   }
+}
+
+/** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */
+export function decideListed(
+  { snapshot, principal }: Admission,
+  targetId: string,
+): (objects: readonly NamedObject[]) => boolean[] {
+  return (objects) => {
+    if (objects.length === 0) return [];
+    try {
+      const decisions = snapshot.engine.decideMany(principal, targetId, objects);
+      return objects.map((_, index) => decisions.length === objects.length && decisions[index]?.effect === 'allow');
+    } catch {
+      return objects.map(() => false);
+    }
+  };
 }
 
 /** A token, or the grant behind an access token, and its user, as the state has them. */

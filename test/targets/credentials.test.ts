@@ -2,7 +2,7 @@
 import { Writable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../src/base/log.ts';
-import type { OwnCredentialJson } from '../../src/rest/targets/routes.ts';
+import type { OwnCredentialJson } from '../../src/rest/targets/contract.ts';
 import type { CredentialJson } from '../../src/targets/credentials.ts';
 import type { TargetJson } from '../../src/targets/document.ts';
 import { policyBody } from '../policies/policies.ts';

@@ -2,7 +2,7 @@
 import { invalidRequest } from '../../base/errors.ts';
 import { html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
-import type { SessionJson } from '../../rest/sessions/routes.ts';
+import type { SessionJson } from '../../rest/sessions/contract.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import type { UserDocument } from '../../users/document.ts';
 import { act, confirmation, type Form, refusal } from '../form.ts';

@@ -1,11 +1,11 @@
-/** The only step on the path of a request that asks the policies. It records the decision before anything follows from it. */
+/** Decides a request by the policies, and records the decision before anything follows from it. */
 
 import { captureArguments } from '../../audit/records/arguments.ts';
 import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records/records.ts';
 import type { JsonObject } from '../../base/json/json.ts';
-import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
+import type { Decision, Engine, PrincipalFacts } from '../../engine/decision.ts';
 import type { Operation } from '../../protocol/operation.ts';
-import { type Admission, mayUseTarget } from '../../state/admission.ts';
+import { mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from './context.ts';
 
@@ -96,17 +96,4 @@ export function ifRecorded<T>({ deps }: Caller, decision: Promise<T>): Promise<T
 /** Records how a decided message has ended. */
 export function recordEnd({ deps, arrivedAt }: Caller, { decisionId }: Pick<Verdict, 'decisionId'>, outcome: Outcome): void {
   deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - arrivedAt });
-}
-
-/** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */
-export function decideListed(admission: Admission, targetId: string): (objects: readonly NamedObject[]) => boolean[] {
-  return (objects) => {
-    if (objects.length === 0) return [];
-    try {
-      const decisions = admission.snapshot.engine.decideMany(admission.principal, targetId, objects);
-      return objects.map((_, index) => decisions.length === objects.length && decisions[index]?.effect === 'allow');
-    } catch {
-      return objects.map(() => false);
-    }
-  };
 }

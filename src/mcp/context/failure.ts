@@ -8,6 +8,7 @@ import { CODES, type RpcId, type RpcRequest } from '../../protocol/message.ts';
 import { type Mode, unsupportedVersion } from '../../protocol/mode.ts';
 import type { Operation } from '../../protocol/operation.ts';
 import { rebuildResponse } from '../../protocol/rebuild.ts';
+import { decideListed } from '../../state/admission.ts';
 import type { Access, Target } from '../../targets/target.ts';
 import { filterError } from '../filter/filter-parts.ts';
 import type { McpLimits } from '../limits/limits.ts';
@@ -15,7 +16,7 @@ import { isTaskMethod, TASK_NOT_FOUND } from '../sessions/tasks.ts';
 import { type OwnError, ownError, servedVersions } from '../upstream/own-error.ts';
 import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
-import { decideListed, type Verdict } from './authorize.ts';
+import type { Verdict } from './authorize.ts';
 import type { Caller, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
 import { accountAnswer, accountText } from './own-account.ts';
 

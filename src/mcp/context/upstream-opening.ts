@@ -10,7 +10,7 @@ import { reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
 import { resourceOf } from '../../protocol/uri.ts';
 import type { ClientHello, SessionSetting } from '../../sessions/session-store.ts';
-import type { Admission } from '../../state/admission.ts';
+import { type Admission, decideListed } from '../../state/admission.ts';
 import type { Access, RoutedTarget } from '../../targets/target.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
@@ -19,7 +19,6 @@ import { readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
 import { chargedTo } from '../upstream/reading-turns.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-import { decideListed } from './authorize.ts';
 
 /** A session at one target, with the caller's current access. */
 export interface SessionTarget {

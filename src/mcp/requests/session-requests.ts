@@ -21,7 +21,6 @@ import {
 } from '../sessions/sessions.ts';
 import { type OwnError, ownError } from '../upstream/own-error.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-import type { Prepared } from './prepare.ts';
 
 const MAX_HELLO_LENGTH = 4 * 1024;
 const MAX_NAME_LENGTH = 256;
@@ -39,7 +38,10 @@ export interface Reached {
 type ReachedInSession = Reached & { readonly linked: SessionPair };
 type Sent = Pick<UpstreamRequest, 'method' | 'body' | 'lastEventId' | 'signal'>;
 
-export async function forwardStateful(context: RequestContext, { body, session }: Prepared): Promise<Reached | Answer> {
+export async function forwardStateful(
+  context: RequestContext,
+  { body, session }: { readonly body: string; readonly session: Session | null },
+): Promise<Reached | Answer> {
   const { caller, target, awaited } = context;
   const sent: Sent = { method: 'POST', body, signal: lingering(caller.gone, context.deps.limits.idleMs) };
   if (session === null) return forwardInitialize(context, sent);

@@ -9,13 +9,12 @@ import { accountText } from '../context/own-account.ts';
 import { discoversStateless, isWrongMode } from '../upstream/modes.ts';
 import { ownError, servedVersions } from '../upstream/own-error.ts';
 import { isFault } from '../upstream/upstream.ts';
-import type { Prepared } from './prepare.ts';
 import type { Reached } from './session-requests.ts';
 
 export async function forwardStateless(
   context: RequestContext,
   { revision: version, paramHeaders: params }: ClientMode & { readonly mode: 'stateless' },
-  { body, name }: Prepared,
+  { body, name }: { readonly body: string; readonly name: string | undefined },
 ): Promise<Reached | Answer> {
   const { target, access, caller, awaited } = context;
   const { id, method } = awaited;

@@ -6,7 +6,7 @@ import { readOnlyErrors } from '../../base/validate.ts';
 import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { PatternCheck } from '../../engine/compile/pattern.ts';
-import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
+import type { Policy } from '../../engine/compile/policy.ts';
 import type { Guard } from '../edit.ts';
 import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
 import { describePolicyFileError, type PolicyFileError } from '../files/yaml.ts';
@@ -17,6 +17,7 @@ import {
   type Invariant,
   type InvariantChange,
   type InvariantDocument,
+  type InvariantState,
   invariantJson,
   loosens,
   type readInvariantUpdate,
@@ -124,13 +125,6 @@ export interface InvariantEditParts extends GuardParts {
   readonly targets: (db: Connection) => Promise<readonly { readonly id: string; readonly name: string }[]>;
   readonly checkPattern: PatternCheck;
   readonly newId: () => string;
-}
-
-/** What a change of invariants can refer to. */
-export interface InvariantState {
-  readonly invariants: readonly Invariant[];
-  readonly policies: readonly StoredPolicy[];
-  readonly targets: readonly { readonly id: string; readonly name: string }[];
 }
 
 /** The result of a change, computed for the state of one snapshot. */

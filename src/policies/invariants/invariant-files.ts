@@ -19,10 +19,10 @@ import {
   type Invariant,
   type InvariantChange,
   type InvariantDocument,
+  type InvariantState,
   invariantMembers,
   orderedException,
 } from './invariant.ts';
-import type { InvariantState } from './invariant-edits.ts';
 
 /** An invariant that names targets, and its policies by owner and file, because ids differ between databases. */
 export type InvariantFile = InvariantDocument;

@@ -1,7 +1,7 @@
 /** Invariants: statements over all requests. No change of the policies may add a request that breaks one. Pure. */
 import Joi from 'joi';
 import { asTimestamp, instant, model, readOnly, text, uuid, validate } from '../../base/validate.ts';
-import type { Policy } from '../../engine/compile/policy.ts';
+import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { Guarded, InvariantSubject, Never } from '../analysis/invariants.ts';
 import { newSubject, policyMembers, subjectKey, timestamp } from '../schema.ts';
 
@@ -35,6 +35,13 @@ export interface Invariant extends InvariantDocument {
 export interface InvariantChange {
   readonly before: Invariant | null;
   readonly after: Invariant | null;
+}
+
+/** What a change of invariants can refer to. */
+export interface InvariantState {
+  readonly invariants: readonly Invariant[];
+  readonly policies: readonly StoredPolicy[];
+  readonly targets: readonly { readonly id: string; readonly name: string }[];
 }
 
 /** The invariant as the analysis needs it, at this time. */

@@ -1,5 +1,6 @@
 /** Accounts, API tokens, and the keys that sign tokens. */
 import Joi from 'joi';
+import type { BrowserSession as StoredBrowserSession } from '../../auth/browser-store.ts';
 import { RIGHTS } from '../../auth/rights.ts';
 import { model, uuid } from '../../base/validate.ts';
 import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
@@ -9,7 +10,6 @@ import { getWithToken, header, many, nothing, type Operations, one } from '../op
 import * as s from '../openapi/schema.ts';
 import { User } from '../users/contract.ts';
 import { ApiToken, newApiToken } from './api-tokens.ts';
-import type { BrowserSessionDocument } from './routes.ts';
 
 interface Account {
   readonly email: string;
@@ -65,6 +65,14 @@ const OwnAccess = s.model('OwnAccess', {
     s.listOf(s.model('UsableName', { resource_type: s.oneOf(RESOURCE_TYPES), resource_name: s.string })),
   ),
 });
+export type BrowserSessionDocument = ReturnType<typeof browserSessionDocument>;
+
+export const browserSessionDocument = ({ id, method, agent, address, signed_in_at, seen_at }: StoredBrowserSession) => ({
+  ...{ id, method, agent, address },
+  signed_in_at: new Date(signed_in_at).toISOString(),
+  seen_at: new Date(seen_at).toISOString(),
+});
+
 const BrowserSession = s.model<BrowserSessionDocument>('BrowserSession', {
   id: s.uuid,
   method: s.described('`password`, or the name of the provider.', s.string),

@@ -1,7 +1,6 @@
 /** `/api/auth` and `/api/keys`: account, logins and tokens of the caller, and the rotation of signing keys. */
 import { type Request, type Response, Router } from 'express';
 import Joi from 'joi';
-import type { BrowserSession } from '../../auth/browser-store.ts';
 import type { Administer } from '../../auth/caller.ts';
 import type { KeyRing } from '../../auth/keys.ts';
 import { type AdministrativeNeed, meets, needText, RIGHTS, type Right } from '../../auth/rights.ts';
@@ -23,7 +22,7 @@ import { mayUseTarget } from '../../state/admission.ts';
 import { userDocument } from '../../users/document.ts';
 import { emailKey, userStore } from '../../users/user-store.ts';
 import { apiTokenJson, endpointNames, readApiToken } from './api-tokens.ts';
-import { account, browserSessionQuery, newAccount, passwordChange } from './contract.ts';
+import { account, browserSessionDocument, browserSessionQuery, newAccount, passwordChange } from './contract.ts';
 
 export interface AuthParts {
   readonly database: Database;
@@ -36,14 +35,6 @@ export interface AuthParts {
   readonly catalogue: Pick<Catalogue, 'of'>;
   readonly now: () => number;
 }
-
-export type BrowserSessionDocument = ReturnType<typeof browserSessionDocument>;
-
-const browserSessionDocument = ({ id, method, agent, address, signed_in_at, seen_at }: BrowserSession) => ({
-  ...{ id, method, agent, address },
-  signed_in_at: new Date(signed_in_at).toISOString(),
-  seen_at: new Date(seen_at).toISOString(),
-});
 
 /** Registration and login, for callers without a token. */
 export function openAuthRoutes({ registration, login, limits, trustProxy }: AuthParts): Router {

@@ -2,6 +2,7 @@
 
 import Joi from 'joi';
 import { COUNTED_BY } from '../../audit/search/count-store.ts';
+import type { AuditEntry } from '../../audit/search/entries.ts';
 import { filterMembers } from '../../audit/search/filter.ts';
 import type { LogJson } from '../../audit/search/log-json.ts';
 import type { SignedStatement, Statement, statementJson } from '../../audit/verify/statement.ts';
@@ -12,7 +13,6 @@ import { USER_LIMITS } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { get, getWithToken, inLines, many, type Operations, one, paged, parameter, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
-import type { DenialJson } from './routes.ts';
 
 const logFilters = queryOf(filterMembers);
 
@@ -176,6 +176,15 @@ const Verified = s.model<VerifiedJson>('Verified', {
   ),
 });
 const Erased = s.model('Erased', { erased: s.described('The number of changed rows.', s.integer) });
+
+export type DenialJson = ReturnType<typeof denialJson>;
+
+/** What callers may know of a denial: what they asked for. Reason, policy and id of the target would tell which targets exist (law 10). */
+export const denialJson = ({ id, created_at, target_name, method, resource_type, resource_name }: AuditEntry) => ({
+  id,
+  created_at: new Date(created_at).toISOString(),
+  ...{ target_name, method, resource_type, resource_name },
+});
 
 const Denial = s.model<DenialJson>('Denial', {
   id: s.described('The decision id, by which an administrator finds the decision.', s.uuid),

@@ -22,7 +22,7 @@ import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { answerWork } from '../policy-sets/heavy-answer.ts';
-import { erasing, type VerifiedJson, verificationBody } from './contract.ts';
+import { denialJson, erasing, type VerifiedJson, verificationBody } from './contract.ts';
 import { countsOf, readCounts } from './counts.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
@@ -133,15 +133,6 @@ export function createLogRoutes({ database, administer, heads, erasure, verifica
 
   return router;
 }
-
-export type DenialJson = ReturnType<typeof denialJson>;
-
-/** What callers may know of a denial: what they asked for. Reason, policy and id of the target would tell which targets exist (law 10). */
-const denialJson = ({ id, created_at, target_name, method, resource_type, resource_name }: AuditEntry) => ({
-  id,
-  created_at: new Date(created_at).toISOString(),
-  ...{ target_name, method, resource_type, resource_name },
-});
 
 /** A page as the JSON of the array of its entries. */
 interface JsonPage extends Pick<AuditPage, 'next'> {

@@ -1,11 +1,10 @@
 /** Users' own accounts at targets: who has connected one, and the gateway's client at the authorization server. Tokens are never shown. */
 import Joi from 'joi';
 import { model } from '../../base/validate.ts';
-import { CONNECTION_PROBLEMS } from '../../targets/connection-store.ts';
-import type { ConnectionJson } from '../../targets/connections.ts';
+import { CONNECTION_PROBLEMS, type ConnectionRow } from '../../targets/connection-store.ts';
+import { type ConnectionJson, connectionJson } from '../../targets/connections.ts';
 import { get, getWithToken, many, nothing, type Operations, one } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
-import type { AccountClientJson, OwnConnectionJson } from './routes.ts';
 
 const SECRET_MAX = 4096;
 
@@ -32,6 +31,15 @@ const Connection = s.model<ConnectionJson>('Connection', {
   connected_at: s.time,
   renewed_at: s.described('When the authorization server last gave a token.', s.time),
 });
+export type OwnConnectionJson = ReturnType<typeof ownConnectionJson>;
+
+export function ownConnectionJson(row: ConnectionRow | null, target: string | null, connect_url: string | null) {
+  const { id, issuer, scopes, problem, connected_at } = row === null ? NONE : connectionJson(row);
+  return { id, target, issuer, scopes, problem, connected_at, connect_url };
+}
+
+const NONE = { id: null, issuer: null, scopes: [], problem: null, connected_at: null } as const;
+
 const OwnConnection = s.model<OwnConnectionJson>('OwnConnection', {
   id: s.described('null: no account is connected.', s.orNull(s.uuid)),
   target: s.described('null: the caller may no longer use the target of this connection.', s.orNull(s.targetName)),
@@ -41,6 +49,13 @@ const OwnConnection = s.model<OwnConnectionJson>('OwnConnection', {
   connected_at: s.orNull(s.time),
   connect_url: s.described('Where the caller connects an account, signed in to the gateway in a browser.', s.orNull(s.string)),
 });
+export interface AccountClientJson {
+  readonly redirect_uri: string;
+  readonly metadata_url: string;
+  readonly client_id: string | null;
+  readonly has_secret: boolean;
+}
+
 const AccountClient = s.model<AccountClientJson>('AccountClient', {
   redirect_uri: s.described('To be registered at the authorization server.', s.string),
   metadata_url: s.described('The client ID metadata document of the gateway for this target.', s.string),

@@ -11,24 +11,15 @@ import type { Database, Connection as Db } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
 import { mayUseTarget } from '../../state/admission.ts';
-import { type ConnectionRow, connectionStore } from '../../targets/connection-store.ts';
+import { connectionStore } from '../../targets/connection-store.ts';
 import { type AccountTarget, connectionJson, hasOwnAccounts, openClient, sealClient } from '../../targets/connections.ts';
 import { targetStore } from '../../targets/target-store.ts';
-import { clientSecret } from './contract.ts';
+import { type AccountClientJson, clientSecret, type OwnConnectionJson, ownConnectionJson } from './contract.ts';
 
 export interface ConnectionRouteParts {
   readonly database: Database;
   readonly connecting: Connecting;
 }
-
-export type OwnConnectionJson = ReturnType<typeof ownJson>;
-
-function ownJson(row: ConnectionRow | null, target: string | null, connect_url: string | null) {
-  const { id, issuer, scopes, problem, connected_at } = row === null ? NONE : connectionJson(row);
-  return { id, target, issuer, scopes, problem, connected_at, connect_url };
-}
-
-const NONE = { id: null, issuer: null, scopes: [], problem: null, connected_at: null } as const;
 
 /** The caller's connections, and the targets that the caller may use and has no account at. */
 export async function ownConnections(
@@ -42,11 +33,11 @@ export async function ownConnections(
   );
   const known = usable.map((target) => {
     const row = rows.find(({ target_id }) => target_id === target.id) ?? null;
-    return ownJson(row, target.name, connecting.linkTo(target, sub));
+    return ownConnectionJson(row, target.name, connecting.linkTo(target, sub));
   });
   // Users can end connections at targets that they may no longer use, without learning whether the target is there.
   const others = limits === null ? rows.filter(({ target_id }) => !usable.some(({ id }) => id === target_id)) : [];
-  return [...known, ...others.map((row) => ownJson(row, null, null))];
+  return [...known, ...others.map((row) => ownConnectionJson(row, null, null))];
 }
 
 export function createOwnConnectionRoutes(parts: ConnectionRouteParts): Router {
@@ -68,9 +59,7 @@ export interface TargetConnectionRouteParts extends ConnectionRouteParts {
   readonly now: () => number;
 }
 
-export type AccountClientJson = Awaited<ReturnType<typeof clientJson>>;
-
-async function clientJson(db: Db, vault: Vault, publicUrl: string, target: AccountTarget) {
+async function clientJson(db: Db, vault: Vault, publicUrl: string, target: AccountTarget): Promise<AccountClientJson> {
   const { issuer, client_id } = target.own_accounts;
   const row = issuer === null ? null : await connectionStore(db).client(target.id, issuer);
   const stored = row === null ? null : openClient(vault, row);

@@ -1,11 +1,10 @@
 /** The REST contract of sessions. */
 import Joi from 'joi';
 import { model, uuid } from '../../base/validate.ts';
-import type { SessionFilter } from '../../sessions/session-store.ts';
+import type { SessionFilter, SessionRow } from '../../sessions/session-store.ts';
 import { queryOf } from '../openapi/from-joi.ts';
 import { get, many, nothing, type Operations, one, paged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
-import type { SessionJson } from './routes.ts';
 
 export const sessionQuery = {
   user_id: uuid().description('Only sessions of this user.'),
@@ -26,6 +25,21 @@ export const recycling = model<SessionFilter & { readonly all?: true }>('Recycli
     'object.without': 'cannot be combined with user_id or target_id: leave them out',
   })
   .meta({ minProperties: 1 });
+
+export type SessionJson = ReturnType<typeof sessionJson>;
+
+export function sessionJson(session: SessionRow) {
+  const { name, version } = session.client.clientInfo;
+  return {
+    id: session.id,
+    user_id: session.user_id,
+    target_id: session.target_id,
+    revision: session.revision,
+    client: { name: typeof name === 'string' ? name : null, version: typeof version === 'string' ? version : null },
+    created_at: new Date(session.created_at).toISOString(),
+    seen_at: new Date(session.seen_at).toISOString(),
+  };
+}
 
 const Session = s.model<SessionJson>('Session', {
   id: s.uuid,

@@ -12,10 +12,10 @@ import { callerOf } from '../../http/caller.ts';
 import { heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import { SESSION_LIFETIME_MS } from '../../sessions/rules.ts';
-import { type SessionFilter, type SessionRow, sessionStore } from '../../sessions/session-store.ts';
+import { type SessionFilter, sessionStore } from '../../sessions/session-store.ts';
 import { targetStore } from '../../targets/target-store.ts';
 import { userStore } from '../../users/user-store.ts';
-import { recycling, sessionQuery } from './contract.ts';
+import { recycling, sessionJson, sessionQuery } from './contract.ts';
 
 export interface SessionRouteParts {
   readonly database: Database;
@@ -105,19 +105,4 @@ async function recycle({ administer, now }: RecycleParts, caller: Caller, filter
     return { result: { recycled }, changes: [change] };
   });
   return result;
-}
-
-export type SessionJson = ReturnType<typeof sessionJson>;
-
-function sessionJson(session: SessionRow) {
-  const { name, version } = session.client.clientInfo;
-  return {
-    id: session.id,
-    user_id: session.user_id,
-    target_id: session.target_id,
-    revision: session.revision,
-    client: { name: typeof name === 'string' ? name : null, version: typeof version === 'string' ? version : null },
-    created_at: new Date(session.created_at).toISOString(),
-    seen_at: new Date(session.seen_at).toISOString(),
-  };
 }

@@ -8,7 +8,7 @@ import { POLICY_LIMITS } from '../../policies/schema.ts';
 import { CREDENTIAL_SUBJECTS, credentialName, newCredential, ownValue } from '../../targets/credential-document.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import { changedTarget, commonMembers, httpMembers, newTarget, stdioMembers } from '../../targets/document.ts';
-import { CREDENTIAL_TYPES } from '../../targets/target.ts';
+import { CREDENTIAL_TYPES, type CredentialKey } from '../../targets/target.ts';
 import { queryOf, schemaOf, schemasOf } from '../openapi/from-joi.ts';
 import {
   get,
@@ -23,7 +23,6 @@ import {
   wholeOrPaged,
 } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
-import type { OwnCredentialJson } from './routes.ts';
 
 const Target = s.named('Target', {
   anyOf: [
@@ -175,6 +174,17 @@ const Credential = s.model<CredentialJson>('Credential', {
   supplied_by: s.oneOf(['administrator', 'user']),
   ...s.times,
 });
+export type OwnCredentialJson = ReturnType<typeof ownCredentialJson>;
+
+/** A key for which the caller may supply a value. The value itself is never shown. */
+export const ownCredentialJson = (target: string, { type, name }: CredentialKey, updated_at: string | null) => ({
+  target,
+  type,
+  name,
+  set: updated_at !== null,
+  updated_at,
+});
+
 const OwnCredential = s.model<OwnCredentialJson>('OwnCredential', {
   target: s.targetName,
   ...credentialKey,

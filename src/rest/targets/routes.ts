@@ -24,9 +24,9 @@ import {
 import { credentialJson } from '../../targets/credentials.ts';
 import { readTarget, readTargetUpdate, targetJson } from '../../targets/document.ts';
 import { noTarget, nothingToSupply, type TargetEdits, targetEtag } from '../../targets/edit.ts';
-import type { CredentialKey, RoutedTarget, Target } from '../../targets/target.ts';
+import type { RoutedTarget, Target } from '../../targets/target.ts';
 import { targetStore } from '../../targets/target-store.ts';
-import { catalogueQuery } from './contract.ts';
+import { catalogueQuery, ownCredentialJson } from './contract.ts';
 
 /** One answer has at most this many names. */
 const CATALOGUE_SHOWN = 3_000;
@@ -178,17 +178,6 @@ function nameOf(req: Request): string | null {
   return typeof name === 'string' ? name : null;
 }
 
-export type OwnCredentialJson = ReturnType<typeof ownJson>;
-
-/** A key for which the caller may supply a value. The value itself is never shown. */
-const ownJson = (target: string, { type, name }: CredentialKey, updated_at: string | null) => ({
-  target,
-  type,
-  name,
-  set: updated_at !== null,
-  updated_at,
-});
-
 export type OwnCredentialRouteParts = Pick<TargetRouteParts, 'database' | 'edits' | 'limits'>;
 
 export function createOwnCredentialRoutes({ database, edits, limits }: OwnCredentialRouteParts): Router {
@@ -207,7 +196,7 @@ export function createOwnCredentialRoutes({ database, edits, limits }: OwnCreden
     const keys = usable.flatMap((target) => target.user_credentials.map((key) => ({ target, key })));
     const shown = keys.map(({ target, key }) => {
       const row = rows.find((one) => one.target_id === target.id && one.key_name === key.name && one.key_type === key.type);
-      return ownJson(target.name, key, row ? new Date(row.updated_at).toISOString() : null);
+      return ownCredentialJson(target.name, key, row ? new Date(row.updated_at).toISOString() : null);
     });
     res.json(shown);
   });
@@ -217,7 +206,7 @@ export function createOwnCredentialRoutes({ database, edits, limits }: OwnCreden
     const { id, name } = usableTarget(res, req.params.target);
     takeTurn(res);
     const { credential, created } = await edits.setOwn(callerOf(res), id, req.params.name, value);
-    res.status(created ? 201 : 200).json(ownJson(name, credential, credential.updated_at));
+    res.status(created ? 201 : 200).json(ownCredentialJson(name, credential, credential.updated_at));
   });
 
   router.delete('/:target/:name', async (req, res) => {
