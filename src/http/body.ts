@@ -35,6 +35,8 @@ export async function readBytes(
   if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge();
   // A small body usually comes in one packet with its headers. Then node has it when the current call stack ends, without any listener.
   await null;
+  // The client left while its request waited. No further event comes, and what the bytes would take would never be given back.
+  if (req.destroyed) throw incomplete();
   if (req.complete && req.readableLength > 0 && req.readableLength <= limit) {
     const refused = count(req.readableLength);
     if (refused !== null) throw refused;
@@ -52,7 +54,7 @@ export async function readBytes(
       req.on('error', () => undefined);
       reject(error);
     };
-    const broken = (): void => stop(new AppError('invalid_request', 'The body is not complete.'));
+    const broken = (): void => stop(incomplete());
     const whole = (): void => {
       leave();
       resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks, size));
@@ -73,6 +75,8 @@ export async function readBytes(
     req.on('end', whole).on('error', broken).on('close', broken);
   });
 }
+
+const incomplete = (): AppError => new AppError('invalid_request', 'The body is not complete.');
 
 function checkContentType(req: IncomingMessage): void {
   const encoding = req.headers['content-encoding'];

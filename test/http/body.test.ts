@@ -1,8 +1,13 @@
 import { once } from 'node:events';
-import { type IncomingMessage, request } from 'node:http';
+import { createServer, type IncomingMessage, request } from 'node:http';
 import { connect } from 'node:net';
 import test from 'ava';
+import { createStock } from '../../src/base/budgets.ts';
+import { deferred } from '../../src/base/promises.ts';
+import { jsonBody } from '../../src/http/body.ts';
+import { openContext } from '../../src/http/context.ts';
 import { startRestOnSqlite as start } from '../support/rest.ts';
+import { connected } from './connected.ts';
 
 test.serial('bodies are JSON with one reading, and bounded', async (t) => {
   const rest = await start(t);
@@ -117,4 +122,23 @@ test.serial('bytes of large bodies under way are bounded for one administrator',
   const statuses = await Promise.all(requests.map(async ({ answered }) => (await answered).statusCode));
   t.deepEqual(statuses.sort(), [400, 400, 400, 400, 429], 'the role is too long for the others');
   t.is((await rest.call('PUT', `/api/users/${id}`, { token, body })).status, 400, 'what was taken is given back');
+});
+
+test.serial('a client that leaves before its body is read takes no bytes', async (t) => {
+  const stock = createStock('bodies', { perKey: 1_000, all: 4_000 });
+  const read = jsonBody(() => 1_000, () => false, stock);
+  const finished = deferred<unknown>();
+  const server = createServer(async (req, res) => {
+    const principal = { issuer: 'us', sub: 'a' };
+    openContext(res as never, { requestId: '', admission: { principal } as never });
+    await once(res, 'close');
+    await Promise.resolve(read(req as never, res as never, finished.resolve)).catch(finished.resolve);
+  });
+  const socket = await connected(t, server);
+  const body = JSON.stringify({ name: 'x'.repeat(100) });
+  socket.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+  await once(server, 'request');
+  socket.destroy();
+  await finished.promise;
+  t.is(stock.taken, 0);
 });
