@@ -19,7 +19,7 @@ const ZONE = /^[A-Za-z0-9_+/-]{1,64}$/;
 const ZONES_KEPT = 100;
 const formats = new Map<string, Intl.DateTimeFormat | null>();
 
-/** null: there is no such zone. */
+/** null: there is no such zone. `zone`: in lower case, because each spelling would cost a format. */
 function formatOf(zone: string): Intl.DateTimeFormat | null {
   const known = formats.get(zone);
   if (known !== undefined) return known;
@@ -40,7 +40,9 @@ function formatOf(zone: string): Intl.DateTimeFormat | null {
 /** Returns the page with its times in the zone of the reader, which each time names. Without a zone they stay in UTC. */
 export function inZoneOf(req: IncomingMessage, page: string): string {
   const zone = cookieOf(req, ZONE_COOKIE);
-  const format = zone !== null && zone !== 'UTC' && ZONE.test(zone) ? formatOf(zone) : null;
+  // A format takes a millisecond to make. Strangers get pages without times, so they can have none made.
+  if (zone === null || zone === 'UTC' || !ZONE.test(zone) || page.search(TIME) < 0) return page;
+  const format = formatOf(zone.toLowerCase());
   if (format === null) return page;
   return page.replaceAll(TIME, (_, iso: string, seconds: string | undefined) => {
     const parts = format.formatToParts(new Date(iso));
