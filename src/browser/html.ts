@@ -146,3 +146,8 @@ export function refreshTo(path: string): Markup {
   if (!path.startsWith('/')) throw new Error('A page sends the browser only to a path of this gateway');
   return new SafeText(`<meta http-equiv="refresh" content="0;url=${addressOf(path)}">`);
 }
+
+/** Lets the browser load the page again after so many seconds, in the head of the page. */
+export function refreshIn(seconds: number): Markup {
+  return new SafeText(`<meta http-equiv="refresh" content="${Math.ceil(seconds)}">`);
+}

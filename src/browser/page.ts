@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http';
 import type { Problem } from '../http/problem.ts';
 import { endAnswer } from '../http/refused-body.ts';
 import { labelOf, type User } from '../users/user-store.ts';
-import { type Content, html, type Markup, refreshTo } from './html.ts';
+import { type Content, html, type Markup, refreshIn, refreshTo } from './html.ts';
 import { inZoneOf, type Theme, themeOf } from './reader.ts';
 import { ICON_PATH, STYLE_PATH } from './style.ts';
 
@@ -103,7 +103,7 @@ const document = (
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <meta name="color-scheme" content="light dark">
-${goTo !== undefined && refreshTo(goTo)}${againIn !== undefined && html`<meta http-equiv="refresh" content="${againIn}">`}
+${goTo !== undefined && refreshTo(goTo)}${againIn !== undefined && refreshIn(againIn)}
 <title>${title} · Portcullis</title>
 <link rel="icon" href="${ICON_PATH}" type="image/svg+xml">
 <link rel="stylesheet" href="${STYLE_PATH}">
