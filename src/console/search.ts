@@ -67,21 +67,19 @@ async function users({ get }: View, text: string): Promise<Markup[]> {
   return found.map(({ id, email }) => link(`/console/users/${id}`, email ?? id, 'user'));
 }
 
-/** Returns the tools, resources and prompts that targets have listed to this replica. */
+/**
+ * Returns the tools, resources and prompts that targets have listed to this replica. The targets are asked one by one, until enough is found:
+ * together they may have listed far more names than a search should read.
+ */
 async function names({ get }: View, all: readonly TargetJson[], text: string): Promise<Markup[]> {
-  const listed = await Promise.all(
-    all.slice(0, TARGETS_LOOKED_AT).map(async ({ id, name }) => {
-      const its = (await unlessRefused(get<Catalogue>(`/targets/${id}/catalogue`)))?.body.names ?? [];
-      return its.map((entry) => ({ ...entry, id, target: name }));
-    }),
-  );
-  return listed
-    .flat()
-    .filter(({ resource_name }) => resource_name.toLowerCase().includes(text.toLowerCase()))
-    .slice(0, SHOWN)
-    .map(({ id, target, resource_type, resource_name }) =>
-      link(`/console/targets/${id}`, html`<code>${resource_name}</code>`, `${resource_type} of ${target}`),
-    );
+  const found: Markup[] = [];
+  for (const { id, name } of all.slice(0, TARGETS_LOOKED_AT)) {
+    const answer = await unlessRefused(get<Catalogue>(withQuery(`/targets/${id}/catalogue`, { text })), 'invalid_request');
+    for (const { resource_type, resource_name } of answer?.body.names ?? [])
+      found.push(link(`/console/targets/${id}`, html`<code>${resource_name}</code>`, `${resource_type} of ${name}`));
+    if (found.length >= SHOWN) break;
+  }
+  return found.slice(0, SHOWN);
 }
 
 /** Returns what has this id. */

@@ -1,7 +1,12 @@
 /** The overview: counts as the API has them, what needs attention, and the next steps on an empty gateway. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
+import { sendPage } from '../../src/browser/page.ts';
 import { findingsPage } from '../../src/console/findings.ts';
+import { foundBeside } from '../../src/console/search.ts';
 import type { View } from '../../src/console/view.ts';
 import type { CountsJson } from '../../src/rest/audit/contract.ts';
 import { browse, signIn } from '../browser/browser.ts';
@@ -157,7 +162,32 @@ test.serial('the search finds policies, targets and ids, and only what the user 
 });
 
 test('while the analysis is under way, the page of findings loads again by itself', async (t) => {
-  const { againIn, body } = await findingsPage({ get: () => new Promise(() => {}) } as unknown as View);
-  t.is(againIn, 3);
-  t.regex(String(body), /The analysis of all policies is under way/);
+  const shown = await findingsPage({ get: () => new Promise(() => {}) } as unknown as View);
+  const server = createServer((_req, res) => sendPage(res, 200, shown)).listen(0, '127.0.0.1');
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  const page = await (await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)).text();
+  t.true(page.includes('<meta http-equiv="refresh" content="3">'));
+  t.regex(page, /The analysis of all policies is under way/);
+});
+
+test('the search asks targets only for names with the text, and only until it has enough', async (t) => {
+  const asked: string[] = [];
+  const listed = Array.from({ length: 7 }, (_, at) => ({ resource_type: 'tool', resource_name: `sum-${at}` }));
+  const get = async (path: string) => {
+    asked.push(path);
+    const body =
+      path === '/targets'
+        ? ['a', 'b', 'c'].map((id) => ({ id, name: id }))
+        : path.includes('/catalogue')
+          ? { names: listed }
+          : [];
+    return { body, next: null, etag: undefined };
+  };
+  const found = await foundBeside({ get, query: { q: 'sum' }, pages: [], may: () => false } as unknown as View);
+  t.is(String(found).match(/<code>sum-/g)?.length, 10);
+  t.deepEqual(
+    asked.filter((path) => path.includes('/catalogue')),
+    ['/targets/a/catalogue?text=sum', '/targets/b/catalogue?text=sum'],
+  );
 });

@@ -46,6 +46,12 @@ test.serial('the catalogue of a target says which names a pattern matches, as th
   t.deepEqual(await matching('^(?P<verb>get)-e'), ['get-env']);
   t.deepEqual(await matching('<script>'), [HOSTILE]);
   t.deepEqual(await matching('^none$'), []);
+  const { names, names_count } = await ask({ text: 'ECHO' });
+  t.deepEqual(
+    names.map(({ resource_name }) => resource_name),
+    ['Echo'],
+  );
+  t.is(names_count, 1);
   t.deepEqual(await ask({ resource_type: 'prompt', resource_pattern: 'x' }).then(({ names }) => names), []);
   for (const resource_pattern of ['(', '', 'x'.repeat(513), '\\pL', '(?=a)'])
     t.regex(JSON.stringify(await ask({ resource_pattern }, 400)), /"path":"resource_pattern"/, resource_pattern);

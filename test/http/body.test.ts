@@ -126,7 +126,11 @@ test.serial('bytes of large bodies under way are bounded for one administrator',
 
 test.serial('a client that leaves before its body is read takes no bytes', async (t) => {
   const stock = createStock('bodies', { perKey: 1_000, all: 4_000 });
-  const read = jsonBody(() => 1_000, () => false, stock);
+  const read = jsonBody(
+    () => 1_000,
+    () => false,
+    stock,
+  );
   const finished = deferred<unknown>();
   const server = createServer(async (req, res) => {
     const principal = { issuer: 'us', sub: 'a' };

@@ -11,82 +11,120 @@ import type { Reach } from './upstream.ts';
 export const NAMES_OF_LIST = 500;
 /** How many names of one type are kept for the same credentials. */
 const NAMES_KEPT = 1_000;
-/** All names together, in characters. The lists that were seen longest ago make room. */
-const CHARACTERS_KEPT = 8_000_000;
+/** The size of all names together, in characters. The lists that were seen longest ago make room. */
+const KEPT = 8_000_000;
+/** What a name takes besides its characters. */
+const OF_NAME = 64;
+/** A longer name cannot be called. */
+const LONGEST = 2_048;
+/** A target may take a quarter of the room, so that it cannot push out the names of all others. */
+const OF_TARGET = 1 / 4;
+/** One type for one kind of credentials may take a third of that, because there are three types. */
+const OF_TYPE = OF_TARGET / 3;
 
 export interface CatalogueEntry extends NamedObject {
   /** When a target last listed it, in milliseconds since the epoch. */
   readonly seen_at: number;
 }
 
+/** The names of one type. The name that was listed last is at the end. */
+interface OfType {
+  readonly names: Map<string, number>;
+  size: number;
+}
+
 interface Seen {
   readonly targetId: string;
-  readonly names: Map<ResourceType, Map<string, number>>;
-  characters: number;
+  readonly types: Map<ResourceType, OfType>;
 }
+
+const sizeOf = (name: string): number => name.length + OF_NAME;
+const sizeOfAll = ({ types }: Seen): number => [...types.values()].reduce((sum, { size }) => sum + size, 0);
 
 export type Catalogue = ReturnType<typeof createCatalogue>;
 
 /** `now`: milliseconds since the epoch. */
-export function createCatalogue(now: () => number, charactersKept = CHARACTERS_KEPT) {
+export function createCatalogue(now: () => number, kept = KEPT) {
   /** The list that was seen last is at the end. */
   const seen = new Map<string, Seen>();
-  let characters = 0;
+  const sizes = new Map<string, number>();
+  let size = 0;
 
-  function forget(key: string): void {
-    characters -= seen.get(key)?.characters ?? 0;
-    seen.delete(key);
+  function resize(targetId: string, more: number): void {
+    size += more;
+    const its = (sizes.get(targetId) ?? 0) + more;
+    if (its > 0) sizes.set(targetId, its);
+    else sizes.delete(targetId);
   }
 
-  function entriesOf(names: Seen['names']): CatalogueEntry[] {
-    return [...names].flatMap(([resource_type, ofType]) =>
-      [...ofType].map(([resource_name, seen_at]) => ({ resource_type, resource_name, seen_at })),
-    );
+  function forget(key: string): void {
+    const its = seen.get(key);
+    if (its === undefined) return;
+    seen.delete(key);
+    resize(its.targetId, -sizeOfAll(its));
   }
 
   return {
     /** Notes what a target has listed. */
     note(reach: Reach, resource_type: ResourceType, listed: readonly string[]): void {
       const key = bindingKey(reach);
-      const its = seen.get(key) ?? { targetId: reach.target.id, names: new Map(), characters: 0 };
+      const { id: targetId } = reach.target;
+      const its = seen.get(key) ?? { targetId, types: new Map() };
       forget(key);
-      const ofType = its.names.get(resource_type) ?? new Map<string, number>();
-      its.names.set(resource_type, ofType);
+      const ofType = its.types.get(resource_type) ?? { names: new Map(), size: 0 };
+      its.types.set(resource_type, ofType);
       const at = now();
       for (const name of listed.slice(0, NAMES_OF_LIST)) {
-        if (!ofType.delete(name)) its.characters += name.length;
-        ofType.set(name, at);
+        if (name.length > LONGEST) continue;
+        if (!ofType.names.delete(name)) ofType.size += sizeOf(name);
+        ofType.names.set(name, at);
       }
-      for (const oldest of ofType.keys()) {
-        if (ofType.size <= NAMES_KEPT) break;
-        ofType.delete(oldest);
-        its.characters -= oldest.length;
+      for (const oldest of ofType.names.keys()) {
+        if (ofType.names.size <= NAMES_KEPT && ofType.size <= kept * OF_TYPE) break;
+        ofType.names.delete(oldest);
+        ofType.size -= sizeOf(oldest);
       }
       seen.set(key, its);
-      characters += its.characters;
+      resize(targetId, sizeOfAll(its));
+      if ((sizes.get(targetId) ?? 0) > kept * OF_TARGET) {
+        for (const [oldest, other] of seen) {
+          if ((sizes.get(targetId) ?? 0) <= kept * OF_TARGET) break;
+          if (other.targetId === targetId) forget(oldest);
+        }
+      }
       for (const oldest of seen.keys()) {
-        if (characters <= charactersKept) break;
+        if (size <= kept) break;
         forget(oldest);
       }
     },
     /** Returns what the target listed to anybody who reaches it with these credentials. */
-    of(reach: Reach): CatalogueEntry[] {
-      return sorted(entriesOf(seen.get(bindingKey(reach))?.names ?? new Map()));
+    of: (reach: Reach): CatalogueEntry[] => {
+      const its = seen.get(bindingKey(reach));
+      return its === undefined ? [] : merged([its], () => true);
     },
     /** Returns what the target listed, whoever asked it. A name that was listed several times has the newest time. */
-    ofTarget(targetId: string): CatalogueEntry[] {
-      const newest = new Map<string, CatalogueEntry>();
-      for (const its of seen.values()) {
-        if (its.targetId !== targetId) continue;
-        for (const entry of entriesOf(its.names)) {
-          const key = `${entry.resource_type} ${entry.resource_name}`;
-          if ((newest.get(key)?.seen_at ?? -1) < entry.seen_at) newest.set(key, entry);
-        }
-      }
-      return sorted([...newest.values()]);
-    },
+    ofTarget: (targetId: string, isWanted: (object: NamedObject) => boolean = () => true): CatalogueEntry[] =>
+      merged(
+        [...seen.values()].filter((its) => its.targetId === targetId),
+        isWanted,
+      ),
   };
 }
 
-const keyOf = ({ resource_type, resource_name }: NamedObject): string => `${resource_type} ${resource_name}`;
-const sorted = (entries: CatalogueEntry[]): CatalogueEntry[] => entries.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+/** Returns the wanted names once, ordered by type and name. */
+function merged(all: readonly Seen[], isWanted: (object: NamedObject) => boolean): CatalogueEntry[] {
+  const newest = new Map<ResourceType, Map<string, number>>();
+  for (const [type, { names }] of all.flatMap(({ types }) => [...types])) {
+    const its = newest.get(type) ?? new Map<string, number>();
+    newest.set(type, its);
+    for (const [name, at] of names) if ((its.get(name) ?? -1) < at) its.set(name, at);
+  }
+  return [...newest]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .flatMap(([resource_type, names]) =>
+      [...names]
+        .map(([resource_name, seen_at]) => ({ resource_type, resource_name, seen_at }))
+        .filter(isWanted)
+        .sort((a, b) => (a.resource_name < b.resource_name ? -1 : 1)),
+    );
+}

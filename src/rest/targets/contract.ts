@@ -76,15 +76,17 @@ const TargetCatalogue = s.model('TargetCatalogue', {
       matches: s.described('Whether `resource_pattern` matches the name; null: there is no pattern.', s.orNull(s.boolean)),
     }),
   ),
-  names_count: s.described('How many names of this type are known. `names` has at most 3,000.', s.integer),
+  names_count: s.described('How many names are known that the query asks for. `names` has at most 3,000.', s.integer),
 });
 
 export interface CatalogueQuery {
+  readonly text?: string;
   readonly resource_type?: ResourceType;
   readonly resource_pattern?: string;
 }
 
 const catalogueMembers = {
+  text: Joi.string().max(256).description('Only names that contain this text, in upper or lower case. Absent: all.'),
   resource_type: Joi.valid(...RESOURCE_TYPES).description('Only names of this type. Absent: all.'),
   resource_pattern: text(POLICY_LIMITS.pattern).description('Test this pattern of a policy against each name.'),
 };

@@ -79,11 +79,16 @@ export function createTargetRoutes(parts: TargetRouteParts): Router {
   });
 
   router.get('/:id/catalogue', async (req, res) => {
-    const { resource_type: type, resource_pattern: pattern } = validate(catalogueQuery, { ...req.query });
+    const { text = '', resource_type: type, resource_pattern: pattern } = validate(catalogueQuery, { ...req.query });
     const { id } = await readable(res, req.params.id);
     const problem = pattern === undefined ? null : module.checkPattern(pattern);
     if (problem !== null) throw invalidRequest([{ path: 'resource_pattern', message: problem }]);
-    const names = catalogue.ofTarget(id).filter(({ resource_type }) => resource_type === (type ?? resource_type));
+    const wanted = text.toLowerCase();
+    const names = catalogue.ofTarget(
+      id,
+      ({ resource_type, resource_name }) =>
+        resource_type === (type ?? resource_type) && resource_name.toLowerCase().includes(wanted),
+    );
     const shown = names.slice(0, CATALOGUE_SHOWN);
     const tested = shown.map(({ resource_name }) => resource_name);
     const fitting = pattern === undefined ? null : await fittingNames(module, pattern, tested);

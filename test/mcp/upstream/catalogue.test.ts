@@ -23,13 +23,18 @@ test('names are kept apart by credentials, and a target that moves loses them fo
   ]);
 });
 
+const room = (entries: readonly { readonly resource_name: string }[]) =>
+  names(entries).reduce((sum, name) => sum + name.length + 64, 0);
+
 test('a target that lists new names each time takes limited room', (t) => {
-  const catalogue = createCatalogue(() => 1, 5_000);
+  const catalogue = createCatalogue(() => 1, 120_000);
   for (let turn = 0; turn < 20; turn++) {
     const listed = Array.from({ length: 2 * NAMES_OF_LIST }, (_, at) => `${turn}-${at}`);
     catalogue.note(reach('a', 'one'), 'tool', listed.slice(0, 200));
   }
-  t.true(names(catalogue.ofTarget('a')).join('').length <= 5_000);
+  const few = catalogue.ofTarget('a');
+  t.true(room(few) <= 10_000, 'one type has a twelfth of the room');
+  t.true(names(few).every((name) => name.startsWith('19-')));
   const large = createCatalogue(() => 1);
   for (let turn = 0; turn < 20; turn++)
     large.note(
@@ -42,10 +47,28 @@ test('a target that lists new names each time takes limited room', (t) => {
 });
 
 test('the lists that were seen longest ago make room', (t) => {
-  const catalogue = createCatalogue(() => 1, 30);
-  for (const id of ['a', 'b', 'c']) catalogue.note(reach(id, 'one'), 'tool', ['x'.repeat(12)]);
-  t.deepEqual(
-    ['a', 'b', 'c'].map((id) => catalogue.ofTarget(id).length),
-    [0, 1, 1],
-  );
+  const catalogue = createCatalogue(() => 1, 4 * 1_000);
+  const ids = ['a', 'b', 'c', 'd', 'e', 'f'];
+  for (const id of ids)
+    for (const type of ['tool', 'prompt', 'resource'] as const) catalogue.note(reach(id, 'one'), type, ['x'.repeat(250)]);
+  const counts = ids.map((id) => catalogue.ofTarget(id).length);
+  t.is(counts.at(-1), 3);
+  t.true((counts[0] ?? 0) < 3);
+  t.true(room(ids.flatMap((id) => catalogue.ofTarget(id))) <= 4_000);
+});
+
+test('a target that lists long names to many accounts does not push out the names of others, and makes no search slow', (t) => {
+  const catalogue = createCatalogue(() => 1);
+  catalogue.note(reach('b', 'one'), 'tool', ['echo', 'x'.repeat(2_049)]);
+  for (let account = 0; account < 500; account++) {
+    const listed = Array.from(
+      { length: NAMES_OF_LIST },
+      (_, at) => `${account}-${at}-${'x'.repeat(account % 2 === 0 ? 0 : 1_000)}`,
+    );
+    catalogue.note(reach('a', `account ${account}`), 'resource', listed);
+  }
+  t.deepEqual(names(catalogue.ofTarget('b')), ['echo'], 'and a name that cannot be called is not noted');
+  t.true(room(catalogue.ofTarget('a')) <= 2_000_000);
+  t.true(catalogue.ofTarget('a').length > 0);
+  t.deepEqual(names(catalogue.ofTarget('a', ({ resource_name }) => resource_name.startsWith('498-7-'))), ['498-7-']);
 });
