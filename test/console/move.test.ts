@@ -54,6 +54,9 @@ test.serial('a policy moves as its page showed, and policies of files only if so
   t.regex(wrong.text, /href="#f-tests">Tests line \d+/);
   t.notRegex(wrong.text, /<img|<script>/);
   t.is((await console_.get(`/console/policies/0190163d-8694-739b-aea5-966c26f8ad90/move`)).status, 404);
+  // A policy whose name holds the id of a different policy does not stand in for it.
+  await gateway.rest(201, 'POST', '/api/policies', { token, body: { ...all, name: `Not ${env?.policy.id}`, priority: 999 } });
+  t.is((await console_.get(back)).status, 200);
   const plain = await browser(await person(gateway, 'plain@example.com'));
   t.is((await plain.get(at)).status, 403);
   t.is((await plain.post(at, form)).status, 403);

@@ -122,3 +122,11 @@ test('tools of a target are allowed only after a recent sign-in, and the choice 
   t.regex((await send(path, form)).to, /\?done=allowed$/);
   t.true(asked.includes('POST /policies'));
 });
+
+test('the page names every tool that its choice allows', async (t) => {
+  const tools = Array.from({ length: 1_000 }, (_, index) => ({ name: `tool-${index}`, description: null, read_only: true }));
+  const { send } = await startConsole(t, { name: 'mine', fault: null, tools, more: true, server: null });
+  const { text } = await send(`/console/targets/${ID}/allow`, { do: 'try' });
+  for (const { name } of tools) t.true(text.includes(`<code>${name}</code>`), name);
+  t.regex(text, /The target has more tools than these 1000\. They stay closed\./);
+});

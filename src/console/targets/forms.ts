@@ -283,8 +283,8 @@ function triedPage({ id, name }: TargetJson, check: TargetCheck): Shown {
       ? html`${note('bad', html`<p>${fault.message}</p>${fault.stderr !== null && html`<code class="secret">${fault.stderr}</code>`}`)}${again}`
       : tools.length === 0
         ? html`${empty('The target works, and has no tools.')}${again}`
-        : html`${table(`Tools of ${name}`, [column('Tool'), column('The target says that it')], tools.slice(0, LISTED).map(row))}
-${(more || tools.length > LISTED) && html`<p class="muted">The target has more tools than these ${Math.min(LISTED, tools.length)}.</p>`}
+        : html`${table(`Tools of ${name}`, [column('Tool'), column('The target says that it')], tools.map(row))}
+${more && html`<p class="muted">The target has more tools than these ${tools.length}. They stay closed.</p>`}
 <form class="stack form" method="post" action="${action}"><input type="hidden" name="digest" value="${digestOf(check)}">
 ${WHOM.map((each) => field(each, null, each.name === 'choice' && chosen(tools, 'read-only').length === 0 ? 'all' : ''))}
 <p class="sm muted">The policy names exactly the tools that you allow. Tools that the target gets later stay closed.</p>
@@ -296,4 +296,3 @@ ${WHOM.map((each) => field(each, null, each.name === 'choice' && chosen(tools, '
 }
 
 const DESCRIBED = 200;
-const LISTED = 200;
