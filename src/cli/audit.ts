@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { type ChainKey, createChainKey } from '../audit/chain/chain.ts';
 import { type Checkpoint, isCutOff, readCheckpoint } from '../audit/chain/checkpoint.ts';
 import { createIndexCheck, damageOf } from '../audit/verify/index-check.ts';
-import { type AuditLine, auditLines, readLine } from '../audit/verify/lines.ts';
+import { auditLines, readLine } from '../audit/verify/lines.ts';
 import { type SignedStatement, signed, statementJson } from '../audit/verify/statement.ts';
 import { createVerification, type Problem, type Report, type Verification } from '../audit/verify/verify.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
@@ -194,16 +194,9 @@ async function takeExport(verification: Verification, file: string): Promise<voi
         at === 1 ? 'this is not an export of the whole log (NDJSON, without filters)' : 'this is not a line of an export';
       throw new AppError('invalid_request', `${file}, line ${at}: ${what}`);
     }
-    expectOwn(verification, line);
-    verification.take(line);
+    verification.takeExported(line);
   }
   if (at === 0) throw new AppError('invalid_request', `${file} is empty`);
-}
-
-/** Expects the chain heads that the export itself names. */
-function expectOwn(verification: Verification, line: AuditLine): void {
-  const checkpoint = line.kind === 'audit' && line.checkpoint !== null ? readCheckpoint(line.checkpoint) : null;
-  if (checkpoint !== null) verification.expect(checkpoint);
 }
 
 function inWords(report: Report): string {

@@ -134,6 +134,15 @@ eachEngine(test.serial, 'replay, shadows, pages, exports and verification read b
       t.like(problems, [{ problem: 'altered', chain: row.chain_id, seq: row.chain_seq ?? 0 }], text);
     }
     t.is(readLine(text.replace('"mac":', '"mac":"","mac":')), null, 'a member that occurs twice');
+    // A MAC covers the text of a value.
+    for (const name of Object.keys(row).filter(
+      (one) => one !== 'outcomes' && one !== 'chain_id' && typeof row[one] === 'string',
+    )) {
+      const altered = createVerification([KEY]);
+      const line = JSON.stringify({ kind, ...row, [name]: [row[name]] });
+      for (const one of lines.toSpliced(i, 1, line)) altered.take(readLine(one) as AuditLine);
+      t.false(altered.finish().report.intact, `${name} of ${text}`);
+    }
   }
 });
 

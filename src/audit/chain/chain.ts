@@ -190,8 +190,10 @@ export function retentionVersion(key: ChainKey, row: RetentionRow): 1 | 2 | null
 /** Returns up to which record, and when, records were removed without a proof of their age; null: every removal is proven. */
 export function unprovenOf(version: 1 | 2, row: RetentionRow): { readonly seq: number; readonly removed_at: number } | null {
   if (version === 1) return { seq: row.seq, removed_at: row.removed_at };
-  if (row.unproven === null) return null;
-  const [seq, removed_at] = JSON.parse(row.unproven) as [number, number];
+  // An absent member has the same signature as null.
+  const unproven = row.unproven ?? null;
+  if (unproven === null) return null;
+  const [seq, removed_at] = JSON.parse(unproven) as [number, number];
   return { seq, removed_at };
 }
 

@@ -7,7 +7,7 @@ import { chainStore, KINDS, type Part } from '../chain/tables/chain-store.ts';
 import { tailOf } from '../chain/tables/log-tables.ts';
 
 export type AuditLine =
-  /** The first line. `checkpoint` is the one of `/api/logs/checkpoint`, or null if it could not be signed. */
+  /** The first line. `checkpoint`: that of `/api/logs/checkpoint`, which every export has; null: the lines are not for an export. */
   | { readonly kind: 'audit'; readonly version: number; readonly created_at: number; readonly checkpoint: string | null }
   | { readonly kind: 'chain'; readonly row: ChainRow }
   | { readonly kind: 'unchained'; readonly count: number }
@@ -130,6 +130,25 @@ export function lineText(line: AuditLine): string {
   return 'row' in line ? JSON.stringify({ kind: line.kind, ...line.row }) : JSON.stringify(line);
 }
 
+/** The members of the lines that are no rows. No MAC covers them, so nothing may be added. */
+const FRAMES = {
+  audit: ['version', 'created_at', 'checkpoint'],
+  unchained: ['count'],
+  end: ['records'],
+};
+
+/** Whether the line has exactly its members: numbers, and the text of the checkpoint. */
+function isFrame(kind: keyof typeof FRAMES, row: Record<string, unknown>): boolean {
+  return (
+    Object.keys(row).join() === FRAMES[kind].join() &&
+    Object.entries(row).every(
+      ([name, value]) =>
+        (Number.isSafeInteger(value) && Number(value) >= 0) ||
+        (name === 'checkpoint' && (value === null || typeof value === 'string')),
+    )
+  );
+}
+
 /** Reads a line that `lineText` wrote; null: the text is not such a line. */
 export function readLine(text: string): AuditLine | null {
   let value: unknown;
@@ -142,7 +161,7 @@ export function readLine(text: string): AuditLine | null {
   // Readers disagree about a member that occurs twice.
   if (JSON.stringify(value) !== text) return null;
   const { kind, ...row } = value as { kind?: unknown } & Record<string, unknown>;
-  if (kind === 'audit' || kind === 'unchained' || kind === 'end') return value as AuditLine;
+  if (kind === 'audit' || kind === 'unchained' || kind === 'end') return isFrame(kind, row) ? (value as AuditLine) : null;
   const isRow = ['chain', 'retention', 'erasure', ...KINDS].some((known) => known === kind);
   return isRow ? ({ kind, row } as unknown as AuditLine) : null;
 }

@@ -25,6 +25,10 @@ const OTHERS = {
 };
 const OUTCOME = new Set(['decision_id', 'outcome', 'duration_ms']);
 
+/** A MAC covers the text of a value, and a list with that text has the same one. */
+const isScalar = ([name, value]: [string, unknown]): boolean =>
+  typeof value !== 'object' || value === null || name === 'outcomes';
+
 /** Returns a member that the gateway does not write; null: there is none. `version`: that of the chain of a record. */
 export function strangeMember(line: Extract<AuditLine, { readonly row: object }>, version: number): string | null {
   const { kind, row } = line;
@@ -34,5 +38,6 @@ export function strangeMember(line: Extract<AuditLine, { readonly row: object }>
       : (version === LEGACY_VERSION ? LEGACY : CURRENT)[kind];
   const { outcomes } = row as { readonly outcomes?: unknown };
   const inside = Array.isArray(outcomes) ? outcomes.flatMap((one: object | null) => Object.keys(one ?? {})) : [];
-  return Object.keys(row).find((name) => !known.has(name)) ?? inside.find((name) => !OUTCOME.has(name)) ?? null;
+  const strange = Object.entries(row).find((member) => !known.has(member[0]) || !isScalar(member));
+  return strange?.[0] ?? inside.find((name) => !OUTCOME.has(name)) ?? null;
 }

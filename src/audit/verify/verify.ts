@@ -14,7 +14,7 @@ import {
   timeOf,
   unprovenOf,
 } from '../chain/chain.ts';
-import { type Checkpoint, checkpointMac } from '../chain/checkpoint.ts';
+import { type Checkpoint, checkpointMac, readCheckpoint } from '../chain/checkpoint.ts';
 import { type ContentFault, contentFault, isErased, missingFact } from '../chain/contents.ts';
 import { type ChainedRecord, withFacts } from '../chain/known-facts.ts';
 import { fitsMac } from '../chain/record-mac.ts';
@@ -350,8 +350,48 @@ export function createVerification(keys: readonly ChainKey[]) {
     return true;
   }
 
+  function take(line: AuditLine): void {
+    switch (line.kind) {
+      case 'audit':
+        return;
+      case 'chain':
+        takeChain(line.row);
+        return;
+      case 'unchained':
+        unchained = line.count;
+        return;
+      case 'retention':
+        takeRetention(line.row);
+        return;
+      case 'decision':
+      case 'shown':
+      case 'outcome':
+        takeRecord(line);
+        return;
+      case 'erasure': {
+        erasures.push(line.row);
+        const added = addition(line);
+        if (added !== null) report(added.problem, added.detail);
+        return;
+      }
+      case 'end':
+        ended = line.records;
+    }
+  }
+
   return {
     expect,
+    take,
+
+    /** Like `take`, for a line of an export: its first line names the heads that the chains had. */
+    takeExported(line: AuditLine): void {
+      if (line.kind === 'audit') {
+        const own = line.checkpoint === null ? null : readCheckpoint(line.checkpoint);
+        if (own !== null) expect(own);
+        else report('cut_off', 'the first line of the export has no checkpoint: nothing shows that the newest records are there');
+      }
+      take(line);
+    },
 
     /** Checks only records after the checkpoint, and that the chains continue from it. Call it before `take`. */
     since(checkpoint: Checkpoint): void {
@@ -360,35 +400,6 @@ export function createVerification(keys: readonly ChainKey[]) {
 
     /** Returns how many records of the chain need not be read. Call it after `take` got the lines of all chains. */
     skips: (chain: string): number => Math.max(0, (startOf(chain)?.seq ?? 0) - 1),
-
-    take(line: AuditLine): void {
-      switch (line.kind) {
-        case 'audit':
-          return;
-        case 'chain':
-          takeChain(line.row);
-          return;
-        case 'unchained':
-          unchained = line.count;
-          return;
-        case 'retention':
-          takeRetention(line.row);
-          return;
-        case 'decision':
-        case 'shown':
-        case 'outcome':
-          takeRecord(line);
-          return;
-        case 'erasure': {
-          erasures.push(line.row);
-          const added = addition(line);
-          if (added !== null) report(added.problem, added.detail);
-          return;
-        }
-        case 'end':
-          ended = line.records;
-      }
-    },
 
     /** Returns the number of records so far. */
     taken: (): number => taken,

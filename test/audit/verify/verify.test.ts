@@ -1,7 +1,7 @@
 /** Each way of tampering that an owner of the tables has, and that verification names where. */
 import test, { type ExecutionContext } from 'ava';
 import { createChainKey } from '../../../src/audit/chain/chain.ts';
-import { type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
+import { CHECKPOINT_TYPE, type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
 import { chainStore } from '../../../src/audit/chain/tables/chain-store.ts';
 import { type AuditLine, auditLines, lineText, readLine } from '../../../src/audit/verify/lines.ts';
 import { createVerification, type ProblemKind } from '../../../src/audit/verify/verify.ts';
@@ -430,9 +430,48 @@ eachEngine(test.serial, 'only a checkpoint shows that the last records are missi
 });
 
 test('a line of an export whose kind is no text is not read', (t) => {
-  for (const kind of ['decision', 'chain', 'retention', 'erasure', 'end']) {
+  for (const kind of ['decision', 'chain', 'retention', 'erasure']) {
     t.truthy(readLine(JSON.stringify({ kind, id: 'x' })));
     t.is(readLine(JSON.stringify({ kind: [kind], id: 'x' })), null, kind);
+  }
+});
+
+test('a line of an export that is no row has exactly its members', (t) => {
+  for (const frame of [
+    { kind: 'audit', version: 2, created_at: 1, checkpoint: 'x' },
+    { kind: 'unchained', count: 0 },
+    { kind: 'end', records: 3 },
+  ] as const) {
+    t.truthy(readLine(JSON.stringify(frame)));
+    t.is(readLine(JSON.stringify({ ...frame, note: 'x' })), null);
+    for (const member of Object.keys(frame)) {
+      if (member === 'kind') continue;
+      for (const value of [undefined, -1, 0.5, [], {}, true])
+        t.is(readLine(JSON.stringify({ ...frame, [member]: value })), null, `${member} ${value}`);
+    }
+  }
+});
+
+eachEngine(test.serial, 'an export without its checkpoint is not intact, because its end may be cut off', async (t, at) => {
+  const { database } = await twoStarts(t, at);
+  const checkpoint = await checkpointOf(database);
+  const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const jws = `${part({ typ: CHECKPOINT_TYPE })}.${part(checkpoint)}.`;
+  const lines: AuditLine[] = [];
+  for await (const line of auditLines(database.knex, 1, jws)) lines.push(line);
+  const check = (given: readonly AuditLine[]) => {
+    const verification = createVerification([KEY]);
+    for (const line of given) verification.takeExported(line);
+    return verification.finish().report.problems.map(({ problem }) => problem);
+  };
+  t.deepEqual(check(lines), []);
+  const [first, end] = [lines[0], lines.at(-1)];
+  if (first?.kind !== 'audit' || end?.kind !== 'end') throw new Error('no export');
+  const last = lines.findLastIndex(({ kind }) => kind === 'outcome');
+  const shorter = [...lines.slice(1, last), { ...end, records: end.records - 1 }];
+  t.deepEqual(check([first, ...shorter]), ['cut_off']);
+  for (const stripped of [null, '', 'x', 'a.b.c', jws.slice(1)]) {
+    t.deepEqual(check([{ ...first, checkpoint: stripped }, ...shorter]), ['cut_off'], String(stripped));
   }
 });
 
