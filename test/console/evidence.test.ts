@@ -3,7 +3,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
+import { createChainKey } from '../../src/audit/chain/chain.ts';
 import type { LogJson } from '../../src/audit/search/log-json.ts';
+import { signed, statementJson } from '../../src/audit/verify/statement.ts';
+import type { Report } from '../../src/audit/verify/verify.ts';
+import { createVault } from '../../src/auth/vault.ts';
 import { auditGroup } from '../../src/cli/audit.ts';
 import { runGroup } from '../../src/cli/command.ts';
 import { chainConcern, chainState } from '../../src/console/log/chain.ts';
@@ -181,6 +185,19 @@ eachEngine(
     t.regex(untold.err, /The audit log is intact: .*The gateway was not told: /s);
   },
 );
+
+test('a report of a verification in the future is refused, because no later one could replace it', async (t) => {
+  const gateway = await startGateway(t);
+  const { token } = await person(gateway, 'admin@example.com');
+  const key = createChainKey(createVault(Buffer.alloc(32, 7)).derive('audit chain'));
+  const found = { intact: true, newest: null, since: null, records: { decision: 0, shown: 0, outcome: 0 }, problems: [] };
+  const report = (status: number, ahead: number) => {
+    const body = statementJson(signed(key, Date.now() + ahead, found as unknown as Report));
+    return gateway.rest(status, 'PUT', '/api/logs/verification', { token, body });
+  };
+  t.regex(JSON.stringify((await report(400, 10 * 60_000)).body), /verified_at.*in the future/);
+  t.is((await report(200, 60_000)).status, 200);
+});
 
 test('a verification that is older than 31 days needs attention', (t) => {
   const at = (days: number) => new Date(Date.now() - days * 24 * 60 * 60_000).toISOString();

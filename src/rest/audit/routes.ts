@@ -30,6 +30,8 @@ const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAME
 const READ_ROWS = 100;
 /** How long a request for a page continues if it has found nothing yet. */
 const SEARCH_MS = 1_000;
+/** The clock of the machine that verifies may be ahead by this much. */
+const CLOCKS_MS = 5 * 60_000;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
 type Format = keyof typeof FORMATS;
 
@@ -83,7 +85,11 @@ export function createLogRoutes({ database, administer, heads, erasure, verifica
   });
 
   router.put('/verification', async (req, res) => {
-    const isSigned = await verifications.report(validate(verificationBody, req.body));
+    const statement = validate(verificationBody, req.body);
+    // No later report could replace it.
+    if (statement.verified_at > now() + CLOCKS_MS)
+      throw invalidRequest([{ path: 'verified_at', message: 'is in the future: set the clock of the machine that verified' }]);
+    const isSigned = await verifications.report(statement);
     if (!isSigned) throw invalidRequest([{ path: 'mac', message: 'was not made with the master key of this gateway' }]);
     res.json(await verified());
   });
