@@ -1,8 +1,6 @@
 /** Limits the denials of a principal per minute: each is a row, so a client that is always denied could fill the disk. */
 import type { Log } from '../base/log.ts';
 
-export type Denials = ReturnType<typeof createDenials>;
-
 export interface DenialsParts {
   /** Denials per minute and principal. */
   readonly limit: number;

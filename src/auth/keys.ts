@@ -39,7 +39,6 @@ export type KeyRing = Awaited<ReturnType<typeof createKeyRing>>;
 
 interface SigningKey extends VerificationKey {
   readonly privateKey: KeyObject;
-  readonly createdAt: number;
 }
 
 const CHECK = 'check';
@@ -129,7 +128,6 @@ export async function createKeyRing(db: Connection, vault: Vault) {
       kid: row.id,
       privateKey,
       publicKey: createPublicKey(privateKey),
-      createdAt: row.created_at,
       retiredAt: row.retired_at,
     };
   }

@@ -11,8 +11,6 @@ import { type Head, headOf, valuesOf } from './head.ts';
 /** How many headers are remembered: as many as the verifier of tokens remembers. */
 const KNOWN = 10_000;
 
-export type Callers = ReturnType<typeof createCallers>;
-
 export function createCallers(trustProxy: boolean) {
   /**
    * Principals by the digest of the `Authorization` header, so that no token stays in memory. An unknown token shares the turns of

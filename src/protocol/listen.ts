@@ -61,7 +61,7 @@ function isReadableUri(uri: JsonValue): uri is string {
 export function honoured(
   { listChanges, resources }: Pick<ListenFilter, 'listChanges' | 'resources'>,
   allowed: readonly boolean[],
-  upstreamTaskIds: readonly string[] = [],
+  upstreamTaskIds: readonly string[],
 ): JsonObject {
   const uris = resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
   return {
@@ -84,7 +84,7 @@ export function isHeard(method: string, params: JsonObject | undefined, id: RpcI
 }
 
 /** The target's acknowledgement, limited to what it was asked for. `handles`: the client's task ids by those of the target. */
-export function acknowledge(params: JsonObject, asked: JsonObject, handles: ReadonlyMap<string, string> = new Map()): JsonObject {
+export function acknowledge(params: JsonObject, asked: JsonObject, handles: ReadonlyMap<string, string>): JsonObject {
   const said = isObject(params.notifications) ? params.notifications : {};
   const uris = said['resourceSubscriptions'];
   const mine = asked['resourceSubscriptions'];

@@ -50,7 +50,7 @@ export function rebuildAsked(id: string, method: string, located: Located, chang
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${paramsText(located, changed)}}`;
 }
 
-export function rebuildNotification(method: string, located: Located, changed: MemberTexts = {}): string {
+export function rebuildNotification(method: string, located: Located, changed: MemberTexts): string {
   return `{"jsonrpc":"2.0","method":${JSON.stringify(method)}${paramsText(located, changed)}}`;
 }
 

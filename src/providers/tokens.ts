@@ -39,8 +39,6 @@ interface Remembered {
   readonly signed: SignedToken;
 }
 
-export type ProviderTokens = ReturnType<typeof createProviderTokens>;
-
 export function createProviderTokens({ keys, people, faults, known, fresh, now, own }: ProviderTokenParts) {
   const remembered = new Map<string, Remembered>();
 

@@ -22,7 +22,7 @@ export function membersOf(value: JsonValue | undefined, what: string): Members {
 }
 
 /** Returns why the text is not acceptable as a name; null: it is. */
-export function textProblem(value: string, max = TEXT_MAX): string | null {
+export function textProblem(value: string, max: number): string | null {
   if (!value.isWellFormed()) return 'must be well-formed Unicode';
   if (/\p{Cc}/u.test(value)) return 'must not contain control characters';
   // In lower case, some letters become two.

@@ -2,8 +2,6 @@
 import { userKey } from '../auth/principal.ts';
 import type { Identity } from './admission.ts';
 
-export type Identities = ReturnType<typeof createIdentities>;
-
 /** The claim `jti` of the tokens to which the identity belongs. */
 export const keyOf = ({ token, user }: Identity): string => token?.id ?? userKey(user.id);
 

@@ -65,7 +65,7 @@ export type DecisionCause = 'request' | 'delivery';
 
 /** Writes audit records. Rejects with AppError `unavailable` if a record cannot be made durable; the request is then refused. */
 export interface AuditWriter {
-  decision(record: DecisionRecord, cause?: DecisionCause): Promise<void>;
+  decision(record: DecisionRecord, cause: DecisionCause): Promise<void>;
   shown(record: ShownRecord): Promise<void>;
   /** Never rejects and is not awaited, because nothing depends on an outcome. */
   outcome(record: OutcomeRecord): void;

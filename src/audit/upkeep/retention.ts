@@ -37,8 +37,6 @@ export interface RetentionParts {
   readonly now: () => number;
 }
 
-export type Retention = ReturnType<typeof createRetention>;
-
 const DAY_MS = 24 * 60 * 60 * 1000;
 const EVERY_MS = 60 * 60 * 1000;
 const FIRST_MS = 60_000;

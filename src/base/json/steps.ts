@@ -101,7 +101,7 @@ interface Frame {
   nameHasEscapes: boolean;
 }
 
-export function readInSteps(text: string, rules: Partial<JsonRules> = {}, selection: Selection) {
+export function readInSteps(text: string, rules: Partial<JsonRules>, selection: Selection) {
   const { maxDepth, maxValues, exact, spanDepth } = { ...REQUEST_RULES, ...rules };
   const { length } = text;
   const names = createOpenNames(text);

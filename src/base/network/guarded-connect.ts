@@ -58,7 +58,7 @@ const inDns =
   };
 
 /** The lookup for names that a stranger chose: exactly as written, without search domains. */
-export const strangerNames = (withinMs: number, servers?: readonly string[]): Resolve =>
+export const strangerNames = (withinMs: number, servers: readonly string[] | undefined): Resolve =>
   inDns(withinMs, servers, async (name) => [name.replace(/\.$/, '')]);
 
 /**

@@ -23,8 +23,6 @@ interface Waiting {
   readonly most: number;
 }
 
-export type Starts = ReturnType<typeof createStarts>;
-
 export function createStarts({ now, later }: StartsClock = CLOCK) {
   /** The waiting work by caller; the first entry has the next turn. */
   const waiting = new Map<string, Waiting[]>();

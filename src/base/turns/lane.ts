@@ -23,8 +23,6 @@ interface Piece {
   readonly failed: (cause: unknown) => void;
 }
 
-export type Lane = ReturnType<typeof createLane>;
-
 export function createLane({ now, later }: LaneClock = CLOCK) {
   /** The waiting work by owner; the first entry has the next turn. */
   const queues = new Map<string, Piece[]>();

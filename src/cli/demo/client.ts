@@ -5,8 +5,6 @@ interface Message {
   readonly error?: { readonly message: string };
 }
 
-export type McpClient = Awaited<ReturnType<typeof connectClient>>;
-
 /** Opens a session. Throws the error of the gateway if it refuses. */
 export async function connectClient(url: string, token: string) {
   let session: string | null = null;

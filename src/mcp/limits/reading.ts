@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Flow } from '../../base/budgets.ts';
 import type { JsonReading } from '../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
-import { type BacklogFault, createUnread, type Unread } from '../upstream/unread.ts';
+import type { BacklogFault, Unread } from '../upstream/unread.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
 
 /** The longest wait of a message because earlier messages for the same caller were expensive. */
@@ -11,7 +11,7 @@ const MAX_WAIT_S = 30;
 
 export type TargetReader = ReturnType<typeof createTargetReader>;
 
-export function createTargetReader(flow: Flow, unread: Unread = createUnread()) {
+export function createTargetReader(flow: Flow, unread: Unread) {
   function rest(charged: string): Promise<void> | null {
     const wait = flow.wait(charged);
     return wait > 0 ? sleep(Math.min(wait, MAX_WAIT_S) * 1_000) : null;

@@ -55,7 +55,7 @@ export function* breachesInSteps(
   before: readonly Policy[],
   after: readonly Policy[],
   invariants: readonly Guarded[],
-  { bounds = GUARD_BOUNDS, targets = [] }: GuardOptions = {},
+  { bounds = GUARD_BOUNDS, targets = [] }: GuardOptions,
 ): Generator<Progress | undefined, Verdict[]> {
   const known = new Map<Policy, ReadPolicy | null>();
   const sets = [

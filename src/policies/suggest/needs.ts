@@ -46,7 +46,7 @@ const NEED_LIMITS = { all: 10_000, perUser: 1_000, users: 1_000 } as const;
 
 type Entry = { -readonly [K in keyof Need]: Need[K] } & { readonly users: Set<string> };
 
-function createNeedBook(limits: { readonly all: number; readonly perUser: number } = NEED_LIMITS): NeedBook {
+function createNeedBook(): NeedBook {
   const entries = new Map<string, Entry>();
   const perUser = new Map<string, number>();
   let unlisted = 0;
@@ -58,7 +58,7 @@ function createNeedBook(limits: { readonly all: number; readonly perUser: number
       const known = entries.get(key);
       if (known === undefined) {
         const ofUser = perUser.get(user_id) ?? 0;
-        if (entries.size >= limits.all || ofUser >= limits.perUser) {
+        if (entries.size >= NEED_LIMITS.all || ofUser >= NEED_LIMITS.perUser) {
           unlisted++;
           return;
         }
@@ -99,7 +99,8 @@ export interface DenialParts {
 }
 
 /** Collects what was denied and still is. */
-export function createDenials({ now, targets, isAskedFor, subjectOf }: DenialParts, book = createNeedBook()) {
+export function createDeniedNeeds({ now, targets, isAskedFor, subjectOf }: DenialParts) {
+  const book = createNeedBook();
   const ask = createAskAgain({ now });
   const skipped = { ...NOTHING_SKIPPED };
   let decisions = 0;
@@ -141,7 +142,8 @@ export interface UseParts {
 }
 
 /** Collects what callers with the role asked for and may use only because of their role. */
-export function createUses({ role, now, without, targets }: UseParts, book = createNeedBook()) {
+export function createUsedNeeds({ role, now, without, targets }: UseParts) {
+  const book = createNeedBook();
   const ask = createAskAgain({ now, without });
   const skipped = { ...NOTHING_SKIPPED };
   const listed = createNeedBook();

@@ -19,9 +19,9 @@ import { type SuggestBody, suggestBody } from '../../policies/suggest/bodies.ts'
 import type { Suggestion } from '../../policies/suggest/job.ts';
 import {
   type Collector,
-  createDenials,
+  createDeniedNeeds,
   createSameCheck,
-  createUses,
+  createUsedNeeds,
   type Need,
   type NeedBook,
   objectKey,
@@ -96,7 +96,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const engineNow = await engineOf(moment.stored, moment.position.revision);
     const one = decision_id === undefined ? null : await findDecision(database.knex, decision_id);
     const isAskedFor = one === null ? await filterOf(body.denied ?? {}, moment) : () => true;
-    const denials = createDenials({ now: engineNow, targets: targetsOf(moment), isAskedFor, subjectOf });
+    const denials = createDeniedNeeds({ now: engineNow, targets: targetsOf(moment), isAskedFor, subjectOf });
     if (one === null) await read(range, denials, false, asked);
     else for (const _ of denials.take({ decisions: [one], lists: [] }));
     const { book } = denials;
@@ -146,7 +146,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const targets = targetsOf(moment);
     const engineNow = await engineOf(stored, moment.position.revision);
     const without = await createEngine({ module, policies: withoutRole(stored, { role, owner }), revision: 0 });
-    const uses = createUses({ role, now: engineNow, without, targets });
+    const uses = createUsedNeeds({ role, now: engineNow, without, targets });
     await read(range, uses, true, asked);
     if (uses.book.unlisted() > 0) {
       throw new AppError(

@@ -10,7 +10,7 @@ import { createEngine, type LoadedEngine, loadPolicyModule } from '../../../src/
 import { canBeAsked } from '../../../src/policies/analysis/names.ts';
 import { madeForRequest } from '../../../src/policies/sets/planning.ts';
 import { type Suggestion, type SuggestTask, suggest } from '../../../src/policies/suggest/job.ts';
-import { createDenials, createSameCheck, createUses } from '../../../src/policies/suggest/needs.ts';
+import { createDeniedNeeds, createSameCheck, createUsedNeeds } from '../../../src/policies/suggest/needs.ts';
 import { withoutRole } from '../../../src/policies/suggest/proposal.ts';
 import { matcher, type World, world } from '../../engine/arbitraries.ts';
 import { decide, decideTarget, type Matches } from '../../engine/oracle.ts';
@@ -159,7 +159,7 @@ test('a suggestion for denied requests allows these, and further only what it an
       const policies = stored(generated);
       const log = askedOf(generated);
       const engine = await build(policies);
-      const denials = createDenials({
+      const denials = createDeniedNeeds({
         now: engine,
         targets: known,
         isAskedFor: () => true,
@@ -241,7 +241,7 @@ test('a suggestion for a role takes nothing away that the role used, and gives n
       }));
       const log = askedOf(generated).map((each, i) => (i % 2 === 0 ? { ...each, principal: { ...each.principal, role } } : each));
       const [now, without] = [await build(policies), await build(withoutRole(policies, { role, owner: 'default' }))];
-      const uses = createUses({ role, now, without, targets: known });
+      const uses = createUsedNeeds({ role, now, without, targets: known });
       const decisions = log.map((each) => record(each, 'allow'));
       await drive(uses.take({ decisions, lists: [] }, NO_LISTS));
       const needs = uses.book.all();
