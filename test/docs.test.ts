@@ -130,3 +130,46 @@ test('docs/architecture.md names tests for each attack on the sign-in, and they 
     }
   }
 });
+
+const UNITS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1_000,
+  min: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+  day: 86_400_000,
+  days: 86_400_000,
+  year: 31_536_000_000,
+};
+
+/** Returns the times that a cell of the table names, in milliseconds. */
+const timesIn = (cell: string): number[] =>
+  [...cell.matchAll(/(\d+) (ms|s|min|h|days?|d|year)\b/g)].map(
+    ([, count, unit = '']) => Number(count) * (UNITS[unit] ?? Number.NaN),
+  );
+
+/** Returns what a constant is in milliseconds, by the unit in its name; null: it is no product of numbers, or the file does not have it. */
+function constantIn(text: string, name: string): number | null {
+  const [, expression = ''] = new RegExp(`const ${name} = ([\\d_* ]+);`).exec(text) ?? [];
+  if (expression === '') return null;
+  const product = expression.split('*').reduce((all, factor) => all * Number(factor.replaceAll('_', '')), 1);
+  return product * ({ SECONDS: 1_000, S: 1_000, DAYS: 86_400_000 }[name.split('_').at(-1) ?? ''] ?? 1);
+}
+
+test('docs/architecture.md names the times that the constants of the source have', (t) => {
+  let compared = 0;
+  for (const [names = '', value = '', where = ''] of table(
+    read('docs/architecture.md'),
+    '| Name | Value | Where | What happens when it runs out |',
+  )) {
+    for (const file of codes(where).filter((code) => code.endsWith('.ts'))) {
+      for (const name of codes(names)) {
+        const ms = constantIn(read(file), name);
+        if (ms === null) continue;
+        compared += 1;
+        t.true(timesIn(value).includes(ms), `${name} in ${file} is ${ms} ms, and the table says ${value}`);
+      }
+    }
+  }
+  t.true(compared > 110);
+});
