@@ -173,3 +173,15 @@ test('docs/architecture.md names the times that the constants of the source have
   }
   t.true(compared > 110);
 });
+
+test('docs/architecture.md names functions and constants that are in the files of their row', (t) => {
+  const rows = table(read('docs/architecture.md'), '| If you look for | Open | Then |');
+  t.true(rows.length > 50);
+  for (const [question = '', ...places] of rows) {
+    const named = codes(places.join(' '));
+    const files = named.filter((code) => code.startsWith('src/') && code.endsWith('.ts'));
+    const text = files.map(read).join('\n');
+    const symbols = named.filter((code) => /^[A-Za-z_]\w*$/.test(code) && !(code in SETTINGS));
+    for (const symbol of symbols) t.regex(text, new RegExp(`\\b${symbol}\\b`), `${question}: ${symbol}`);
+  }
+});

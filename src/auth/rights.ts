@@ -146,7 +146,7 @@ export function meets(held: Held, need: AdministrativeNeed): boolean {
   return 'all' in need ? need.all.every((right) => has(held, right)) : need.some((right) => has(held, right));
 }
 
-/** Why a token is no login of its user; null: it is. */
+/** Why a token does not count as a login of its user; null: it does. */
 const NO_LOGIN: Readonly<Record<Principal['token_kind'], string | null>> = {
   login: null,
   browser: null,

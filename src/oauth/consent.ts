@@ -108,7 +108,7 @@ function permission(path: string): Content {
 const isForApi = ({ resources, client }: Wanted, publicUrl: string): boolean =>
   Object.keys(resources).some((indicator) => resourceOf(indicator, client.clientId, publicUrl)?.path === '/api');
 
-/** Who asks. The name alone proves nothing, because every application can call itself anything. */
+/** The application that asks. Its name alone proves nothing, because every application can call itself anything. */
 function whoAsks({ facts, client }: Wanted): Markup {
   if (client.clientId === CLI_CLIENT)
     return html`<p class="sm muted">The program calls itself the command line of this gateway. The gateway cannot check that.</p>`;

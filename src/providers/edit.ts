@@ -30,7 +30,7 @@ export interface ProviderEditParts {
   readonly administer: Administer;
   readonly vault: Vault;
   readonly addresses: AddressRule;
-  /** The issuer of this gateway, which is no provider of its own. */
+  /** The issuer of this gateway. It cannot be registered as a provider. */
   readonly publicUrl: string;
   /** Whose local account cannot be linked. */
   readonly localSignIn: LocalSignIn;

@@ -15,7 +15,7 @@ const NOT_OF_ACCESS_TOKENS = ['nonce', 'at_hash', 'c_hash', 's_hash', 'events'];
 const PAYLOAD_TYPES = ['Bearer', 'JWT', 'at+jwt'];
 
 /**
- * Judges an access token that a program presents. `now` in milliseconds; null: the times have been judged when the request arrived. A call
+ * Judges an access token that a program presents. `now` in milliseconds; null: the times were judged when the request arrived. A call
  * that was allowed before its token expired may run to its end.
  */
 export function judgeAccessToken(provider: Provider, token: SignedToken, now: number | null): Presented | ProviderFault {
@@ -49,7 +49,7 @@ export interface IdJag {
   readonly iat: number;
   readonly exp: number;
   readonly jti: string;
-  /** The claim `resource`: who reads it must check that it is an endpoint. */
+  /** The claim `resource`. The caller must check that it is an endpoint. */
   readonly resource: string;
   /** What it says of its user, or why that is not enough. */
   readonly presented: Presented | ProviderFault;

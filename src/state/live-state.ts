@@ -162,7 +162,7 @@ export function createCurrent(parts: CurrentParts) {
     return snapshot;
   }
 
-  /** Follows changes of this process, if nothing has to be read for them: after a change of a user, nobody else waits for a load. */
+  /** Follows changes of this process, if nothing has to be read for them: after a change of a user, other users do not wait for a load. */
   function follow(): void {
     const position = changes.known();
     // A load has read the database already, and would take the state back.

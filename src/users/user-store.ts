@@ -34,7 +34,7 @@ export interface DirectoryFacts {
 export const FACTS_REFUSALS = ['no_role', 'email_domain', 'directory_inactive', 'not_in_directory', 'too_many_groups'] as const;
 export type FactsRefusal = (typeof FACTS_REFUSALS)[number];
 
-/** Where role and groups of a user of a provider come from. The members of `User` are computed from this. */
+/** The sources of role and groups of a user of a provider. The members of `User` are computed from this. */
 export interface ProviderFacts {
   readonly claims: ProviderClaims;
   /** The `iat` of the token that the claims come from, in seconds. Only a newer token changes them. */

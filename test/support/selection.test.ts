@@ -6,7 +6,7 @@ import { filesWithMore } from './selection.ts';
 
 test('files that use a server, a browser, a terminal or OPA, or leave tests out, run without SQLite; others do not', (t) => {
   const files = filesWithMore(join(import.meta.dirname, '..'));
-  for (const file of ['scim/replicas', 'console/chromium', 'cli/first-hour/terminal', 'engine/rego', 'cli/completion'])
+  for (const file of ['scim/replicas', 'console/chromium', 'cli/first-hour/terminal', 'engine/rego', 'cli/completion/completion'])
     t.true(files.includes(join(`${file}.test.ts`)), file);
   for (const file of ['support/progress', 'cli/command', 'http/body']) t.false(files.includes(join(`${file}.test.ts`)), file);
 });

@@ -9,7 +9,7 @@ const ROW = 1;
 export function verificationStore(db: Connection, keys: readonly ChainKey[]) {
   const isOurs = (statement: SignedStatement): boolean => keys.some((key) => isSigned(key, statement));
 
-  /** A row that nobody with the master key has signed counts as none. */
+  /** A row that was not signed with the master key does not count. */
   async function newest(): Promise<Statement | null> {
     const row = await db('audit_verification').where('id', ROW).first<{ statement: string } | undefined>('statement');
     const stored = row === undefined ? null : parsed(row.statement);
@@ -20,7 +20,7 @@ export function verificationStore(db: Connection, keys: readonly ChainKey[]) {
 
   return {
     newest,
-    /** Returns false if nobody with the master key has signed it. A statement that is older than the stored one changes nothing. */
+    /** Returns false if it was not signed with the master key. A statement that is older than the stored one changes nothing. */
     async report(statement: SignedStatement): Promise<boolean> {
       if (!isOurs(statement)) return false;
       const stored = await newest();

@@ -37,7 +37,7 @@ interface Result {
   readonly title: string;
   readonly name: string;
   readonly address: string | null;
-  /** Variables of the process that are no secrets. They can make it run other code, so the reader of the plan sees them. */
+  /** Variables of the process that are not secret. They can make it run other code, so the reader of the plan sees them. */
   readonly variables: readonly string[];
   readonly credentials: readonly string[];
   readonly state: State;

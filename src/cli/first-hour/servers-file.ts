@@ -185,7 +185,7 @@ function isSecret(name: string, value: string): boolean {
     SECRET_START.test(value) ||
     value !== withoutPlaceholders(value) ||
     /:\/\/[^/\s]*@/.test(value) ||
-    // A long word with digits and letters that is no path and no name of a host.
+    // A long word with digits and letters that is neither a path nor the name of a host.
     /^(?=.*\d)(?=.*[a-z])[A-Za-z0-9+=_-]{20,}$/i.test(value)
   );
 }

@@ -41,7 +41,7 @@ function either(one: Schema | undefined, other: Schema): Schema {
   return choices.length < 2 ? (one ?? other) : { ...rest, enum: choices };
 }
 
-/** Values of these members are secret, so they are no arguments: every user of a machine can see those. */
+/** Values of these members are secret, so they are never arguments: every user of a machine can see arguments. */
 const SECRETS = new Set(['password', 'value', 'client_secret']);
 export const isSecret = (member: string): boolean => SECRETS.has(member);
 

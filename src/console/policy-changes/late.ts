@@ -1,4 +1,4 @@
-/** What a page says whose policy somebody else has changed since it was opened. */
+/** What a page says if somebody else has changed its policy since the page was opened. */
 import { AppError } from '../../base/errors.ts';
 import { type Content, html } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';

@@ -3,7 +3,7 @@ import { hasIndex } from '../tables.ts';
 
 /** A replica of the older version may still write these tables, so the new columns may be null. */
 const COLUMNS: readonly (readonly [table: string, column: string, type: string])[] = [
-  // When the user last proved who they are. null: an older version made the session, and `signed_in_at` tells it. 0: nobody knows.
+  // When the user last proved who they are. null: an older version made the session, and `signed_in_at` tells it. 0: unknown.
   ['browser_sessions', 'proved_at', 'bigint'],
   // Whose limit the row counts against: a network, or null.
   ['oauth_clients', 'pool', 'varchar(64)'],

@@ -51,7 +51,7 @@ export async function upstreamSessionsOf(
   return (await Promise.all(found)).flat();
 }
 
-/** The requests to targets that are under way at once for requests of one principal to all targets. */
+/** How many requests to targets are under way at once for one principal at the aggregate endpoint. */
 const ASKED_AT_ONCE = 16;
 
 const turnAt = <R>({ claims }: Caller, work: () => Promise<R>): Promise<R> =>
@@ -63,8 +63,8 @@ export function forEach<T, R>(caller: Caller, targets: readonly T[], work: (targ
 }
 
 /**
- * The same, but the work for a target begins only when `mayBegin` has resolved with true. It is not called for a target before the work for
- * most earlier targets has ended, and it holds no turn. The result of a target for which the work may not begin is null.
+ * The same, but the work for a target begins only if `mayBegin` resolves with true. Otherwise the result for the target is null. `mayBegin`
+ * is called for the targets in their order, for ASKED_AT_ONCE of them at a time. No turn is taken until it has resolved.
  */
 export async function forEachWhile<T, R>(
   caller: Caller,

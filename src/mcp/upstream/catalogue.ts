@@ -102,7 +102,7 @@ export function createCatalogue(now: () => number, kept = KEPT) {
       const its = seen.get(bindingKey(reach));
       return its === undefined ? [] : merged([its], () => true);
     },
-    /** Returns what the target listed, whoever asked it. A name that was listed several times has the newest time. */
+    /** Returns what the target listed, for any caller. A name that was listed several times has the newest time. */
     ofTarget: (targetId: string, isWanted: (object: NamedObject) => boolean = () => true): CatalogueEntry[] =>
       merged(
         [...seen.values()].filter((its) => its.targetId === targetId),

@@ -7,7 +7,7 @@ import type { PolicyFile } from './yaml.ts';
 export const FILE_NAME = /^(?!portcullis\.yaml$)([a-z0-9][a-z0-9._-]{0,99})\.yaml$/;
 export const FILE_NAME_RULE =
   'the name of a policy file must consist of a-z, 0-9, ".", "_" and "-", begin with a letter or digit, end in .yaml, have at most 105 characters, and not be portcullis.yaml';
-/** The manifest of a folder of policies, which is no policy. */
+/** The manifest of a folder of policies. It is not a policy itself. */
 export const MANIFEST_NAME = 'portcullis.yaml';
 
 /** The owner of the files of one folder. Each owner has separate file names, and removes only policies of this owner. */

@@ -223,7 +223,7 @@ interface Comment {
   readonly column: number;
 }
 
-/** Returns the comments of a file that `parsePolicyFile` accepts. A `#` inside a value is no comment. */
+/** Returns the comments of a file that `parsePolicyFile` accepts. A `#` inside a value is not a comment. */
 export function commentsOf(text: string): Comment[] {
   const comments: Comment[] = [];
   let line = 1;

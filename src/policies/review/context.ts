@@ -36,7 +36,7 @@ export interface PolicyContext {
   readonly as_of: string;
   /** Sorted by id. Disabled policies are left out. */
   readonly policies: readonly ContextPolicy[];
-  /** Of all other members. It finds damage and careless edits. It is no signature. */
+  /** The hash of all other members. It finds damage and careless edits. It is not a signature. */
   readonly sha256: string;
 }
 

@@ -166,7 +166,7 @@ function createPriorities(denies: readonly ReadPolicy[]) {
     try {
       return known.isEvery || names.some((name) => known.has(name));
     } catch (error) {
-      // In doubt, the deny matches: then the policy does not outrank it, or says that it does.
+      // In doubt, the deny counts as a match: then the policy does not outrank it, or the report names it.
       if (error instanceof TooLarge) return true;
       throw error;
     }

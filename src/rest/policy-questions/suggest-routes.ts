@@ -119,7 +119,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
       if (tallied.flips.some(({ now: was, would_be }) => was === 'allow' && would_be.effect === 'deny')) {
         throw withheld('a recorded request would be denied');
       }
-      // Flips that the current policies make already are no effect of the suggestion.
+      // Flips that the current policies make already are not an effect of the suggestion.
       const flips = tallied.flips.filter(({ now: was, would_be }) => was !== would_be.effect);
       const meant = groupBy(
         suggestion.suggested.flatMap(({ needs: met }) => met.flatMap((at) => needs[at] ?? [])),

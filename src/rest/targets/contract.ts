@@ -113,7 +113,7 @@ export const TARGET_OPERATIONS: Operations = {
   ),
   'GET /api/targets/{id}/catalogue': get(
     'getTargetCatalogue',
-    'List the names that a target has, as it last listed them through the replica that answers, whoever asked.',
+    'List the names that a target has, as it last listed them through the replica that answers, for any caller.',
     one(TargetCatalogue),
     { access: ['read', 'targets:operate'], query: queryOf(catalogueMembers) },
   ),

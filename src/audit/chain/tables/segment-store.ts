@@ -27,7 +27,7 @@ export interface IndexedSegment {
   readonly key: string;
   readonly first_seq: number;
   readonly last_seq: number | null;
-  /** null: the bytes are no id, so somebody has forged them. */
+  /** null: the bytes are not an id, so somebody has forged them. */
   readonly low: string | null;
   readonly high: string | null;
 }

@@ -34,7 +34,7 @@ export const lintCommand: Command = {
   summary: 'finds policies that never decide, contradict each other, or allow more than they seem to',
   help: `This command needs no gateway: it analyses the files of the folder. With --live, the gateway analyses its current policies
 and invariants together with its targets, users, roles and groups. docs/policies.md explains each finding.
-A comment in a policy file hides a finding that is no error: # portcullis-ignore broad_allow until 2027-01-31: reason
+A comment in a policy file hides a finding that is not an error: # portcullis-ignore broad_allow until 2027-01-31: reason
 Exit code: 0 no finding of this severity or above; 1 at least one; 2 wrong usage.`,
   options: {
     ...FOLDER_OPTIONS,

@@ -1,11 +1,11 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { runGroup } from '../../src/cli/command.ts';
-import { invariantsGroup } from '../../src/cli/policies/invariants.ts';
-import { breaking, denial, scene } from '../policies/invariants/scene.ts';
-import { file } from '../policies/sets.ts';
-import { folder, inProcess, policies } from './cli.ts';
+import { runGroup } from '../../../src/cli/command.ts';
+import { invariantsGroup } from '../../../src/cli/policies/invariants.ts';
+import { breaking, denial, scene } from '../../policies/invariants/scene.ts';
+import { file } from '../../policies/sets.ts';
+import { folder, inProcess, policies } from '../cli.ts';
 
 test.serial('invariants are planned, applied and exported from the command line', async (t) => {
   const { gateway, admin, policy, invariants, sets, call } = await scene(t);

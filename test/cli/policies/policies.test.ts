@@ -5,13 +5,13 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { policyBody } from '../policies/policies.ts';
-import { addTarget, file, policySets } from '../policies/sets.ts';
-import { apiToken, person, startGateway } from '../support/gateway.ts';
-import { program } from '../support/process.ts';
-import { folder, inProcess, policies, policyFolder, portcullis, type Ran } from './cli.ts';
+import { policyBody } from '../../policies/policies.ts';
+import { addTarget, file, policySets } from '../../policies/sets.ts';
+import { apiToken, person, startGateway } from '../../support/gateway.ts';
+import { program } from '../../support/process.ts';
+import { folder, inProcess, policies, policyFolder, portcullis, type Ran } from '../cli.ts';
 
-const starters = join(import.meta.dirname, '../../policies');
+const starters = join(import.meta.dirname, '../../../policies');
 
 const call = (environment: Record<string, string>, ...args: string[]): Promise<Ran> =>
   inProcess(environment, (terminal) => policies(args, terminal));
@@ -402,7 +402,7 @@ test.serial('the schemas of the folder are printed without a gateway', async (t)
 });
 
 test.serial('docs/cli.md has every command and every option, and no other', async (t) => {
-  const page = readFileSync(join(import.meta.dirname, '../../docs/cli.md'), 'utf8');
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/cli.md'), 'utf8');
   const [, docs = ''] = page.split('\n## `portcullis policies`\n');
   const cells = (head: string): string[][] =>
     (new RegExp(`\\n${head.replaceAll('|', '\\|')}\\n\\|[-|]+\\n((?:\\|.*\\n)+)`).exec(docs)?.[1] ?? '')

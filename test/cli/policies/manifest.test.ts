@@ -2,11 +2,11 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { runGroup } from '../../src/cli/command.ts';
-import { ownerGroup } from '../../src/cli/owner.ts';
-import { addTarget, file, policySets } from '../policies/sets.ts';
-import { apiToken, person, startGateway } from '../support/gateway.ts';
-import { folder, inProcess, policies, policyFolder, type Ran } from './cli.ts';
+import { runGroup } from '../../../src/cli/command.ts';
+import { ownerGroup } from '../../../src/cli/owner.ts';
+import { addTarget, file, policySets } from '../../policies/sets.ts';
+import { apiToken, person, startGateway } from '../../support/gateway.ts';
+import { folder, inProcess, policies, policyFolder, type Ran } from '../cli.ts';
 
 async function start(t: ExecutionContext) {
   const gateway = await startGateway(t);

@@ -1,11 +1,11 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { file, policySets } from '../policies/sets.ts';
-import { apiToken } from '../support/gateway.ts';
-import { modernClient } from '../support/mcp.ts';
-import { world } from '../support/world.ts';
-import { command, folder, inProcess, policies, policyFolder, portcullis } from './cli.ts';
+import { file, policySets } from '../../policies/sets.ts';
+import { apiToken } from '../../support/gateway.ts';
+import { modernClient } from '../../support/mcp.ts';
+import { world } from '../../support/world.ts';
+import { command, folder, inProcess, policies, policyFolder, portcullis } from '../cli.ts';
 
 const TESTS = `target: everything
 principals:

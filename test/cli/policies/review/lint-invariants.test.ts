@@ -2,10 +2,10 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { contextOf, formatContext } from '../../../src/policies/review/context.ts';
-import { policy } from '../../policies/policies.ts';
-import { type Files, file } from '../../policies/sets.ts';
-import { folder, inProcess, policies } from '../cli.ts';
+import { contextOf, formatContext } from '../../../../src/policies/review/context.ts';
+import { policy } from '../../../policies/policies.ts';
+import { type Files, file } from '../../../policies/sets.ts';
+import { folder, inProcess, policies } from '../../cli.ts';
 
 const CONTRACTORS = [{ subject_type: 'group', subject_value: 'contractors' }] as const;
 const RUN = file({ name: 'Run', target: 'prod', resource_pattern: '^exec$', subjects: CONTRACTORS });

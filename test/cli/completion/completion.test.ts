@@ -3,11 +3,11 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { optionsOf, runGroup } from '../../src/cli/command.ts';
-import { completionGroup } from '../../src/cli/completion/completion.ts';
-import { ENTRIES } from '../../src/cli/entries.ts';
-import { terminalTest } from '../support/terminal.ts';
-import { folder, inProcess } from './cli.ts';
+import { optionsOf, runGroup } from '../../../src/cli/command.ts';
+import { completionGroup } from '../../../src/cli/completion/completion.ts';
+import { ENTRIES } from '../../../src/cli/entries.ts';
+import { terminalTest } from '../../support/terminal.ts';
+import { folder, inProcess } from '../cli.ts';
 
 const MAX_BYTES = 40_000;
 

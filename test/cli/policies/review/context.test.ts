@@ -1,12 +1,12 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { PolicyFile } from '../../../src/policies/files/yaml.ts';
-import { contextOf, formatContext, type PolicyContext, readContext } from '../../../src/policies/review/context.ts';
-import { policyBody } from '../../policies/policies.ts';
-import { addTarget, type Files, file, policySets } from '../../policies/sets.ts';
-import { apiToken, person, startGateway } from '../../support/gateway.ts';
-import { folder, inProcess, policies, type Ran } from '../cli.ts';
+import type { PolicyFile } from '../../../../src/policies/files/yaml.ts';
+import { contextOf, formatContext, type PolicyContext, readContext } from '../../../../src/policies/review/context.ts';
+import { policyBody } from '../../../policies/policies.ts';
+import { addTarget, type Files, file, policySets } from '../../../policies/sets.ts';
+import { apiToken, person, startGateway } from '../../../support/gateway.ts';
+import { folder, inProcess, policies, type Ran } from '../../cli.ts';
 
 const run = (environment: Record<string, string>, ...args: string[]): Promise<Ran> =>
   inProcess(environment, (terminal) => policies(args, terminal));

@@ -4,11 +4,11 @@ import { Ajv } from 'ajv';
 import test from 'ava';
 import fc from 'fast-check';
 import { parse as parseYaml, stringify } from 'yaml';
-import { MANIFEST_SCHEMA, POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from '../../src/cli/policies/file-schema.ts';
-import { parseTestFile } from '../../src/policies/files/test-file.ts';
-import { parsePolicyFile } from '../../src/policies/files/yaml.ts';
+import { MANIFEST_SCHEMA, POLICY_FILE_SCHEMA, TEST_FILE_SCHEMA } from '../../../src/cli/policies/file-schema.ts';
+import { parseTestFile } from '../../../src/policies/files/test-file.ts';
+import { parsePolicyFile } from '../../../src/policies/files/yaml.ts';
 
-const inPolicies = (name: string): string => readFileSync(join(import.meta.dirname, '../../policies', name), 'utf8');
+const inPolicies = (name: string): string => readFileSync(join(import.meta.dirname, '../../../policies', name), 'utf8');
 
 test('the schema files hold the current schemas', (t) => {
   t.deepEqual(JSON.parse(inPolicies('policy.schema.json')), JSON.parse(JSON.stringify(POLICY_FILE_SCHEMA)));

@@ -4,11 +4,11 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
-import { addTarget, file, policySets } from '../policies/sets.ts';
-import { apiToken, person, startGateway } from '../support/gateway.ts';
-import { folder, inProcess, policies, policyFolder, portcullis, type Ran } from './cli.ts';
+import { addTarget, file, policySets } from '../../policies/sets.ts';
+import { apiToken, person, startGateway } from '../../support/gateway.ts';
+import { folder, inProcess, policies, policyFolder, portcullis, type Ran } from '../cli.ts';
 
-const starters = join(import.meta.dirname, '../../policies');
+const starters = join(import.meta.dirname, '../../../policies');
 
 const call = (environment: Record<string, string>, ...args: string[]): Promise<Ran> =>
   inProcess(environment, (terminal) => policies(args, terminal));

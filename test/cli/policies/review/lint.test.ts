@@ -1,8 +1,8 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { file } from '../../policies/sets.ts';
-import { folder, inProcess, policies, type Ran } from '../cli.ts';
+import { file } from '../../../policies/sets.ts';
+import { folder, inProcess, policies, type Ran } from '../../cli.ts';
 
 const lint = (dir: string, ...args: string[]): Promise<Ran> =>
   inProcess({}, (terminal) => policies(['lint', '--dir', dir, ...args], terminal));

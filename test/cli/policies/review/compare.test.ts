@@ -2,10 +2,10 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
-import type { PolicyFile } from '../../../src/policies/files/yaml.ts';
-import { addTarget, type Files, file, policySets } from '../../policies/sets.ts';
-import { apiToken, person, startGateway } from '../../support/gateway.ts';
-import { folder, inProcess, policies, type Ran } from '../cli.ts';
+import type { PolicyFile } from '../../../../src/policies/files/yaml.ts';
+import { addTarget, type Files, file, policySets } from '../../../policies/sets.ts';
+import { apiToken, person, startGateway } from '../../../support/gateway.ts';
+import { folder, inProcess, policies, type Ran } from '../../cli.ts';
 
 const compare = (environment: Record<string, string>, ...args: string[]): Promise<Ran> =>
   inProcess(environment, (terminal) => policies(['compare', ...args], terminal));
@@ -25,7 +25,7 @@ interface ComparedJson {
   }[];
 }
 
-const starters = join(import.meta.dirname, '../../../policies');
+const starters = join(import.meta.dirname, '../../../../policies');
 
 test.serial(
   'two folders are compared without a gateway: verdict, witnesses, files, new findings and failing tests',

@@ -4,13 +4,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { runGroup } from '../../src/cli/command.ts';
-import { signInGroup } from '../../src/cli/sign-in/login.ts';
-import { loginFile } from '../../src/cli/sign-in/logins.ts';
-import { openTab } from '../oauth/support.ts';
-import { browserTest } from '../support/chromium.ts';
-import { apiToken, type Person, person, startGateway } from '../support/gateway.ts';
-import { folder, inProcess, policies, portcullis, type Ran } from './cli.ts';
+import { runGroup } from '../../../src/cli/command.ts';
+import { signInGroup } from '../../../src/cli/sign-in/login.ts';
+import { loginFile } from '../../../src/cli/sign-in/logins.ts';
+import { openTab } from '../../oauth/support.ts';
+import { browserTest } from '../../support/chromium.ts';
+import { apiToken, type Person, person, startGateway } from '../../support/gateway.ts';
+import { folder, inProcess, policies, portcullis, type Ran } from '../cli.ts';
 
 interface Stored {
   access_token: string;
