@@ -128,7 +128,7 @@ export function createSegments({ database }: { readonly database: Database }) {
   };
 }
 
-/** An open segment counts as abandoned if all of its ids are older than this, because no such id can come any more. */
+/** An open segment counts as abandoned if all of its ids are older than this, because no such id can come later. */
 const ABANDONED_MS = 60 * 60_000;
 const PAGE = 1_000;
 

@@ -6,7 +6,7 @@ import { readBytes } from '../http/body.ts';
 const FORM_BYTES = 16 * 1024;
 const FORM_TYPE = /^application\/x-www-form-urlencoded[\t ]*(;[\t ]*charset[\t ]*=[\t ]*"?utf-8"?[\t ]*)?$/i;
 
-/** Returns the value of the cookie. null: there is none, or several, of which one may be planted. */
+/** Returns the value of the cookie. null: there is none, or there are several, and one of them may be planted. */
 export function cookieOf(req: IncomingMessage, name: string): string | null {
   const values = (req.headers.cookie ?? '').split(';').flatMap((pair) => {
     const at = pair.indexOf('=');

@@ -39,7 +39,7 @@ export function createOAuth(
   const grants = createGrants({ database, changes, administer, stillAdmits, now });
   const records = recordStore(database);
   const documents = createOutbound({ allowed: config.oauth.documentAddresses, setting: 'OAUTH_DOCUMENT_ADDRESSES' });
-  // The pages need the browser's sessions, and so does the server. The sessions are made with the pages.
+  // The pages and the server need browser sessions, which are made with the pages.
   let browser: BrowserSessions | null = null;
   const { providers, router } = createAuthorizationServer({
     ...{ publicUrl, database, vault, keys, records, grants, limits, log, now },

@@ -1,6 +1,6 @@
 /**
- * What the headers of a request say. A client repeats its headers with each request of a session, so what follows from them is found once for
- * all requests that come one after the other on a connection with the same headers.
+ * What the headers of a request say. A client repeats its headers with each request of a session, so what follows from them is found once
+ * for consecutive requests with the same headers on one connection.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';

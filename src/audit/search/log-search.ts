@@ -17,7 +17,7 @@ const SEARCHED_ROWS = 100_000;
 
 /**
  * Decisions that a filter found share one search for their outcomes if they are this close to each other. The search looks at the outcomes
- * of all decisions between them, so with a longer time, a page of the few decisions of one user would look at those of every user.
+ * of all decisions between them. With a longer time, a page with a few decisions of one user would read the outcomes of all users.
  */
 const NEAR_MS = 20;
 /** SQLite takes no condition with more than a thousand parts. */

@@ -86,7 +86,7 @@ async function newest(client: Client, path: string): Promise<Page<LogJson>> {
 const inOrder = (rows: readonly LogJson[]): LogJson[] =>
   [...new Map(rows.map((row) => [row.id, row])).values()].sort((a, b) => (a.id < b.id ? -1 : 1));
 
-/** Aborts when the person presses Ctrl-C, or when no program reads the output any more. */
+/** Aborts when the person presses Ctrl-C, or when the reader of the output has ended. */
 export function untilInterrupted(): { readonly signal: AbortSignal; end(): void } {
   const controller = new AbortController();
   const abort = (): void => controller.abort();

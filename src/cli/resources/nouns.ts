@@ -166,7 +166,7 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
         does: 'PUT /api/clients/{id}',
         takes: CLIENT,
         body: { enabled: false },
-        summary: 'ends the grants of a client, which users cannot approve any more',
+        summary: 'ends the grants of a client, which users can then no longer approve',
       },
       delete: { does: 'DELETE /api/clients/{id}', takes: CLIENT },
     },

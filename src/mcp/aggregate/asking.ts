@@ -111,7 +111,7 @@ function createStopwatch() {
 function roomToRead({ deps, claims }: Caller, gone: AbortSignal) {
   let taken: Taken | null = null;
   return {
-    /** False: no request waits for the answer any more. */
+    /** False: no request waits for the answer now. */
     async take(bytes: number): Promise<boolean> {
       if (bytes <= LARGE_TEXT || taken !== null) return true;
       taken = await deps.lists.toRead(principalKey(claims), bytes, gone);
@@ -132,7 +132,7 @@ interface Pauses {
   ended(): void;
 }
 
-/** The answer, but what is long waits for room before the gateway looks at it. A target that is waited for has no room. */
+/** The answer. A long answer waits for room before the gateway looks at it. While a target is waited for, it takes no room. */
 function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended }: Pauses): UpstreamAnswer {
   if (answer.type === 'stream') {
     async function* events(all: AsyncIterable<readonly SseEvent[]>): AsyncGenerator<readonly SseEvent[]> {
@@ -162,4 +162,4 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
   return { ...answer, read };
 }
 
-const ABORTED = new DOMException('No request waits for this list any more', 'AbortError');
+const ABORTED = new DOMException('No request waits for this list now', 'AbortError');

@@ -256,7 +256,7 @@ export function createInvariantEdits(parts: InvariantEditParts) {
       }));
     },
 
-    /** Returns what `apply` would do, and the invariants because of which it would be refused. */
+    /** Returns what `apply` would do, and the invariants that would make the gateway refuse it. */
     plan: (request: InvariantApply, by: string) =>
       guard.settle(by, async () => {
         const { planned, broken } = await judged(by, planning(request));

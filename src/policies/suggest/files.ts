@@ -49,7 +49,7 @@ export function fileOfProposed(
 
 /**
  * Returns the files of the owner with which `after` becomes the set: all files of the owner, and the changed policies without a file. A
- * policy that is left without subjects has no file any more. If it never had one, its file has no subjects, because only policies with
+ * policy that is left without subjects no longer has a file. If it never had one, its file has no subjects, because only policies with
  * files can be deleted by files.
  */
 export function filesOfRest(

@@ -164,7 +164,7 @@ const firstChanged = <T>(...members: readonly (readonly [given: T | undefined, s
 /** Without its provider, nothing tells what role and groups the user has. */
 function withGiven(user: User, given: Given, provider: Provider | null): User {
   if (isSame(given, givenTo(user))) return user;
-  if (provider === null) throw new AppError('invalid_request', 'The provider of the user is not registered any more.');
+  if (provider === null) throw new AppError('invalid_request', 'The provider of the user is no longer registered.');
   return rederived(provider, user, given);
 }
 

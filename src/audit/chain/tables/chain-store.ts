@@ -121,8 +121,8 @@ export function chainStore(db: Connection, withTexts = true) {
   }
 
   /**
-   * Records of the legacy tables. A record of a chain of version 2 would have a valid MAC there, if somebody moved it, but readers of
-   * the log look for it in the tables of version 2.
+   * Records of the legacy tables. If somebody moved a record of version 2 there, its MAC would still be valid, but readers of the log
+   * would not find it.
    */
   async function legacyRecords(chainId: string, after: number, upTo: number, limit: number): Promise<StoredRecord[]> {
     const found: StoredRecord[] = [];
@@ -333,8 +333,8 @@ export function chainStore(db: Connection, withTexts = true) {
       return rows.map((row) => proven(row, 'signature'));
     },
     /**
-     * Returns the erasures that are not done. A replica of an older version erases only the tables of version 1 before it sets
-     * `done_at`, so an erasure is also not done while a fact of the user that is older than the erasure has its salt.
+     * Returns the erasures that are not done. Replicas of older versions set `done_at` when they have erased the tables of version 1.
+     * So an erasure is not done, either, while a fact of the user that is older than the erasure has its salt.
      */
     unfinishedErasures: (): Promise<ErasureRow[]> =>
       db('audit_erasures as e')

@@ -214,7 +214,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   stdout.on('data', (bytes: Buffer) => {
     if (ending === null && !output.push(bytes)) stdout.pause();
   });
-  // A process that cannot be read or written any more is useless, even if it keeps running.
+  // A process that can no longer be read or written is useless, even if it keeps running.
   const cutOff = (why: string): void => {
     timers.push(setTimeout(kill, GRACE_MS, why));
   };
