@@ -2,7 +2,7 @@
 import test from 'ava';
 import { auditStore } from '../../src/audit/audit-store.ts';
 import { idAfter } from '../../src/audit/chain/chain.ts';
-import { type ChainPositions, recordedStore, seenObjects } from '../../src/audit/search/recorded-store.ts';
+import { type ChainPositions, inOrder, recordedStore, seenObjects } from '../../src/audit/search/recorded-store.ts';
 import { type AuditLine, auditLines, lineText, readLine } from '../../src/audit/verify/lines.ts';
 import { createVerification } from '../../src/audit/verify/verify.ts';
 import type { Database } from '../../src/db/database.ts';
@@ -83,7 +83,7 @@ eachEngine(test.serial, 'replay, shadows, pages, exports and verification read b
   );
   t.deepEqual(positions, await store.positions());
   t.deepEqual(
-    (await seenObjects(knex)).map(({ resource_name }) => resource_name),
+    (await inOrder(await seenObjects(knex))).map(({ resource_name }) => resource_name),
     ['tool 0', 'tool 1', 'tool 2', 'tool 3'],
   );
 

@@ -1,4 +1,5 @@
 /** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again. */
+import { createPause, sortedInSlices } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import { KEY_BYTES } from '../chain/facts.ts';
@@ -162,8 +163,8 @@ export interface SeenObject {
 export const LOOKED_AT = 20_000;
 
 /**
- * Returns each requested object once, ordered by target, type and name. It serves as a catalogue of the targets' objects, which the gateway
- * does not have. A target may lack some of these objects.
+ * Returns the requested objects, some of them twice. They serve as a catalogue of the targets' objects, which the gateway does not have. A
+ * target may lack some of these objects. `inOrder` orders them, after the transaction: on SQLite, all requests wait for that.
  */
 export async function seenObjects(db: Connection): Promise<SeenObject[]> {
   const newest = db('audit_decisions')
@@ -179,8 +180,16 @@ export async function seenObjects(db: Connection): Promise<SeenObject[]> {
     .distinct('o.target_id', 'o.resource_type', db.raw('coalesce(t.name, o.resource_name) as resource_name'))
     .whereNotNull('o.target_id')
     .whereRaw('coalesce(t.name, o.resource_name) is not null');
-  const key = ({ target_id, resource_type, resource_name }: SeenObject): string =>
-    `${target_id} ${resource_type} ${resource_name}`;
-  const rows = new Map([...legacy, ...found].map((object) => [key(object), object]));
-  return [...rows.values()].sort((a, b) => (key(a) < key(b) ? -1 : 1));
+  return [...legacy, ...found];
+}
+
+/** Returns each object once, ordered by target, type and name. In slices: callers choose how long these names are. */
+export async function inOrder<T extends SeenObject>(objects: readonly T[]): Promise<T[]> {
+  const pause = createPause();
+  const rows = new Map<string, T>();
+  for (const object of objects) {
+    await pause();
+    rows.set(`${object.target_id} ${object.resource_type} ${object.resource_name}`, object);
+  }
+  return (await sortedInSlices([...rows], ([a], [b]) => a < b)).map(([, object]) => object);
 }

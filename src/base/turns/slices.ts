@@ -14,6 +14,37 @@ export function createPause(): () => Promise<void> {
   };
 }
 
+const RUN = 128;
+
+/** Returns the items in order, sorted in slices. `isBefore`: whether the first item belongs before the second. */
+export async function sortedInSlices<T>(items: readonly T[], isBefore: (a: T, b: T) => boolean): Promise<readonly T[]> {
+  const pause = createPause();
+  let runs: (readonly T[])[] = [];
+  for (let at = 0; at < items.length; at += RUN) {
+    await pause();
+    runs.push(items.slice(at, at + RUN).sort((a, b) => (isBefore(a, b) ? -1 : isBefore(b, a) ? 1 : 0)));
+  }
+  while (runs.length > 1) {
+    const merged: (readonly T[])[] = [];
+    for (let at = 0; at < runs.length; at += 2) {
+      const [one = [], other = []] = runs.slice(at, at + 2);
+      const both: T[] = [];
+      let [i, j] = [0, 0];
+      while (i < one.length && j < other.length) {
+        if (both.length % RUN === 0) await pause();
+        const [a, b] = [one[i] as T, other[j] as T];
+        const isOther = isBefore(b, a);
+        both.push(isOther ? b : a);
+        if (isOther) j++;
+        else i++;
+      }
+      merged.push(both.concat(one.slice(i), other.slice(j)));
+    }
+    runs = merged;
+  }
+  return runs[0] ?? [];
+}
+
 const PIECE_LENGTH = 64 * 1024;
 
 /** Joins the parts as UTF-8, in slices. Producing each part should take less than a millisecond. */

@@ -2,7 +2,7 @@
 import { pipeline } from 'node:stream/promises';
 import { type Request, Router } from 'express';
 import Joi from 'joi';
-import { type SeenObject, seenObjects } from '../../audit/search/recorded-store.ts';
+import { inOrder, type SeenObject, seenObjects } from '../../audit/search/recorded-store.ts';
 import { invalidRequest } from '../../base/errors.ts';
 import { validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
@@ -69,7 +69,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
       who: asked.who === null ? null : await findHolders(db, asked.who),
     }));
     showRevision(res, position);
-    const objects = objectsOf(asked, targets, seen);
+    const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
     const named = who ?? (page.cursor === null ? namedHolders(policies) : []);
     const users = async (limit: number, after: string | null): Promise<User[]> =>
@@ -129,9 +129,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const ofType = ({ resource_type }: NamedObject): boolean => (asked.resource_type ?? resource_type) === resource_type;
     const objects: AccessObject[] = [
       { target, object: null },
-      ...namesOf(target.id, seen, catalogue)
-        .filter(ofType)
-        .map((object) => ({ target, object })),
+      ...(await namesOf(target.id, seen, catalogue)).filter(ofType).map((object) => ({ target, object })),
     ];
     const columns = isPart ? objects : objects.slice(skip, skip + MATRIX_COLUMNS);
     const size = isPart ? Math.min(SEARCHED.rows, Math.ceil(SEARCHED.cells / objects.length)) : limit;
@@ -197,16 +195,16 @@ interface MatrixQuery {
 const matrixQuery = Joi.object<MatrixQuery>(matrixMembers).unknown().messages({ 'string.pattern.base': 'has an invalid form' });
 
 /** Returns the known names of the target, in the order of type and name. */
-function namesOf(targetId: string, seen: readonly SeenObject[], catalogue: AccessRouteParts['catalogue']): NamedObject[] {
-  const recorded = seen.filter(({ target_id }) => target_id === targetId);
-  const key = ({ resource_type, resource_name }: NamedObject): string => `${resource_type} ${resource_name}`;
-  const all = new Map(
-    [...recorded, ...catalogue.ofTarget(targetId)].map(({ resource_type, resource_name }) => {
-      const object = { resource_type, resource_name };
-      return [key(object), object];
-    }),
-  );
-  return [...all.values()].sort((a, b) => (key(a) < key(b) ? -1 : 1));
+async function namesOf(
+  target_id: string,
+  seen: readonly SeenObject[],
+  catalogue: AccessRouteParts['catalogue'],
+): Promise<NamedObject[]> {
+  const listed = catalogue
+    .ofTarget(target_id)
+    .map(({ resource_type, resource_name }) => ({ target_id, resource_type, resource_name }));
+  const all = await inOrder([...seen.filter((object) => object.target_id === target_id), ...listed]);
+  return all.map(({ resource_type, resource_name }) => ({ resource_type, resource_name }));
 }
 
 interface AccessQuery {

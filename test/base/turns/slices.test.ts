@@ -1,0 +1,33 @@
+import test from 'ava';
+import { inOrder } from '../../../src/audit/search/recorded-store.ts';
+import { sortedInSlices } from '../../../src/base/turns/slices.ts';
+
+test('items are sorted as at once, whatever their number, and equal items keep their order', async (t) => {
+  for (const count of [0, 1, 2, 127, 128, 129, 300, 2_000]) {
+    const items = Array.from({ length: count }, (_, at) => ({ key: (at * 7_919) % 97, at }));
+    const sorted = await sortedInSlices(items, (a, b) => a.key < b.key);
+    t.deepEqual(
+      sorted,
+      [...items].sort((a, b) => a.key - b.key),
+      String(count),
+    );
+  }
+});
+
+test('other work runs while many long names of a caller are put in order', async (t) => {
+  const long = 'v'.repeat(1_900);
+  const object = (at: number) =>
+    ({ target_id: 'a', resource_type: 'resource', resource_name: `file:///${long}${(at * 7_919) % 9_973}` }) as const;
+  const objects = Array.from({ length: 10_000 }, (_, at) => object(at));
+  let turns = 0;
+  let isOver = false;
+  const turn = (): void => {
+    turns++;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const ordered = await inOrder(objects);
+  isOver = true;
+  t.is(ordered.length, 9_973, 'each once');
+  t.true(turns > 5, String(turns));
+});
