@@ -375,7 +375,7 @@ test.serial('the reason of a cell says who, and refuses what it cannot read', as
   t.is((await (await browser(user)).get('/console/access/why?who=everyone&target=everything')).status, 403);
 });
 
-test('a page of 100 rows and 50 names is small enough', (t) => {
+test('a page of 100 rows and 50 names is small enough', async (t) => {
   const names = Array.from({ length: 50 }, (_, at) => ({
     resource_type: 'tool',
     resource_name: `get-${createHash('md5').update(`${at}`).digest('hex').slice(0, 20)}`,
@@ -393,7 +393,7 @@ test('a page of 100 rows and 50 names is small enough', (t) => {
     cells: names.map((_, at) => cellAt(row, at)),
   }));
   const page = String(
-    matrixSection(
+    await matrixSection(
       { ...{ revision: 1, compared: null, target: 'everything', names, names_count: 50, searched: null }, rows },
       {},
       null,
