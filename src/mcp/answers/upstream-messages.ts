@@ -108,7 +108,7 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
     if (!resumable && awaited !== null) yield { data: brokenText(awaited, text), final: true };
   } finally {
     answer.discard();
-    if (outcome !== null) awaited?.end(outcome);
+    awaited?.end(outcome);
   }
 }
 

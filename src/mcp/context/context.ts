@@ -122,7 +122,8 @@ export interface AwaitedRequest {
   readonly task?: Task | null;
   readonly decisionId: string;
   readonly changeItem?: ChangeItem | undefined;
-  readonly end: (outcome: Outcome) => void;
+  /** Frees the caller's slot. null: the outcome is not known yet, and the stream that resumes the answer records it. */
+  readonly end: (outcome: Outcome | null) => void;
 }
 
 export interface UpstreamContext {

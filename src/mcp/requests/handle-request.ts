@@ -119,10 +119,11 @@ function endOnce(caller: Caller, method: string, verdict: Verdict, leave: () => 
       addedMs = performance.now() - wholeAt;
     },
     /** Only the first end counts. */
-    end(outcome: Outcome): void {
+    end(outcome: Outcome | null): void {
       if (ended) return;
       ended = true;
       leave();
+      if (outcome === null) return;
       recordEnd(caller, verdict, outcome);
       // The client decides how long such a stream lasts, so its duration measures nothing.
       if (method === LISTEN) return;

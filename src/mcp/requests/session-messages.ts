@@ -182,7 +182,7 @@ export function resumedRequest(caller: Caller, origin: StreamOrigin): AwaitedReq
     params: undefined,
     operation,
     end(outcome) {
-      if (outcome !== 'cancelled') recordEnd(caller, origin, outcome);
+      if (outcome !== null && outcome !== 'cancelled') recordEnd(caller, origin, outcome);
     },
   };
 }

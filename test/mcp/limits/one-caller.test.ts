@@ -255,3 +255,19 @@ test('the pages of a list at the aggregate endpoint wait for each other only as 
     t.is(result._meta?.['portcullis/unavailable']?.length, 1, round);
   }
 });
+
+test('a call whose stream broke off and can be resumed takes no slot', async (t) => {
+  const usual = byMethod({});
+  const gateway = await start(
+    t,
+    (received, res) => {
+      if (received.message?.method !== 'tools/call') return usual(received, res);
+      res.writeHead(200, { 'content-type': 'text/event-stream' }).end('id: 1\ndata: \n\n');
+    },
+    { callsPerPrincipal: 2 },
+  );
+  const session = await open(gateway);
+  for (let sent = 1; sent <= 4; sent++) {
+    t.is((await send(gateway, inSession(session, call('tools/call', { name: 'work' })))).status, 200, `call ${sent}`);
+  }
+});
