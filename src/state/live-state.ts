@@ -157,7 +157,7 @@ export function createCurrent(parts: CurrentParts) {
     touched?.users.forEach(identities.forgetUser);
     touched?.tokens.forEach(identities.forgetToken);
     const snapshot =
-      state !== null && samePosition(state.position, position) ? state.snapshot : { sequence: position.sequence, ...loaded };
+      state !== null && samePosition(state.position, position) ? state.snapshot : { ...loaded, sequence: position.sequence };
     state = { position, snapshot, began };
     return snapshot;
   }

@@ -84,6 +84,9 @@ eachEngine(test.serial, 'the status shows each live replica and its position', a
   const w = await world(t, url);
   const other = url.startsWith('mysql') ? await startGateway(t, url) : null;
   await w.allow({ name: 'one' });
+  // A change that a replica alone on its database follows without a load.
+  const groups = ['later'];
+  await w.gateway.rest(200, 'PUT', `/api/users/${w.user.id}`, { token: w.admin.token, body: { groups } });
   interface Status {
     readonly sequence: number;
     readonly revision: number;
