@@ -2,8 +2,8 @@
  * Makes decisions durable before they take effect (law 5), many in one commit. All records that wait when a commit ends go
  * into the next commit, so load makes batches larger and not the wait longer. Records enter the chain only here.
  */
-import { v7 as uuidv7 } from 'uuid';
 import { AppError } from '../base/errors.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Log } from '../base/log.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/statement.ts';

@@ -4,9 +4,9 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { v7 as uuidv7 } from 'uuid';
 import { type BrowserSession, browserSessionLimits, browserStore } from '../auth/browser-store.ts';
 import { AppError } from '../base/errors.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import { createTurns } from '../db/turns.ts';

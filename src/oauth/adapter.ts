@@ -3,8 +3,8 @@
  * once. Grants and clients have tables of their own; all else is in `oauth_records`.
  */
 import type { Adapter, AdapterPayload } from 'oidc-provider';
-import { v7 as uuidv7 } from 'uuid';
 import type { Vault } from '../auth/vault.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Database } from '../db/database.ts';
 import { CLIENT_SECRET_HASH } from './client-secrets.ts';
 import { type ClientRecord, clientStore } from './client-store.ts';

@@ -1,9 +1,9 @@
 /** Makes, lists and ends grants: what users have allowed OAuth clients. */
-import { v7 as uuidv7 } from 'uuid';
 import type { Administer, Caller, StillAdmits } from '../auth/caller.ts';
 import { BY_ASSERTION, type Grant, grantStore, removeGrants } from '../auth/grant-store.ts';
 import type { Principal } from '../auth/principal.ts';
 import { AppError } from '../base/errors.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Change, Changes } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';

@@ -5,9 +5,9 @@
 import type { IncomingMessage } from 'node:http';
 import type Provider from 'oidc-provider';
 import type { Client, Configuration, KoaContextWithOIDC } from 'oidc-provider';
-import { v7 as uuidv7 } from 'uuid';
 import type { KeyRing } from '../auth/keys.ts';
 import type { Vault } from '../auth/vault.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Log } from '../base/log.ts';
 import type { OutboundFetch } from '../base/network/outbound.ts';
 import type { Database } from '../db/database.ts';

@@ -2,9 +2,9 @@
  * The users of providers: made when they are first seen, and brought up to date by newer tokens. What a token says reaches the record
  * in the transaction of a change, so that it is derived by the present settings and every replica sees it (law 4).
  */
-import { v7 as uuidv7 } from 'uuid';
 import type { Provider } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Changes } from '../db/changes.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';

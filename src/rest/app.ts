@@ -1,11 +1,11 @@
 /** The Express app: it handles everything over HTTP except `/mcp`, which the server handles first. */
 import { STATUS_CODES } from 'node:http';
 import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response, Router } from 'express';
-import { v7 as uuidv7 } from 'uuid';
 import type { KeyRing } from '../auth/keys.ts';
 import { rightsOf } from '../auth/rights.ts';
 import type { Stock } from '../base/budgets.ts';
 import { AppError } from '../base/errors.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Log } from '../base/log.ts';
 import type { Pages } from '../browser/pages.ts';
 import type { Config } from '../config/config.ts';

@@ -5,9 +5,9 @@
  * chunk. A request that breaks off leaves whole chunks behind, and the directory repeats it. Only a new name is written before the records of
  * the members: the group is marked as stale until they have it, and the next change of a group finishes that first.
  */
-import { v7 as uuidv7 } from 'uuid';
 import type { Provider } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { JsonValue } from '../base/json/json.ts';
 import { inSlices } from '../base/turns/slices.ts';
 import type { Change } from '../db/changes.ts';

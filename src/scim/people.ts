@@ -1,8 +1,8 @@
 /** What a directory does with users. Each request is one change, and what it says reaches the record of the user in that change. */
-import { v7 as uuidv7 } from 'uuid';
 import type { Provider } from '../auth/provider.ts';
 import { endSessionsAndGrantsOf } from '../auth/sign-in/sign-ins.ts';
 import { AppError } from '../base/errors.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { JsonValue } from '../base/json/json.ts';
 import type { Change } from '../db/changes.ts';
 import type { Transaction } from '../db/database.ts';

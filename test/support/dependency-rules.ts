@@ -18,6 +18,8 @@ const ROOMS: readonly { readonly name: RegExp; readonly room: RegExp; readonly r
     room: /^src\/engine\/engine\.ts$/,
     rule: 'opa-wasm belongs in src/engine/engine.ts',
   },
+  // Only tests and benchmarks install it.
+  { name: /^uuid$/, room: /^(test|bench)\//, rule: 'src/base/ids.ts makes ids' },
 ];
 
 /**

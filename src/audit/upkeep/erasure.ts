@@ -2,7 +2,7 @@
  * Erases personal data from a user's rows: e-mail, groups, arguments, and the salt of their hash. The chain still proves that
  * the rows existed.
  */
-import { v7 as uuidv7 } from 'uuid';
+import { uuidv7 } from '../../base/ids.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';
 import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from '../chain/chain.ts';

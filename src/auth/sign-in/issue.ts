@@ -1,5 +1,5 @@
 /** Makes tokens and their records. A token is invalid until its record is stored. */
-import { v7 as uuidv7 } from 'uuid';
+import { uuidv7 } from '../../base/ids.ts';
 import { labelOf, type User } from '../../users/user-store.ts';
 import type { KeyRing } from '../keys.ts';
 import type { TokenRecord } from '../token-store.ts';

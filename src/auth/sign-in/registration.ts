@@ -1,7 +1,7 @@
 /** Decides who may register, and makes the first user the administrator. */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { v7 as uuidv7 } from 'uuid';
 import { AppError } from '../../base/errors.ts';
+import { uuidv7 } from '../../base/ids.ts';
 import type { Config } from '../../config/config.ts';
 import type { Database } from '../../db/database.ts';
 import { transact } from '../../db/transact.ts';

@@ -1,8 +1,8 @@
 /** The jobs of the policy thread. It reads the bodies of requests and writes the answers, because both can be large. */
-import { v7 as uuidv7 } from 'uuid';
 import type { LogJson } from '../../audit/search/log-json.ts';
 import type { Owners } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
+import { uuidv7 } from '../../base/ids.ts';
 import { inSlices, telling } from '../../base/turns/slices.ts';
 import { validate } from '../../base/validate.ts';
 import type { Progress } from '../../base/work/messages.ts';

@@ -1,10 +1,10 @@
 /** `/api/rights`. */
 import { Router } from 'express';
-import { v7 as uuidv7 } from 'uuid';
 import type { Administer } from '../../auth/caller.ts';
 import { type RightRow, rightStore } from '../../auth/right-store.ts';
 import { type GivenRight, isOwned } from '../../auth/rights.ts';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
+import { uuidv7 } from '../../base/ids.ts';
 import { pathId, UUID, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';

@@ -1,7 +1,6 @@
 /** `/api/users`. */
 import { Router } from 'express';
 import Joi from 'joi';
-import { v7 as uuidv7 } from 'uuid';
 import type { Administer, Authority } from '../../auth/caller.ts';
 import type { Provider } from '../../auth/provider.ts';
 import { holdsRights } from '../../auth/rights.ts';
@@ -9,6 +8,7 @@ import type { Passwords } from '../../auth/sign-in/passwords.ts';
 import { endSessionsAndGrantsOf } from '../../auth/sign-in/sign-ins.ts';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
 import { requireMatch } from '../../base/etag.ts';
+import { uuidv7 } from '../../base/ids.ts';
 import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
