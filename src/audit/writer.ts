@@ -5,9 +5,9 @@
 import { AppError } from '../base/errors.ts';
 import { uuidv7 } from '../base/ids.ts';
 import type { Log } from '../base/log.ts';
+import { gathered } from '../base/promises.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/statement.ts';
-import { type AuditStore, auditStore } from './audit-store.ts';
 import { CHAIN_VERSION, type ChainKey, type ChainRow, chainMac, type Head } from './chain/chain.ts';
 import { chainStore } from './chain/tables/chain-store.ts';
 import { tailOf } from './chain/tables/log-tables.ts';
@@ -22,6 +22,7 @@ import {
   outcomesByRecord,
   type Stored,
 } from './records/log-rows.ts';
+import { type LogStore, logStore } from './records/log-store.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records/records.ts';
 import { createSegments } from './segments.ts';
 
@@ -34,7 +35,7 @@ export interface AuditWriterParts {
   readonly log: Pick<Log, 'info' | 'warn'>;
   readonly now: () => number;
   readonly newId?: () => string;
-  readonly store?: (db: Connection) => AuditStore;
+  readonly store?: (db: Connection) => LogStore;
   /** How long a record may wait before its request is refused, in milliseconds. */
   readonly timeoutMs?: number;
   /** The largest number of a record. The next one begins a chain. */
@@ -86,8 +87,6 @@ interface Committed {
   readonly cause?: unknown;
 }
 
-const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-
 const refusal = (detail: string, cause?: unknown): AppError => new AppError('unavailable', detail, { retryAfter: 1, cause });
 
 /** Whether the server rejected the rows themselves: SQLSTATE classes 22 and 23, or a constraint of SQLite. */
@@ -104,7 +103,8 @@ function isAnswer(error: unknown): boolean {
 
 export function createAuditWriter(parts: AuditWriterParts) {
   const { database, key, log, now } = parts;
-  const storeOf = parts.store ?? auditStore;
+  const storeOf = parts.store ?? logStore;
+  const store = storeOf(database.knex);
   const rows = createRowMaker(key);
   const segments = createSegments({ database });
   const newId = parts.newId ?? uuidv7;
@@ -161,8 +161,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
 
   async function drain(): Promise<void> {
     while (isDue()) {
-      // All records of one turn of the event loop share a commit.
-      await turnOver();
+      await gathered(() => waiting.length);
       const batch = takeBatch();
       if (outcomesDue) {
         for (const some of outcomesByRecord(outcomes)) {
@@ -275,7 +274,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
     if (committed.fate !== 'durable' || rows.forgotten() === forgotten) return committed;
     // A connection was opened meanwhile. It may lead to a server that lacks facts to which these rows refer.
     try {
-      await storeOf(database.knex).insertFacts([...composed.decisions, ...composed.shown]);
+      await store.insertFacts([...composed.decisions, ...composed.shown]);
       return committed;
     } catch (cause) {
       return { fate: 'unknown', cause };
@@ -303,22 +302,20 @@ export function createAuditWriter(parts: AuditWriterParts) {
 
   async function write({ chain, segment, decisions, shown, outcomes: late }: Composed): Promise<void> {
     if (chain === null && segment === null && shown.length === 0 && late.length === 0) {
-      const store = storeOf(database.knex);
       if (store.isAtomic(decisions)) return store.insertDecisions(decisions);
     }
     await database.knex.transaction(async (trx) => {
       if (chain !== null) await chainStore(trx).insertChain(chain);
       if (segment !== null) await segmentStore(trx).begin(segment);
-      const store = storeOf(trx);
-      await store.insertDecisions(decisions);
-      await store.insertShown(shown);
-      await store.insertOutcomes(late);
+      const inserts = storeOf(trx);
+      await inserts.insertDecisions(decisions);
+      await inserts.insertShown(shown);
+      await inserts.insertOutcomes(late);
     });
   }
 
   /** Checks one row for all, because a commit writes all of them or none. */
   function holds({ decisions: [decision], shown: [shown], outcomes: [outcome] }: Composed): Promise<boolean> {
-    const store = storeOf(database.knex);
     if (decision) return store.holdsDecision(decision);
     if (shown) return store.holdsShown(shown);
     return outcome ? store.holdsOutcomes(outcome) : Promise.resolve(true);
@@ -336,16 +333,16 @@ export function createAuditWriter(parts: AuditWriterParts) {
   async function nextChain(): Promise<ChainRow> {
     if (next !== null) return next;
     reading ??= (async () => {
-      const store = chainStore(database.knex);
-      const found = (await store.openHeads(key)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac]);
+      const chains = chainStore(database.knex);
+      const found = (await chains.openHeads(key)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac]);
       const row = {
-        chain_id: newChainId(await store.chains()),
+        chain_id: newChainId(await chains.chains()),
         version: CHAIN_VERSION,
         key_id: key.id,
         started_at: now(),
         host: JSON.stringify(parts.host),
         found: JSON.stringify(found),
-        unchained: await store.countUnchained(),
+        unchained: await chains.countUnchained(),
       };
       return { ...row, mac: chainMac(key, row) };
     })().finally(() => {

@@ -163,8 +163,7 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
   const fadesInMs = (all.burst / all.perSecond) * 1_000;
   let forgotAt = now();
 
-  function settle(account: Account, { perSecond, burst }: Rate): Account {
-    const at = now();
+  function settle(account: Account, { perSecond, burst }: Rate, at: number): Account {
     const ms = at - account.at;
     account.left = Math.min(burst, account.left + (ms / 1_000) * perSecond);
     account.recent *= Math.exp(-ms / fadesInMs);
@@ -172,10 +171,16 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
     return account;
   }
 
+  function use(account: Account, amount: number): void {
+    account.left -= amount;
+    account.recent += amount;
+  }
+
   function forget(): void {
-    forgotAt = now();
+    const at = now();
+    forgotAt = at;
     for (const [key, account] of byKey) {
-      const { left, recent } = settle(account, perKey);
+      const { left, recent } = settle(account, perKey, at);
       if (left === perKey.burst && recent < perKey.burst / 2) byKey.delete(key);
     }
   }
@@ -189,13 +194,15 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
     },
     /** Charges the key for what it used, which may be known only afterwards. A charge above what is left becomes a debt. */
     charge(key: string, amount: number): void {
-      if (now() - forgotAt >= FORGET_EVERY_MS) forget();
-      const own = byKey.get(key) ?? { left: perKey.burst, recent: 0, at: now() };
-      byKey.set(key, own);
-      for (const account of [settle(own, perKey), settle(total, all)]) {
-        account.left -= amount;
-        account.recent += amount;
+      const at = now();
+      if (at - forgotAt >= FORGET_EVERY_MS) forget();
+      let own = byKey.get(key);
+      if (own === undefined) {
+        own = { left: perKey.burst, recent: 0, at };
+        byKey.set(key, own);
       }
+      use(settle(own, perKey, at), amount);
+      use(settle(total, all, at), amount);
     },
     /**
      * Seconds until the debt of the key is paid; 0: it has no debt. A key also waits for the shared debt, unless it has
@@ -204,9 +211,11 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
      */
     wait(key: string): number {
       const own = byKey.get(key);
-      if (own === undefined) return 0;
-      const ownDebt = debt(settle(own, perKey), perKey);
-      return own.recent <= all.burst / byKey.size / 2 ? ownDebt : Math.max(ownDebt, debt(settle(total, all), all));
+      // Time only pays debts, so it need not be counted if there are none. Every message comes here.
+      if (own === undefined || (own.left >= 0 && total.left >= 0)) return 0;
+      const at = now();
+      const ownDebt = debt(settle(own, perKey, at), perKey);
+      return own.recent <= all.burst / byKey.size / 2 ? ownDebt : Math.max(ownDebt, debt(settle(total, all, at), all));
     },
   };
 }

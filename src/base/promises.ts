@@ -8,8 +8,24 @@
 export type Now<T> = T | Promise<T>;
 
 /** Returns the result of `next`, which is called at once if the value is there. */
-export function whenThere<T, U>(value: Now<T>, next: (value: T) => U): Now<U> {
+export function whenThere<T, U>(value: Now<T>, next: (value: T) => Now<U>): Now<U> {
   return value instanceof Promise ? value.then(next) : next(value);
+}
+
+const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** A turn waits for nothing: it only looks at what the sockets have. So this many turns are short while there is little to do. */
+const MOST_TURNS = 4;
+
+/**
+ * Resolves in a later turn of the event loop: the first in which `count` did not grow. Larger batches cost less for each of their members,
+ * and what arrives meanwhile would keep the thread busy anyway.
+ */
+export async function gathered(count: () => number): Promise<void> {
+  for (let turn = 0, before = -1; turn < MOST_TURNS && count() > before; turn++) {
+    before = count();
+    await turnOver();
+  }
 }
 
 /** Returns a promise together with the function that resolves it. */

@@ -10,6 +10,7 @@ import type { AuthRefusal, TokenClaims } from '../auth/principal.ts';
 import type { Providers } from '../auth/provider.ts';
 import type { GivenRight } from '../auth/rights.ts';
 import { AppError } from '../base/errors.ts';
+import { gathered } from '../base/promises.ts';
 import { type Changes, changedBetween, type Position, readPosition, samePosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import type { Policy } from '../engine/compile/policy.ts';
@@ -100,20 +101,26 @@ export function createCurrent(parts: CurrentParts) {
   let loading: Promise<void> | null = null;
   let reading: Promise<unknown> = Promise.resolve();
   let nextRead: Promise<CounterRead> | null = null;
+  /** How many calls wait for `nextRead` to begin. */
+  let waitingForRead = 0;
   /** The start time of the newest read that found the state up to date. */
   let confirmedAt = Number.NEGATIVE_INFINITY;
 
   /** All callers that wait at the same moment share one read. The read begins after each of them has called. */
   function readCounter(): Promise<CounterRead> {
-    // Let callers that arrive in the same turn share the read, so that its cost does not multiply.
-    nextRead ??= reading.then(turnOver).then(() => {
-      nextRead = null;
-      const began = ++order;
-      const beganAt = parts.now();
-      const read = withTimeout(changes.position(), parts.gateTimeoutMs).then((position) => ({ position, began, beganAt }));
-      reading = read.catch(() => {});
-      return read;
-    });
+    waitingForRead++;
+    // Let callers that arrive together share the read, so that its cost does not multiply.
+    nextRead ??= reading
+      .then(() => gathered(() => waitingForRead))
+      .then(() => {
+        nextRead = null;
+        waitingForRead = 0;
+        const began = ++order;
+        const beganAt = parts.now();
+        const read = withTimeout(changes.position(), parts.gateTimeoutMs).then((position) => ({ position, began, beganAt }));
+        reading = read.catch(() => {});
+        return read;
+      });
     return nextRead;
   }
 
@@ -289,8 +296,6 @@ function replaced(all: Snapshot['targets'], ids: ReadonlySet<string>, now: Snaps
 
 /** The load has already rejected the promises of its callers, so ignore the error here. */
 const toldOtherwise = (): void => undefined;
-
-const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const unreadable = (detail: string, cause?: unknown): AppError => new AppError('unavailable', detail, { retryAfter: 1, cause });
 

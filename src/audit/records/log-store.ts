@@ -37,6 +37,8 @@ function factsOf(rows: WithFacts, isWanted: (fact: Fact) => boolean): Fact[] {
 /** The facts that a commit with these rows must store. */
 const newFacts = (rows: WithFacts): Fact[] => factsOf(rows, ({ isStored }) => !isStored);
 
+export type LogStore = ReturnType<typeof logStore>;
+
 export function logStore(db: Connection) {
   const isMysql = db.client.dialect === 'mysql';
   const literal = literalOf(db);
