@@ -3,7 +3,7 @@
 import { hostname } from 'node:os';
 import { createChainKey } from '../audit/chain/chain.ts';
 import { createDenials } from '../audit/denials.ts';
-import type { AuditWriter } from '../audit/records/records.ts';
+import type { AuditWriter, DecisionCause, DecisionRecord } from '../audit/records/records.ts';
 import { closeAbandoned } from '../audit/segments.ts';
 import { createCounts } from '../audit/upkeep/counts.ts';
 import { createErasure } from '../audit/upkeep/erasure.ts';
@@ -27,19 +27,23 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
   const denials = createDenials({ limit: config.rateLimits.denials, log, now, onRefused: () => metrics.denialsRefused.inc() });
   const audit: AuditWriter = {
     ...writer,
-    async decision(record, cause) {
+    decision(record, cause) {
       const began = performance.now();
-      try {
-        await writer.decision(record);
-      } finally {
-        metrics.auditCommit.observe(performance.now() - began);
-      }
-      // Messages that a target sends on its own must not lock out the principal that receives them.
-      const isOwn = record.effect === 'deny' && cause !== 'delivery';
-      if (isOwn) denials.count(principalKey({ sub: record.user_id }));
-      metrics.decisions.inc({ effect: record.effect, reason: record.reason });
+      const written = writer.decision(record);
+      const over = (): void => metrics.auditCommit.observe(performance.now() - began);
+      written.then(() => {
+        over();
+        count(record, cause);
+      }, over);
+      return written;
     },
   };
+  function count(record: DecisionRecord, cause: DecisionCause | undefined): void {
+    // Messages that a target sends on its own must not lock out the principal that receives them.
+    const isOwn = record.effect === 'deny' && cause !== 'delivery';
+    if (isOwn) denials.count(principalKey({ sub: record.user_id }));
+    metrics.decisions.inc({ effect: record.effect, reason: record.reason });
+  }
   const { retentionDays: days, checkpoints: file, checkpointMinutes } = config.audit;
   const heads = createHeads({ database, key, keys, writer, file, checkpointMs: checkpointMinutes * 60_000, log, now });
   database.whenConnected(() => writer.forget(null));

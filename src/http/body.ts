@@ -23,6 +23,15 @@ export function bodyLength(req: IncomingMessage): number | null {
 }
 
 /**
+ * Returns the body if all of it is here; null: it is not, or it has more than `limit` bytes. A small body usually comes in one packet with its
+ * headers. Then node has it, without any listener, as soon as the call stack that delivers the headers has ended.
+ */
+export function bodyAtHand(req: IncomingMessage, limit: number): Buffer | null {
+  const isHere = req.complete && !req.destroyed && req.readableLength > 0 && req.readableLength <= limit;
+  return isHere ? (req.read() as Buffer) : null;
+}
+
+/**
  * Returns the whole body. Throws AppError `too_large` without reading further, `invalid_request` if the body breaks off, and the
  * error that `count` returns. `count` is called with the size of each chunk.
  */
@@ -33,14 +42,14 @@ export async function readBytes(
 ): Promise<Buffer> {
   const tooLarge = (): AppError => new AppError('too_large', `The body must have at most ${limit} bytes.`);
   if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge();
-  // A small body usually comes in one packet with its headers. Then node has it when the current call stack ends, without any listener.
   await null;
   // The client left while its request waited. No further event comes, and what the bytes would take would never be given back.
   if (req.destroyed) throw incomplete();
-  if (req.complete && req.readableLength > 0 && req.readableLength <= limit) {
-    const refused = count(req.readableLength);
+  const body = bodyAtHand(req, limit);
+  if (body !== null) {
+    const refused = count(body.length);
     if (refused !== null) throw refused;
-    return req.read() as Buffer;
+    return body;
   }
   const chunks: Buffer[] = [];
   let joined = 0;

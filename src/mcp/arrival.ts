@@ -94,15 +94,19 @@ export function receiveHead(
 }
 
 /** The caller according to a state at least as new as this call; or the answer that refuses it. */
-export async function admitCaller(deps: ArrivalDeps, { claims, targetName }: Arrived): Promise<Admission | Answer> {
-  try {
-    const admitted = deps.admit(claims);
-    const admission = admitted instanceof Promise ? await admitted : admitted;
-    return isRefusal(admission) ? unauthenticated(deps, targetName, admission) : admission;
-  } catch (err) {
+export function admitCaller(deps: ArrivalDeps, { claims, targetName }: Arrived): Now<Admission | Answer> {
+  const answered = (admission: Admission | AuthRefusal): Admission | Answer =>
+    isRefusal(admission) ? unauthenticated(deps, targetName, admission) : admission;
+  const failed = (err: unknown): Answer => {
     if (err instanceof AppError) return problemUnavailable(err);
     deps.log.error({ err }, 'reading the state of the gateway failed');
     return problemUnavailable(undefined);
+  };
+  try {
+    const admitted = deps.admit(claims);
+    return admitted instanceof Promise ? admitted.then(answered).catch(failed) : answered(admitted);
+  } catch (err) {
+    return failed(err);
   }
 }
 

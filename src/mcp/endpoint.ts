@@ -140,7 +140,8 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
     const answer = await answerRequest(endpoint, req, res, held);
     if (answer === null) return;
     const recipient = outbox.open(res, held.principal, log);
-    await writeAnswer(res, answer, { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs, recipient });
+    const writing = writeAnswer(res, answer, { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs, recipient });
+    if (writing instanceof Promise) await writing;
   } catch (error) {
     writeProblem(res, error, { requestId, publicUrl, log });
   } finally {
@@ -165,13 +166,15 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const head = receiveHead(endpoint, req, res, (principal) => {
     held.principal = principal;
   });
-  const arrived = head instanceof Promise ? await head : head;
+  // Also if the head is there: by the next step, node usually has the body, too (`bodyAtHand`).
+  const arrived = await head;
   if (arrived === 'answered') return null;
   if ('kind' in arrived) return arrived;
   const { method, headers, targetName, claims, principal } = arrived;
 
   // The sender of a large body is admitted before it is read, too. At that time the gateway can only refuse.
-  const received = await receive(endpoint.intake, endpoint.limits, req, principal, () => admitCaller(endpoint, arrived));
+  const receiving = receive(endpoint.intake, endpoint.limits, req, principal, () => admitCaller(endpoint, arrived));
+  const received = receiving instanceof Promise ? await receiving : receiving;
   if ('kind' in received) return received;
   held.giveBack = received.giveBack;
   const { body } = received;
@@ -179,7 +182,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (method !== 'POST' && body.length > 0) return problem(new AppError('invalid_request', `${method} takes no body.`));
   const claimed = sessionOf(endpoint, arrived);
   const session = claimed === 'missing' ? null : claimed;
-  const reading = method === 'POST' ? await readBody(endpoint.intake, principal, body) : null;
+  const read = method === 'POST' ? readBody(endpoint.intake, principal, body) : null;
+  const reading = read instanceof Promise ? await read : read;
   if (reading?.ok === false) return parseError(headers, reading.reason);
   if (session !== null) {
     endpoint.saw(session.id);
@@ -195,7 +199,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
 
   const { gone } = held;
   // The whole request has arrived: every fact that decides about it is read after its last byte.
-  const admission = await admitCaller(endpoint, arrived);
+  const admitted = admitCaller(endpoint, arrived);
+  const admission = admitted instanceof Promise ? await admitted : admitted;
   if ('kind' in admission) return reading === null ? admission : outage(work.id, admission);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
   const changes = createAdmissionChanges();

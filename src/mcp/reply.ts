@@ -1,5 +1,6 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
+import type { Now } from '../base/promises.ts';
 import { laneOnce } from '../base/turns/lane.ts';
 import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
@@ -12,8 +13,8 @@ export interface ReplyContext extends ProblemContext {
   readonly recipient: Recipient;
 }
 
-/** Resolves when the answer is written or the client is gone. */
-export async function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Promise<void> {
+/** The answer is written, or the client is gone, when the function returns or its promise resolves. */
+export function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Now<void> {
   switch (answer.kind) {
     case 'message':
       if (answer.headers !== undefined) {
@@ -26,13 +27,10 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
       if (typeof answer.text === 'string' && answer.text.length <= LONG_TEXT) {
         res.setHeader('content-length', Buffer.byteLength(answer.text));
         res.end(answer.text);
-      } else {
-        // Send no Content-Length, because counting the bytes takes as long as writing them.
-        await writeParts(res, answer.text, context.recipient);
-        res.end();
+        return res.writableLength > 0 ? context.recipient.taken(0) : undefined;
       }
-      if (res.writableLength > 0) await context.recipient.taken(0);
-      return;
+      // Send no Content-Length, because counting the bytes takes as long as writing them.
+      return writeLong(res, answer.text, context.recipient);
     case 'empty':
       res.writeHead(answer.status).end();
       return;
@@ -40,8 +38,14 @@ export async function writeAnswer(res: ServerResponse, answer: Answer, context: 
       writeProblem(res, answer.error, context, answer.headers);
       return;
     case 'stream':
-      await writeStream(res, answer.events, answer.drain, context);
+      return writeStream(res, answer.events, answer.drain, context);
   }
+}
+
+async function writeLong(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
+  await writeParts(res, text, recipient);
+  res.end();
+  if (res.writableLength > 0) await recipient.taken(0);
 }
 
 /**

@@ -3,6 +3,7 @@ import type { Outcome } from '../../audit/records/records.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { isUnread, UnreadFault } from '../../base/json/steps.ts';
+import { type Now, whenThere } from '../../base/promises.ts';
 import { laneSteps } from '../../base/turns/lane.ts';
 import type { ListedItems } from '../../protocol/answer.ts';
 import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
@@ -15,7 +16,7 @@ import { NOT_ITS_TO_ASK } from '../context/failure.ts';
 import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
 import { settingOf } from '../context/upstream-opening.ts';
 import { filterInSteps, filterResult, isLongList } from '../filter/filter.ts';
-import { filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
+import { type FilteredResult, filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
 import { fingerprintOf, type Session, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
 import { NAMES_OF_LIST } from '../upstream/catalogue.ts';
@@ -49,31 +50,49 @@ export function relayError(context: RequestContext, located: Located, error: Jso
   return { kind: 'final', text: rebuildResponse(awaited.id, 'error', located, changed), outcome: 'error' };
 }
 
-export async function relayResult(context: RequestContext, located: Located, result: JsonObject): Promise<Seen> {
-  const { caller, target, awaited, linked } = context;
-  let text: string;
-  let listed: ListedItems | undefined;
-  try {
-    const found = ownTasks(context, taskIdsIn(result));
-    const tasks = found instanceof Promise ? await found : found;
-    const by = filteredBy(context, awaited, caller.admission, tasks);
-    const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
-    const filtered = inSteps ? await laneSteps(target.id, filterInSteps(located, result, by)) : filterResult(located, result, by);
-    if (!filtered.ok) return { kind: 'malformed', reason: filtered.fault };
-    if (filtered.created !== null) await rememberTask(context, filtered.created);
-    if (filtered.shown !== null) await context.deps.audit.shown({ decision_id: awaited.decisionId, ...filtered.shown });
-    noteListed(context, result);
-    text = filtered.text;
-    if (filtered.changed !== null) listed = { items: filtered.changed, nextCursor: result.nextCursor };
-  } catch (err) {
+export function relayResult(context: RequestContext, located: Located, result: JsonObject): Now<Seen> {
+  const withheld = (err: unknown): Seen => {
     if (err instanceof UnreadFault) throw err;
     context.deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
     return { kind: 'failed', message: 'The gateway cannot record at the moment; try again' };
+  };
+  try {
+    const seen = whenThere(filtered(context, located, result), (found) => relayFiltered(context, result, found));
+    return seen instanceof Promise ? seen.catch(withheld) : seen;
+  } catch (err) {
+    return withheld(err);
   }
+}
+
+function filtered(context: RequestContext, located: Located, result: JsonObject): Now<FilteredResult> {
+  const { caller, target, awaited } = context;
+  return whenThere(ownTasks(context, taskIdsIn(result)), (tasks) => {
+    const by = filteredBy(context, awaited, caller.admission, tasks);
+    const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
+    return inSteps ? laneSteps(target.id, filterInSteps(located, result, by)) : filterResult(located, result, by);
+  });
+}
+
+/** Records what the answer shows and sets before it is relayed. Most answers to calls show and set nothing. */
+function relayFiltered(context: RequestContext, result: JsonObject, found: FilteredResult): Now<Seen> {
+  const { awaited, linked } = context;
+  if (!found.ok) return { kind: 'malformed', reason: found.fault };
+  const { created, shown, changed, text } = found;
   const said = linked === null ? null : settingOf(awaited.method, awaited.params);
-  if (linked !== null && said !== null) await rememberSetting(context, linked.session, said);
-  const told = READ_HERE.includes(awaited.method) ? result : undefined;
-  return { kind: 'final', text: resultText(awaited.id, text), outcome: 'ok', result: told, listed };
+  const relayed = (): Seen => {
+    const told = READ_HERE.includes(awaited.method) ? result : undefined;
+    const listed = changed === null ? undefined : { items: changed, nextCursor: result.nextCursor };
+    return { kind: 'final', text: resultText(awaited.id, text), outcome: 'ok', result: told, listed };
+  };
+  const recorded = async (): Promise<Seen> => {
+    if (created !== null) await rememberTask(context, created);
+    if (shown !== null) await context.deps.audit.shown({ decision_id: awaited.decisionId, ...shown });
+    noteListed(context, result);
+    if (linked !== null && said !== null) await rememberSetting(context, linked.session, said);
+    return relayed();
+  };
+  const isRecorded = created !== null || shown !== null || said !== null || awaited.operation.kind === 'list';
+  return isRecorded ? recorded() : relayed();
 }
 
 /** Notes what the target offers, also what this caller may not see. */

@@ -7,7 +7,7 @@ import { principalKey } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { UnreadFault } from '../../base/json/steps.ts';
-import type { Now } from '../../base/promises.ts';
+import { type Now, whenThere } from '../../base/promises.ts';
 import { LEFT_UNREAD } from '../../http/outbox.ts';
 import { type Answer, type OutEvent, rpcError } from '../../protocol/answer.ts';
 import { farewell } from '../../protocol/listen.ts';
@@ -39,10 +39,11 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     const debt = context.deps.reader.rest(chargedTo(context));
     if (debt !== null) await debt;
     let leftUnread = false;
-    const body = await answer.read(() => {
+    const reading = answer.read(() => {
       leftUnread = context.deps.outbox.refusal(principalKey(context.caller.claims)) !== null;
       return !leftUnread;
     });
+    const body = reading instanceof Promise ? await reading : reading;
     if (leftUnread) {
       // The target is not to blame, so this does not count as its fault.
       context.awaited.end('cancelled');
@@ -50,7 +51,8 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     }
     if (isFault(body)) return upstreamFault(context, body);
     // The body keeps its room in memory until it is discarded, so it is not refused after it has been read.
-    const seen = await inspectHeld(context, body);
+    const inspecting = inspectHeld(context, body);
+    const seen = inspecting instanceof Promise ? await inspecting : inspecting;
     // The only message must be the answer.
     const isAnswer = seen.kind === 'final';
     context.awaited.end(isAnswer ? seen.outcome : 'upstream_error');
@@ -144,20 +146,23 @@ async function inspect(context: UpstreamContext, text: string): Promise<Relayed>
   }
 }
 
-async function inspectHeld(context: UpstreamContext, message: Buffer | string): Promise<Relayed> {
+function inspectHeld(context: UpstreamContext, message: Buffer | string): Now<Relayed> {
   const charged = chargedTo(context);
   const { reader } = context.deps;
-  let seen: Seen;
+  const broken = (err: unknown): Relayed => {
+    if (!(err instanceof UnreadFault)) throw err;
+    return relayed(context, malformed(err.message));
+  };
   try {
     const decoded = typeof message === 'string' ? message : reader.decode(charged, message);
-    const text = decoded instanceof Promise ? await decoded : decoded;
-    const read = reader.read(charged, text, RULES);
-    const relayed = relay(context, read instanceof Promise ? await read : read);
-    seen = relayed instanceof Promise ? await relayed : relayed;
+    const seen = whenThere(decoded, (text) => whenThere(reader.read(charged, text, RULES), (reading) => relay(context, reading)));
+    return seen instanceof Promise ? seen.then((late) => relayed(context, late), broken) : relayed(context, seen);
   } catch (err) {
-    if (!(err instanceof UnreadFault)) throw err;
-    seen = { kind: 'malformed', reason: err.message };
+    return broken(err);
   }
+}
+
+function relayed(context: UpstreamContext, seen: Seen): Relayed {
   if (seen.kind === 'failed') return failed(context, seen.message);
   if (seen.kind !== 'malformed') return seen;
   // A name in the reason comes from the target, and it may be a secret that the target repeats.

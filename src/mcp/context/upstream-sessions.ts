@@ -7,7 +7,7 @@
 
 import { createHash } from 'node:crypto';
 import { keep } from '../../base/kept.ts';
-import { deferred, inTime } from '../../base/promises.ts';
+import { deferred, inTime, type Now } from '../../base/promises.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
 import type { SessionStore } from '../../sessions/session-store.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
@@ -191,17 +191,16 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
 
   return {
     /** The upstream session for the target and the access as they are now. Opens one if needed. */
-    current(sessionTarget: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
+    current(sessionTarget: SessionTarget): Now<UpstreamSession | UpstreamSessionFailure> {
       const binding = bindingAt(sessionTarget);
       const entry = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
       // If opening took too long for other requests, this one does not wait for it either.
       if (entry?.binding === binding) {
         const refusal = entry.settled === null ? health.refusal(askedAt(sessionTarget)) : null;
-        return refusal === null ? entry.link : Promise.resolve(refusal);
+        return refusal ?? entry.settled ?? entry.link;
       }
       const { session } = sessionTarget;
-      if (entry === undefined && session.fingerprint !== AGGREGATE && session.binding === binding)
-        return Promise.resolve(session);
+      if (entry === undefined && session.fingerprint !== AGGREGATE && session.binding === binding) return session;
       return settle(sessionTarget, binding, null, entry !== undefined).link;
     },
     /** The same for requests to several targets: does not wait for a target that is late, but asks it in the background. */

@@ -10,7 +10,8 @@ import { isObject, type JsonReading, type JsonValue, NOT_UTF8 } from '../../base
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
-import { bodyLength, LARGE_BODY, readBytes } from '../../http/body.ts';
+import { type Now, whenThere } from '../../base/promises.ts';
+import { bodyAtHand, bodyLength, LARGE_BODY, readBytes } from '../../http/body.ts';
 import { type Answer, problem } from '../../protocol/answer.ts';
 import { OPAQUE } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';
@@ -54,18 +55,20 @@ export function costOf(bytes: number, reading: JsonReading): number {
 
 const SHOWN_LENGTH = 64;
 
+const nothing = (): void => undefined;
+
 /** Receives the body, or returns the refusal. `admit` admits the sender of a large body, or returns the refusal. */
 export function receive(
   intake: Intake,
   limits: McpLimits,
   req: IncomingMessage,
   principal: string,
-  admit: () => Promise<Admission | Answer>,
-): Promise<Received | Answer> {
+  admit: () => Now<Admission | Answer>,
+): Now<Received | Answer> {
   const length = bodyLength(req);
-  return length !== null && length <= FREE_LENGTH
-    ? read(req, limits.bodyBytes, null)
-    : receiveLarge(intake, limits, req, principal, admit, length);
+  if (length === null || length > FREE_LENGTH) return receiveLarge(intake, limits, req, principal, admit, length);
+  const body = bodyAtHand(req, limits.bodyBytes);
+  return body === null ? read(req, limits.bodyBytes, null) : { body, giveBack: nothing };
 }
 
 async function receiveLarge(
@@ -73,7 +76,7 @@ async function receiveLarge(
   limits: McpLimits,
   req: IncomingMessage,
   principal: string,
-  admit: () => Promise<Admission | Answer>,
+  admit: () => Now<Admission | Answer>,
   length: number | null,
 ): Promise<Received | Answer> {
   const wait = reading.wait(principal);
@@ -119,13 +122,23 @@ function tooMuch(what: string, wait: number): Answer {
 }
 
 /** Reads the body as JSON and charges the principal. */
-export async function readBody(intake: Intake, principal: string, body: Buffer): Promise<JsonReading> {
+export function readBody(intake: Intake, principal: string, body: Buffer): Now<JsonReading> {
   const decoded = decodeLarge(body, principal);
-  const text = decoded instanceof Promise ? await decoded : decoded;
+  if (decoded instanceof Promise) return decoded.then((text) => readText(intake, principal, body.length, text));
+  return readText(intake, principal, body.length, decoded);
+}
+
+/** `text` null: the body is not UTF-8. */
+function readText(intake: Intake, principal: string, bytes: number, text: string | null): Now<JsonReading> {
   if (text === null) return NOT_UTF8;
-  const reading = readLargeJson(text, CLIENT_RULES, principal);
-  const read = reading instanceof Promise ? await reading : reading;
-  if (body.length > FREE_LENGTH) intake.reading.charge(principal, costOf(body.length, read));
+  return whenThere(readLargeJson(text, CLIENT_RULES, principal), (reading) => {
+    if (bytes > FREE_LENGTH) intake.reading.charge(principal, costOf(bytes, reading));
+    return checked(reading);
+  });
+}
+
+/** Refuses a message with a parameter that the gateway must read, but that has too many values. */
+function checked(read: JsonReading): JsonReading {
   const unread = read.ok ? unreadParam(read.value) : null;
   if (unread === null) return read;
   const reason = `more than ${CLIENT_RULES.selection.itemValues} values in params.${unread.slice(0, SHOWN_LENGTH)}`;

@@ -1,6 +1,7 @@
 /** Handles the request of an admitted caller: decide, record, forward, filter, answer. */
 
 import type { Outcome } from '../../audit/records/records.ts';
+import type { Now } from '../../base/promises.ts';
 import { type Answer, refuse, tooManyCalls, unavailable } from '../../protocol/answer.ts';
 import { LISTEN } from '../../protocol/listen.ts';
 import type { Rejection } from '../../protocol/message.ts';
@@ -50,7 +51,8 @@ export async function handleRequest(arrived: Caller, request: ClientRequest): Pr
   const { changeItem } = request;
   const awaited = { id, method, params, operation, task: resolved.task, client, decisionId: verdict.decisionId, changeItem, end };
   const context = contextOf(caller, verdict.target, client.mode, awaited);
-  const prepared = await prepare(context, request);
+  const preparing = prepare(context, request);
+  const prepared = preparing instanceof Promise ? await preparing : preparing;
   if ('kind' in prepared) {
     end('error');
     return prepared;
@@ -92,20 +94,20 @@ function resolve(
   return 'code' in read ? read : { operation: read, task: null };
 }
 
-async function answerWith(context: RequestContext, { answer, error }: Reached): Promise<Answer> {
+function answerWith(context: RequestContext, { answer, error }: Reached): Now<Answer> {
   if (answer.status !== 200) return forwardFailure(context, answer, error);
   const { listening, awaited } = context;
   if (listening !== undefined && answer.type === 'stream') {
     return { kind: 'stream', events: listeningStream({ ...context, listening }, answer), drain: false };
   }
-  const answered = await forwardAnswer(context, answer);
+  const answering = forwardAnswer(context, answer);
   switch (awaited.method) {
     case 'initialize':
-      return openedSession(context, answer, answered);
+      return answering.then((answered) => openedSession(context, answer, answered));
     case 'server/discover':
-      return discovered(context, answered);
+      return answering.then((answered) => discovered(context, answered));
     default:
-      return answered;
+      return answering;
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { isUnread } from '../../base/json/steps.ts';
+import { type Now, whenThere } from '../../base/promises.ts';
 import { type Answer, noSession, refuse, rpcError } from '../../protocol/answer.ts';
 import { declaresTasks, reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import { nameHeader } from '../../protocol/headers.ts';
@@ -32,33 +33,43 @@ export interface Prepared {
 }
 
 /** Returns an answer if the request, although it was allowed, is not forwarded. */
-export async function prepare(context: RequestContext, { client, message, located }: ClientRequest): Promise<Prepared | Answer> {
-  const { id, method, params } = message;
+export function prepare(context: RequestContext, request: ClientRequest): Now<Prepared | Answer> {
+  const { client, message } = request;
+  const { id, method } = message;
   const { caller, target, awaited } = context;
-  const { operation, task } = awaited;
   const session = client.mode === 'stateful' ? client.session : null;
   if (session === 'unknown' || (session !== null && !isSessionAt(session, target, caller.admission.snapshot.sessions))) {
     return noSession(id);
   }
   // The target became usable only after the method was resolved: the object that the request names was not decided.
-  if (operation.kind === 'extension') return refuse(id, methodNotFound(client.mode));
-  const refused = isTaskMethod(method) ? await refuseTask(context, session) : null;
-  if (refused !== null) return refused;
-  const suspended = session === null ? null : refuseList(context, session);
-  if (suspended !== null) return await suspended;
+  if (awaited.operation.kind === 'extension') return refuse(id, methodNotFound(client.mode));
+  const suspended = (): Now<Answer | null> => (session === null ? null : refuseList(context, session));
+  const refused = isTaskMethod(method) ? refuseTask(context, session).then((refusal) => refusal ?? suspended()) : suspended();
+  return whenThere(refused, (refusal) => refusal ?? build(context, request, session));
+}
+
+function build(
+  context: RequestContext,
+  { client, message, located }: ClientRequest,
+  session: Session | null,
+): Now<Prepared | Answer> {
+  const { id, method, params } = message;
+  const { caller, target, awaited } = context;
+  const { operation, task } = awaited;
   const state = readState(context, message, client);
   if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
   const scope = taskScopeAt(caller, target);
-  const listened = operation.kind === 'listen' ? await listenFor(context, operation.filter, scope) : null;
-  if (listened !== null && 'kind' in listened) return listened;
-  const replaced = replacedParams(message, client, target, scope);
-  const replies = targetReplies(target, params);
-  if (replies !== null) replaced.inputResponses = replies;
-  if (task) replaced.taskId = task.upstreamId;
-  if (state.requestState !== undefined) replaced.requestState = state.requestState;
-  if (listened !== null) replaced.notifications = listened.listening;
-  const name = client.mode === 'stateless' ? nameHeader(method, { ...params, ...replaced } as JsonObject) : undefined;
-  return { body: rebuildCall(message, located, replaced), name, session, listened };
+  return whenThere(operation.kind === 'listen' ? listenFor(context, operation.filter, scope) : null, (listened) => {
+    if (listened !== null && 'kind' in listened) return listened;
+    const replaced = replacedParams(message, client, target, scope);
+    const replies = targetReplies(target, params);
+    if (replies !== null) replaced.inputResponses = replies;
+    if (task) replaced.taskId = task.upstreamId;
+    if (state.requestState !== undefined) replaced.requestState = state.requestState;
+    if (listened !== null) replaced.notifications = listened.listening;
+    const name = client.mode === 'stateless' ? nameHeader(method, { ...params, ...replaced } as JsonObject) : undefined;
+    return { body: rebuildCall(message, located, replaced), name, session, listened };
+  });
 }
 
 /** The answer to a request about tasks that must not be forwarded although it was allowed; null: forward it. */
@@ -77,7 +88,7 @@ async function refuseTask(context: RequestContext, session: Session | null): Pro
 }
 
 /** A list of a target that the circuit breaker holds back. If no upstream session is open, opening it checks the same. */
-function refuseList(context: RequestContext, session: Session): Answer | Promise<Answer> | null {
+function refuseList(context: RequestContext, session: Session): Now<Answer> | null {
   const { target, access, caller, awaited } = context;
   if (session.fingerprint !== AGGREGATE || !awaited.method.endsWith('/list')) return null;
   if (context.deps.links.open(sessionAt(session, target, caller.admission)) === null) return null;

@@ -78,7 +78,8 @@ export async function sendInSession(
 ): Promise<ReachedInSession | UpstreamSessionFailure> {
   const { session } = sessionTarget;
   const { links } = caller.deps;
-  let link = await links.current(sessionTarget);
+  const current = links.current(sessionTarget);
+  let link = current instanceof Promise ? await current : current;
   for (let sending = sent, isLast = false; ; ) {
     if (isUpstreamSessionFailure(link)) return link;
     const answer = await sendTo(caller, sessionTarget, link, sending);

@@ -9,6 +9,7 @@ import { LARGE_TEXT } from '../../base/json/large.ts';
 import { perObject } from '../../base/kept.ts';
 import { DeniedAddress } from '../../base/network/guarded-connect.ts';
 import { type AddressRule, createAddressRule } from '../../base/network/network-address.ts';
+import type { Now } from '../../base/promises.ts';
 import { laneSteps } from '../../base/turns/lane.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
@@ -240,8 +241,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (!this.over) this.fail({ fault: faultOf(cause), cause });
   }
 
-  private readonly read = (isWanted: () => boolean = () => true): Promise<Buffer | UpstreamFault> => {
-    if (this.outcome !== null) return Promise.resolve(this.outcome);
+  private readonly read = (isWanted: () => boolean = () => true): Now<Buffer | UpstreamFault> => {
+    if (this.outcome !== null) return this.outcome;
     if (this.announced > FREE) void this.begin(isWanted);
     return new Promise((resolve) => (this.told = resolve));
   };

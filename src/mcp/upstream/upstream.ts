@@ -5,6 +5,7 @@
  */
 
 import type { Cancellable } from '../../base/cancellation.ts';
+import type { Now } from '../../base/promises.ts';
 import type { SessionRevision } from '../../protocol/mode.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import type { Access, RoutedTarget, Target } from '../../targets/target.ts';
@@ -69,7 +70,7 @@ export type UpstreamAnswer = AnswerHead &
  * Returns the whole body, or a fault if the transport cannot deliver it. A large body waits until there is room for it; `isWanted` is asked
  * then, before the body is read. If it is no longer wanted, the fault is `aborted`.
  */
-export type ReadBody = (isWanted?: () => boolean) => Promise<Buffer | UpstreamFault>;
+export type ReadBody = (isWanted?: () => boolean) => Now<Buffer | UpstreamFault>;
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 

@@ -213,7 +213,7 @@ test.serial('a large body waits for room, and is not read before it has its turn
   const whole = await first.read();
   t.is(isFault(whole) ? 0 : whole.length, 200_000);
   const order: string[] = [];
-  const waiting = second.read().finally(() => order.push('read'));
+  const waiting = Promise.resolve(second.read()).finally(() => order.push('read'));
   const gone = third.read();
   third.discard();
   t.deepEqual(await gone, { fault: 'aborted' });
