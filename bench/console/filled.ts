@@ -15,6 +15,7 @@ import { createWorkload, MIXES, TARGETS } from '../workload.ts';
 const POLICIES = 10_000;
 const USERS = 5_000;
 const USERS_AT_ONCE = 500;
+const COUNTS_AT_ONCE = 500;
 const DECIDING = 40;
 
 /** A database that is kept must open again. */
@@ -64,10 +65,11 @@ export async function makeFilled(guardian: Guardian, file: string, rows: number,
   });
   // The gateway would count for many minutes.
   await knex.transaction(async (trx) => {
-    for (const [key, decisions] of counts) {
+    const rows = [...counts].map(([key, decisions]) => {
       const [hour, effect, policy_id, target_id] = key.split(' ');
-      await trx('log_counts').insert({ hour: Number(hour), effect, policy_id, target_id, decisions });
-    }
+      return { hour: Number(hour), effect, policy_id, target_id, decisions };
+    });
+    for (let i = 0; i < rows.length; i += COUNTS_AT_ONCE) await trx('log_counts').insert(rows.slice(i, i + COUNTS_AT_ONCE));
     const chains: { chain_id: string }[] = await trx('audit_chains').select('chain_id');
     for (const { chain_id } of chains) await trx('log_counted').insert({ chain_id, seq: 2 ** 31 - 1 });
   });
