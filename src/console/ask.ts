@@ -6,6 +6,7 @@ import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import express, { type Response } from 'express';
 import { AppError } from '../base/errors.ts';
+import { createPause } from '../base/turns/slices.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { authorizing } from '../rest/authorize.ts';
 import { LEFT_BODIES } from '../rest/policy-sets/heavy-answer.ts';
@@ -40,8 +41,14 @@ export function createAsk(mounts: readonly Mount[]): Ask {
   app.use('/api', authorizing(routeTable(guarded)));
   for (const { path, router } of guarded) app.use(path, router);
 
-  return <T>(page: Response, method: Method, path: string, body?: object, { ifMatch, reason }: AskHeaders = {}) =>
-    new Promise<Answer<T>>((resolve, reject) => {
+  const pause = createPause();
+  let started = Promise.resolve();
+
+  return async <T>(page: Response, method: Method, path: string, body?: object, { ifMatch, reason }: AskHeaders = {}) => {
+    // A page asks many operations at once, for example one for each target. They begin one after the other, with pauses between them.
+    started = started.then(pause);
+    await started;
+    return new Promise<Answer<T>>((resolve, reject) => {
       const given = body !== undefined && LEFT_BODIES.test(path) ? Buffer.from(JSON.stringify(body)) : body;
       const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body: given });
       if (ifMatch !== undefined) req.headers['if-match'] = ifMatch;
@@ -53,7 +60,6 @@ export function createAsk(mounts: readonly Mount[]): Ask {
       const { requestId, admission } = contextOf(page);
       openContext(res as never, { requestId, ...(admission === undefined ? {} : { admission }) });
       const leave = (): void => void res.emit('close');
-      // A page asks many operations at once, for example one for each target.
       page.setMaxListeners(0);
       page.once('close', leave);
       const chunks: Buffer[] = [];
@@ -85,4 +91,5 @@ export function createAsk(mounts: readonly Mount[]): Ask {
         reject(error ?? new AppError('not_found', 'There is no resource at this path.'));
       });
     });
+  };
 }

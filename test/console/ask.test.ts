@@ -42,6 +42,29 @@ test('an operation gets the user and the request of the page, and refuses users 
   t.is(asked, 1);
 });
 
+test('operations that a page asks for at once leave time for other requests between them', async (t) => {
+  const status = Router();
+  let turn = 0;
+  const turns: number[] = [];
+  status.get('/', (_req, res) => {
+    turns.push(turn);
+    // Longer than a slice.
+    for (const end = performance.now() + 6; performance.now() < end; );
+    res.json({});
+  });
+  const ask = createAsk([{ path: '/status', router: status }]);
+  const page = pageOf('admin');
+  let isOver = false;
+  const count = (): void => {
+    turn++;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  await Promise.all(Array.from({ length: 5 }, () => ask(page, 'GET', '/status')));
+  isOver = true;
+  t.is(new Set(turns).size, 5);
+});
+
 test('if the browser leaves, the operation learns it', async (t) => {
   const status = Router();
   const [began, left] = [deferred(), deferred()];
