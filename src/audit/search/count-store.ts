@@ -57,8 +57,9 @@ export interface CountFilter {
 export interface Sum {
   readonly key: string | number;
   readonly effect: Effect;
-  readonly isDefault: boolean;
   readonly decisions: number;
+  /** How many of them no policy decided. */
+  readonly unmatched: number;
 }
 
 /** The time in an id, as the filters `from` and `to` of the log read it. `id`: hexadecimal digits, also with hyphens. */
@@ -148,15 +149,15 @@ export function countStore(db: Connection) {
       const query = db('log_counts').where('hour', '>=', from).andWhere('hour', '<', to);
       if (policies !== undefined) query.whereIn('policy_id', policies);
       if (target_id !== undefined) query.where({ target_id });
-      const isDefault = db.raw("case when policy_id = '' then 1 else 0 end");
-      const rows: { key: string | number; effect: Effect; is_default: number; decisions: number }[] = await query
-        .groupBy(key, 'effect', isDefault)
-        .select(`${key} as key`, 'effect', db.raw(`${isDefault} as is_default`))
-        .sum({ decisions: 'decisions' });
-      return rows.map(({ is_default, decisions, ...row }) => ({
+      // The primary key begins with hour and effect, so the database adds up the hours as it reads them, without sorting.
+      const rows: Sum[] = await query
+        .groupBy(key, 'effect')
+        .select(`${key} as key`, 'effect')
+        .sum({ decisions: 'decisions', unmatched: db.raw("case when policy_id = '' then decisions else 0 end") });
+      return rows.map(({ decisions, unmatched, ...row }) => ({
         ...row,
-        isDefault: Number(is_default) === 1,
         decisions: Number(decisions),
+        unmatched: Number(unmatched),
       }));
     },
   };

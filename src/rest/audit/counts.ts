@@ -8,8 +8,12 @@ import { type CountsJson, countMembers } from './contract.ts';
 
 const DAY_HOURS = 24;
 const MAX_HOURS = 31 * DAY_HOURS;
-/** How many hours one read covers. The number is small because calls may wait for the read. */
+/** How many hours a read covers at least. The number is small because calls may wait for the read. */
 const READ_HOURS = 4;
+/** After a read that was faster than this, the next one covers twice as many hours. */
+const FAST_MS = 3;
+/** After a read that was slower than this, the next one covers half as many. */
+const SLOW_MS = 10;
 const MOST_KEYS = 1_000;
 
 export interface CountsQuery {
@@ -57,14 +61,24 @@ export async function countsOf(
   // Read the watermark first, so that the counts have at least what it promises.
   const uncounted = await inTurn(() => store.uncounted());
   const found = new Map<string | number, Sums>();
-  for (let at = from; at < to; at += READ_HOURS) {
-    for (const { key, effect, isDefault, decisions } of await inTurn(() =>
-      store.sums(by, at, Math.min(at + READ_HOURS, to), filter),
-    )) {
-      const sums = found.get(key) ?? { allowed: 0, denied: 0, unmatched: 0 };
-      sums[effect === 'allow' ? 'allowed' : isDefault ? 'unmatched' : 'denied'] += decisions;
-      found.set(key, sums);
+  for (let [at, hours] = [from, READ_HOURS]; at < to; ) {
+    const end = Math.min(at + hours, to);
+    const { sums, ms } = await inTurn(async () => {
+      const began = performance.now();
+      return { sums: await store.sums(by, at, end, filter), ms: performance.now() - began };
+    });
+    for (const { key, effect, decisions, unmatched } of sums) {
+      const known = found.get(key) ?? { allowed: 0, denied: 0, unmatched: 0 };
+      if (effect === 'allow') known.allowed += decisions;
+      else {
+        known.denied += decisions - unmatched;
+        known.unmatched += unmatched;
+      }
+      found.set(key, known);
     }
+    at = end;
+    if (ms < FAST_MS) hours *= 2;
+    else if (ms > SLOW_MS) hours = Math.max(READ_HOURS, hours / 2);
   }
   const ordered = [...found].sort(([a, one], [b, other]) =>
     by === 'hour' ? Number(a) - Number(b) : total(other) - total(one) || (a < b ? -1 : 1),

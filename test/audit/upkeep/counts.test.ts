@@ -173,6 +173,20 @@ eachEngine(test.serial, 'the answer says to when decisions are counted, and filt
   await writer.close();
 });
 
+test('fast reads cover more and more hours, and all reads together cover each hour once', async (t) => {
+  const end = START + 31 * 24 * HOUR_MS;
+  const query = readCounts({ by: 'hour', from: new Date(START).toISOString(), to: new Date(end).toISOString() }, end);
+  const reads: (readonly [number, number])[] = [];
+  const sums: ReturnType<typeof countStore>['sums'] = async (_, from, to) => {
+    reads.push([from, to]);
+    return [];
+  };
+  await countsOf({ sums, uncounted: async () => [] }, query, (work) => work());
+  t.true(reads.length < 90, String(reads.length));
+  // Each begins where the one before it ended.
+  t.deepEqual([...reads.map(([from]) => from), query.to], [query.from, ...reads.map(([, to]) => to)]);
+});
+
 test('a range that is too long, or ends before it begins, and unknown parameters are refused', (t) => {
   const from = new Date(START).toISOString();
   for (const query of [
