@@ -34,17 +34,26 @@ export interface Explanation {
   readonly passedOver: readonly { readonly policy: Policy; readonly misfit: Misfit }[];
 }
 
-/** Returns a reading of every policy, in the order of evaluation. `read`: what the compiler made of `policies` for the engine. */
+/**
+ * Returns a reading of every policy, in the order of evaluation. `read`: what the compiler made of `policies` for the engine, in the order of
+ * evaluation.
+ */
 export function readingsFor(policies: readonly Policy[], read: readonly ReadPolicy[], question: Question): Reading[] {
-  const readById = new Map(read.map((policy) => [policy.id, policy]));
-  return policies
-    .map((policy) => ({ policy, as: readById.get(policy.id) }))
-    .sort((a, b) => inReadingOrder(a.as ?? a.policy, b.as ?? b.policy))
-    .map(({ policy, as }): Reading => {
-      if (as === undefined) return { policy, misfit: policy.enabled ? 'unreadable' : 'enabled', pattern: null };
-      const misfit = misfitOf(as, question);
-      return { policy, misfit, pattern: misfit === null && question.object !== null ? as.pattern : null };
-    });
+  const rest = new Map(policies.map((policy) => [policy.id, policy]));
+  const entries: { readonly policy: Policy; readonly as: ReadPolicy | null }[] = [];
+  for (const as of read) {
+    const policy = rest.get(as.id);
+    if (policy !== undefined) entries.push({ policy, as });
+    rest.delete(as.id);
+  }
+  for (const policy of rest.values()) entries.push({ policy, as: null });
+  // Most of them are in this order already, which makes the sort short.
+  entries.sort((a, b) => inReadingOrder(a.as ?? a.policy, b.as ?? b.policy));
+  return entries.map(({ policy, as }): Reading => {
+    if (as === null) return { policy, misfit: policy.enabled ? 'unreadable' : 'enabled', pattern: null };
+    const misfit = misfitOf(as, question);
+    return { policy, misfit, pattern: misfit === null && question.object !== null ? as.pattern : null };
+  });
 }
 
 function misfitOf({ target, type, subjects, pattern, effect }: ReadPolicy, question: Question): Misfit | null {
