@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
+import { COOKIE } from '../src/browser/sessions.ts';
 import { browse, signIn } from '../test/browser/browser.ts';
 import { createGuardian } from '../test/support/databases/guardian.ts';
 import { machineOf } from './audit/filled-log.ts';
@@ -96,7 +97,9 @@ await guarded(guardian, async () => {
   for (const page of pages) {
     const get = async () => {
       const from = performance.now();
-      const answer = await browser.get(`/console/${page}`);
+      const answer = await browser.get(`/console/${page}`, {
+        cookie: `${COOKIE}=${browser.cookie()}; portcullis-zone=Europe/Berlin`,
+      });
       return { ...answer, ms: performance.now() - from };
     };
     const first = await get();

@@ -4,6 +4,7 @@
  */
 import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
+import { StringDecoder } from 'node:string_decoder';
 import express, { type Response } from 'express';
 import { AppError } from '../base/errors.ts';
 import { createPause } from '../base/turns/slices.ts';
@@ -48,7 +49,7 @@ export function createAsk(mounts: readonly Mount[]): Ask {
     // A page asks many operations at once, for example one for each target. They begin one after the other, with pauses between them.
     started = started.then(pause);
     await started;
-    return new Promise<Answer<T>>((resolve, reject) => {
+    const answer = await new Promise<Answer<T>>((resolve, reject) => {
       const given = body !== undefined && LEFT_BODIES.test(path) ? Buffer.from(JSON.stringify(body)) : body;
       const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body: given });
       if (ifMatch !== undefined) req.headers['if-match'] = ifMatch;
@@ -62,9 +63,12 @@ export function createAsk(mounts: readonly Mount[]): Ask {
       const leave = (): void => void res.emit('close');
       page.setMaxListeners(0);
       page.once('close', leave);
-      const chunks: Buffer[] = [];
+      const decoder = new StringDecoder();
+      let text = '';
       const take = (chunk: unknown): void => {
-        if (typeof chunk === 'string' || chunk instanceof Uint8Array) chunks.push(Buffer.from(chunk as string));
+        if (typeof chunk === 'string') text += chunk;
+        else if (chunk instanceof Uint8Array)
+          text += decoder.write(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength));
       };
       // Express gives the answer a different prototype, so these are members of the answer itself.
       Object.assign(res, {
@@ -74,7 +78,6 @@ export function createAsk(mounts: readonly Mount[]): Ask {
         },
         end(chunk: unknown) {
           take(chunk);
-          const text = Buffer.concat(chunks).toString();
           const link = NEXT.exec(String(res.getHeader('Link') ?? ''))?.[1];
           resolve({
             body: (text === '' ? null : JSON.parse(text)) as T,
@@ -91,5 +94,8 @@ export function createAsk(mounts: readonly Mount[]): Ask {
         reject(error ?? new AppError('not_found', 'There is no resource at this path.'));
       });
     });
+    // The markup does not share a slice with the work of a service.
+    await pause();
+    return answer;
   };
 }

@@ -59,12 +59,14 @@ export async function policiesPage(view: View): Promise<Shown> {
   ]);
   const names = namesOf(targets);
   const [counts, findings] = await Promise.all([countsOf(view, policies), findingsBeside(view, FINDINGS_MS)]);
+  const ids = new Set(policies.map(({ policy }) => policy.id));
+  const findingsHere = findings?.filter(({ policies: [about] }) => about !== undefined && ids.has(about.id)) ?? [];
   const { cursor: _, ...filter } = query;
   const isFiltered = Object.keys(filter).length > 0;
   /** Whether the last row is the last policy. */
   const isWhole = next === null && !isFiltered;
   const rows = policies.map(({ position, policy }, at) => {
-    const its = findings?.filter(({ policies: [about] }) => about?.id === policy.id) ?? [];
+    const its = findingsHere.filter(({ policies: [about] }) => about?.id === policy.id);
     const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position, isWhole && at === policies.length - 1);
     return row(position, moves, policy, policies[at - 1]?.policy.priority, names, its, counts?.get(policy.id));
   });
