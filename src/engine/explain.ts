@@ -19,28 +19,38 @@ export const MISFITS = ['enabled', 'unreadable', 'target', 'resource_type', 'sub
 export type Misfit = (typeof MISFITS)[number];
 
 /** How far one policy matches, before its pattern is tested against the name. */
-export interface Reading {
-  readonly policy: Policy;
+export interface Reading<P extends Policy = Policy> {
+  readonly policy: P;
   /** null: the policy matches if its pattern does. */
   readonly misfit: Misfit | null;
   /** The pattern to test against the name; null: none. */
   readonly pattern: string | null;
 }
 
-export interface Explanation {
+export interface Explanation<P extends Policy = Policy> {
   /** The first policy that matches; null: none. */
-  readonly policy: Policy | null;
+  readonly policy: P | null;
   /** All policies evaluated before it, in the order of evaluation. */
-  readonly passedOver: readonly { readonly policy: Policy; readonly misfit: Misfit }[];
+  readonly passedOver: readonly { readonly policy: P; readonly misfit: Misfit }[];
 }
 
-/**
- * Returns a reading of every policy, in the order of evaluation. `read`: what the compiler made of `policies` for the engine, in the order of
- * evaluation.
- */
-export function readingsFor(policies: readonly Policy[], read: readonly ReadPolicy[], question: Question): Reading[] {
+/** `as`: what the compiler made of the policy; null: nothing. */
+interface Entry<P extends Policy> {
+  readonly policy: P;
+  readonly as: ReadPolicy | null;
+}
+
+/** The order of evaluation by policy set, because most questions are about one set. */
+const ordered = new WeakMap<
+  readonly Policy[],
+  { readonly read: readonly ReadPolicy[]; readonly entries: readonly Entry<Policy>[] }
+>();
+
+function inOrder<P extends Policy>(policies: readonly P[], read: readonly ReadPolicy[]): readonly Entry<P>[] {
+  const known = ordered.get(policies);
+  if (known?.read === read) return known.entries as readonly Entry<P>[];
   const rest = new Map(policies.map((policy) => [policy.id, policy]));
-  const entries: { readonly policy: Policy; readonly as: ReadPolicy | null }[] = [];
+  const entries: Entry<P>[] = [];
   for (const as of read) {
     const policy = rest.get(as.id);
     if (policy !== undefined) entries.push({ policy, as });
@@ -49,7 +59,20 @@ export function readingsFor(policies: readonly Policy[], read: readonly ReadPoli
   for (const policy of rest.values()) entries.push({ policy, as: null });
   // Most of them are in this order already, which makes the sort short.
   entries.sort((a, b) => inReadingOrder(a.as ?? a.policy, b.as ?? b.policy));
-  return entries.map(({ policy, as }): Reading => {
+  ordered.set(policies, { read, entries });
+  return entries;
+}
+
+/**
+ * Returns a reading of every policy, in the order of evaluation. `read`: what the compiler made of `policies` for the engine, in the order of
+ * evaluation. Neither list may change later.
+ */
+export function readingsFor<P extends Policy>(
+  policies: readonly P[],
+  read: readonly ReadPolicy[],
+  question: Question,
+): Reading<P>[] {
+  return inOrder(policies, read).map(({ policy, as }): Reading<P> => {
     if (as === null) return { policy, misfit: policy.enabled ? 'unreadable' : 'enabled', pattern: null };
     const misfit = misfitOf(as, question);
     return { policy, misfit, pattern: misfit === null && question.object !== null ? as.pattern : null };
@@ -88,8 +111,8 @@ export function patternsToTry(readings: readonly Reading[]): string[] {
 }
 
 /** `fitting`: those of `patternsToTry` that match the name. */
-export function explain(readings: readonly Reading[], fitting: ReadonlySet<string>): Explanation {
-  const passedOver: { policy: Policy; misfit: Misfit }[] = [];
+export function explain<P extends Policy>(readings: readonly Reading<P>[], fitting: ReadonlySet<string>): Explanation<P> {
+  const passedOver: { policy: P; misfit: Misfit }[] = [];
   for (const { policy, misfit, pattern } of readings) {
     if (misfit === null && (pattern === null || fitting.has(pattern))) return { policy, passedOver };
     passedOver.push({ policy, misfit: misfit ?? 'pattern' });

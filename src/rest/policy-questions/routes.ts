@@ -66,7 +66,15 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
     // If no policy was evaluated, none failed to match.
     const passedOver = decided ? explanation.passedOver : [];
     const names = namesOf(targets);
-    const byId = new Map(policies.map((policy) => [policy.id, policy]));
+    const decider = policies.find(({ id }) => id === answer.policy?.id);
+    const byId = new Map(decider === undefined ? [] : [[decider.id, decider]]);
+    const shown: object[] = [];
+    for (const { policy, misfit } of passedOver.slice(0, QUESTION_LIMITS.passedOver)) {
+      await pause();
+      const wants = wantsOf(policy, misfit, (id) => names.get(id));
+      shown.push({ ...policyRef(policy, () => true), effect: policy.effect, misfit, wants });
+    }
+    await pause();
     res.json({
       revision: position.revision,
       data_hash: engine.dataHash,
@@ -75,15 +83,7 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
       target: given.target,
       ...objectJson(given.question.object),
       ...answerJson(answer, byId, () => true),
-      passed_over: passedOver.slice(0, QUESTION_LIMITS.passedOver).map(({ policy, misfit }) => {
-        const stored = byId.get(policy.id);
-        return {
-          ...(stored === undefined ? {} : policyRef(stored, () => true)),
-          effect: policy.effect,
-          misfit,
-          wants: wantsOf(policy, misfit, (id) => names.get(id)),
-        };
-      }),
+      passed_over: shown,
       passed_over_count: passedOver.length,
     });
   });
