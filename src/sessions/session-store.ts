@@ -55,17 +55,24 @@ const SETTINGS_KEPT = 1_000;
 
 const toSession = (row: Row): SessionRow => ({ ...row, client: JSON.parse(row.client) as ClientHello });
 
-interface UpstreamInsert {
+interface UpstreamKey {
+  readonly session_id: string;
   readonly cause: string;
-  readonly row: UpstreamRow;
+}
+
+interface UpstreamInsert extends UpstreamKey, UpstreamRow {
   readonly created_at: number;
 }
+
+const nameOf = ({ session_id, cause }: UpstreamKey): string => `${session_id} ${cause}`;
+/** The line of statements in which all sessions are gathered. */
+const ALL = '';
 
 export type SessionStore = ReturnType<typeof sessionStore>;
 
 /**
- * What a session asks for while it waits for the same statement is gathered into the next one: a list at `/mcp` opens upstream sessions at
- * up to hundreds of targets at once.
+ * What sessions ask for while they wait for the same statement is gathered into the next one: a list at `/mcp` opens upstream sessions at
+ * up to hundreds of targets at once, and on SQLite everybody waits for each of these statements.
  */
 export function sessionStore(db: Connection) {
   const active = (since: number, filter: SessionFilter) =>
@@ -73,35 +80,37 @@ export function sessionStore(db: Connection) {
       .whereNull('ended_at')
       .where('created_at', '>', since)
       .where({ ...filter });
-  const found = gather<null, SessionRow | null>(async (id, callers) => {
-    const row = await db('sessions').where({ id }).whereNull('ended_at').first<Row | undefined>(COLUMNS);
-    const session = row ? toSession(row) : null;
-    return callers.map(() => session);
+  const found = gather<string, Row | null>(async (_, ids) => {
+    const rows = await db('sessions')
+      .whereIn('id', [...new Set(ids)])
+      .whereNull('ended_at')
+      .select<Row[]>(COLUMNS);
+    const byId = new Map(rows.map((row) => [row.id, row]));
+    return ids.map((id) => byId.get(id) ?? null);
   });
-  const upstreams = gather<string, UpstreamRow | null>(async (session_id, causes) => {
+  const upstreams = gather<UpstreamKey, UpstreamRow | null>(async (_, keys) => {
     const rows = await db('session_upstreams')
-      .where({ session_id })
-      .whereIn('cause', causes)
-      .select<(UpstreamRow & { readonly cause: string })[]>('cause', 'upstream_id', 'revision');
-    const byCause = new Map(rows.map(({ cause, ...row }) => [cause, row]));
-    return causes.map((cause) => byCause.get(cause) ?? null);
+      .whereIn(
+        ['session_id', 'cause'],
+        keys.map(({ session_id, cause }) => [session_id, cause]),
+      )
+      .select<(UpstreamKey & UpstreamRow)[]>('session_id', 'cause', 'upstream_id', 'revision');
+    const byKey = new Map(rows.map(({ upstream_id, revision, ...key }) => [nameOf(key), { upstream_id, revision }]));
+    return keys.map((key) => byKey.get(nameOf(key)) ?? null);
   });
-  const upstreamInserts = gather<UpstreamInsert, boolean>(async (session_id, inserts) => {
-    const insert = async (some: readonly UpstreamInsert[]): Promise<boolean> => {
-      try {
-        await db('session_upstreams').insert(some.map(({ row, ...keys }) => ({ session_id, ...keys, ...row })));
-        return true;
-      } catch (error) {
-        if (isDuplicate(error)) return false;
-        throw error;
-      }
-    };
-    if (await insert(inserts)) return inserts.map(() => true);
-    // One of them exists already, so none was stored.
-    const stored: boolean[] = [];
-    for (const one of inserts) stored.push(inserts.length > 1 && (await insert([one])));
-    return stored;
-  });
+  const insertUpstreams = async (rows: readonly UpstreamInsert[]): Promise<boolean[]> => {
+    try {
+      await db('session_upstreams').insert(rows);
+      return rows.map(() => true);
+    } catch (error) {
+      if (!isDuplicate(error)) throw error;
+    }
+    // One of them exists already, so none was stored. Halving finds it in few statements.
+    if (rows.length === 1) return [false];
+    const half = rows.length >> 1;
+    return [...(await insertUpstreams(rows.slice(0, half))), ...(await insertUpstreams(rows.slice(half)))];
+  };
+  const upstreamInserts = gather<UpstreamInsert, boolean>((_, rows) => insertUpstreams(rows));
   const settings = gather<string, SessionSetting[]>(async (session_id, target_ids) => {
     const rows = await db('session_settings')
       .where({ session_id })
@@ -118,7 +127,10 @@ export function sessionStore(db: Connection) {
       await db('sessions').insert({ ...row, client: JSON.stringify(row.client), ended_at: null, ended_by: null });
     },
     /** Returns the session. null: it does not exist, or has ended. */
-    find: (id: string): Promise<SessionRow | null> => found(id, null),
+    async find(id: string): Promise<SessionRow | null> {
+      const row = await found(ALL, id);
+      return row && toSession(row);
+    },
     /** Returns up to `limit` open sessions created after `since`, ordered by id, starting after the id `after`. */
     async page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]> {
       const rows: Row[] = await active(since, filter).select(COLUMNS).modify(onePage, limit, after);
@@ -152,10 +164,10 @@ export function sessionStore(db: Connection) {
     adopt: async (id: string, from: string | null, to: string): Promise<boolean> =>
       (await db('sessions').where({ id, holder: from }).whereNull('ended_at').update({ holder: to })) > 0,
 
-    upstream: (session_id: string, cause: string): Promise<UpstreamRow | null> => upstreams(session_id, cause),
+    upstream: (session_id: string, cause: string): Promise<UpstreamRow | null> => upstreams(ALL, { session_id, cause }),
     /** Stores the upstream session. False: there already is one. */
     insertUpstream: (session_id: string, cause: string, row: UpstreamRow, created_at: number): Promise<boolean> =>
-      upstreamInserts(session_id, { cause, row, created_at }),
+      upstreamInserts(ALL, { session_id, cause, ...row, created_at }),
     /** Returns the session's settings for the target and for every target (`EVERY_TARGET`). */
     settings: (session_id: string, target_id: string): Promise<SessionSetting[]> => settings(session_id, target_id),
     /** Stores a setting. A session keeps a limited number of settings. */

@@ -117,6 +117,33 @@ eachStore('upstream sessions of many targets are found and stored at once, and e
   t.deepEqual(await Promise.all([store.upstream('other', 'cause-1'), store.upstream('other', 'cause-2')]), [half('other'), null]);
 });
 
+eachEngine(test.serial, 'sessions that wait for the same statement share the next one', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = sessionStore(knex);
+  const sessions = Array.from({ length: 12 }, () => row());
+  for (const session of sessions.slice(0, 10)) await store.insert(session);
+  const half = (upstream_id: string) => ({ upstream_id, revision: '2025-11-25' });
+  await store.insertUpstream('s5', 'cause', half('first'), NOW);
+  let statements = 0;
+  knex.on('query', () => statements++);
+  const statementsOf = async <T>(work: (session: SessionRow, i: number) => Promise<T>): Promise<[T[], number]> => {
+    statements = 0;
+    return [await Promise.all(sessions.map(work)), statements];
+  };
+  // The first goes at once and alone.
+  t.deepEqual(await statementsOf(({ id }) => store.find(id)), [[...sessions.slice(0, 10), null, null], 2]);
+  const [stored, inserts] = await statementsOf((_, i) => store.insertUpstream(`s${i}`, 'cause', half(`${i}`), NOW));
+  t.deepEqual(
+    stored,
+    sessions.map((_, i) => i !== 5),
+  );
+  t.true(inserts < sessions.length, 'the one that exists is found by halving');
+  t.deepEqual(await statementsOf((_, i) => store.upstream(`s${i}`, i % 2 === 0 ? 'cause' : 'other')), [
+    sessions.map((_, i) => (i % 2 === 0 ? half(`${i}`) : null)),
+    2,
+  ]);
+});
+
 eachStore(
   'settings of many targets are read at once, and each target gets its own and those of every target',
   async (t, store) => {
