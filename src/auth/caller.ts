@@ -15,6 +15,8 @@ export interface Caller {
   readonly requestId: string;
   /** The reason in the caller's own words; null or absent: the caller gave none. */
   readonly reason?: string | null;
+  /** The only revision of the policies that a change of policies may start from; absent: any. */
+  readonly atRevision?: number | undefined;
 }
 
 /** The rights that a change needs. `own`: none, because the change concerns only data of the caller. */

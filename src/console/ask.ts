@@ -30,6 +30,8 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 export interface AskHeaders {
   readonly ifMatch?: string | undefined;
   readonly reason?: string | undefined;
+  /** The only revision of the policies that the operation may change. */
+  readonly atRevision?: number | undefined;
 }
 
 const NEXT = /^<[^?>]*\?([^>]*)>; rel="next"$/;
@@ -45,7 +47,13 @@ export function createAsk(mounts: readonly Mount[]): Ask {
   const pause = createPause();
   let started = Promise.resolve();
 
-  return async <T>(page: Response, method: Method, path: string, body?: object, { ifMatch, reason }: AskHeaders = {}) => {
+  return async <T>(
+    page: Response,
+    method: Method,
+    path: string,
+    body?: object,
+    { ifMatch, reason, atRevision }: AskHeaders = {},
+  ) => {
     // A page asks many operations at once, for example one for each target. They begin one after the other, with pauses between them.
     started = started.then(pause);
     await started;
@@ -59,7 +67,7 @@ export function createAsk(mounts: readonly Mount[]): Ask {
       const res = new ServerResponse(req);
       // `held` is what the operation of REST makes of it.
       const { requestId, admission } = contextOf(page);
-      openContext(res as never, { requestId, ...(admission === undefined ? {} : { admission }) });
+      openContext(res as never, { requestId, atRevision, ...(admission === undefined ? {} : { admission }) });
       const leave = (): void => void res.emit('close');
       page.setMaxListeners(0);
       page.once('close', leave);

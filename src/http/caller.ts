@@ -10,7 +10,8 @@ export const REASON_MAX = 1024;
 
 /** Returns the caller. Throws AppError `invalid_request` if the reason cannot be stored exactly as it was sent. */
 export function callerOf(res: Response): Caller {
-  return { principal: admissionOf(res).principal, requestId: contextOf(res).requestId, reason: reasonOf(res) };
+  const { requestId, atRevision } = contextOf(res);
+  return { principal: admissionOf(res).principal, requestId, reason: reasonOf(res), atRevision };
 }
 
 /** Reads the reason. The header is UTF-8, but node returns each byte as a character. */

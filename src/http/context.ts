@@ -7,6 +7,8 @@ import type { Admission } from '../state/admission.ts';
 export interface RequestContext {
   /** The id in the `X-Request-Id` header of the answer, in the log, and in the record of changes. */
   readonly requestId: string;
+  /** The only revision of the policies that a change of policies may start from. Only pages set it. */
+  readonly atRevision?: number | undefined;
   /** Set when the caller has been admitted. */
   admission?: Admission;
   /** Set when the operation has been authorized. */

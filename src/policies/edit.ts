@@ -126,6 +126,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     await calm();
     return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced;
+      await requireRevision(trx, caller);
       const current = await guard.glance(trx);
       // Invariants take too long to check under the lock.
       if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
@@ -147,6 +148,12 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   }
   /** Compute everything before taking the lock. Compute it again if the state has changed in the meantime. */
   return (caller, work) => guard.settle(caller.principal.sub, (calm) => attempt(caller, work, calm));
+}
+
+/** Throws AppError `retry`. */
+async function requireRevision(trx: Transaction, { atRevision }: Caller): Promise<void> {
+  if (atRevision === undefined || (await readPosition(trx)).revision === atRevision) return;
+  throw new AppError('retry', 'The policies changed while the gateway checked this change. Nothing was saved. Try again.');
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the set. */

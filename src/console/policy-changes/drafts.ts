@@ -130,10 +130,14 @@ export const changeDraft: Act = async (view) => {
   const path = `/policies/drafts/${name}`;
   switch (form['do']) {
     case 'activate': {
-      const { body: draft } = await get<DraftJson>(path);
-      if (!isRecent && isLooser(await planOf(view, candidateOf(draft)))) prove(form);
+      const { body: draft, etag } = await get<DraftJson>(path);
+      const plan = isRecent ? null : await planOf(view, candidateOf(draft));
+      if (plan !== null && isLooser(plan)) prove(form);
+      // The form could name all drafts, and a different one could take the place of the draft that the plan is about.
+      if (ifMatch !== etag) throw new AppError('precondition_failed', 'The draft has changed since this page showed it.');
       const expected = { expected_revision: Number(form['expected'] ?? 'none') };
-      await send('POST', `${path}/activate`, { ...expected, ...(reason ? { reason } : {}) }, { ifMatch });
+      const conditions = { ifMatch, atRevision: plan?.revision };
+      await send('POST', `${path}/activate`, { ...expected, ...(reason ? { reason } : {}) }, conditions);
       return `${DRAFTS}?done=effective`;
     }
     case 'begin':

@@ -80,9 +80,15 @@ async function planned<T>(form: Form, work: Promise<T>): Promise<T> {
   }
 }
 
-/** Asks users to sign in again, unless they have signed in recently or the change allows nothing new. */
-async function proveIfLooser(view: Changing, candidate: Candidate): Promise<void> {
-  if (!view.isRecent && isLooser(await planned(view.form, planOf(view, candidate)))) view.prove(view.form);
+/**
+ * Asks users to sign in again, unless they have signed in recently or the change allows nothing new. Returns the revision for which the
+ * answer holds: two changes that each allow nothing new can do so together.
+ */
+async function proveIfLooser(view: Changing, candidate: Candidate): Promise<{ readonly atRevision?: number }> {
+  if (view.isRecent) return {};
+  const plan = await planned(view.form, planOf(view, candidate));
+  if (isLooser(plan)) view.prove(view.form);
+  return { atRevision: plan.revision };
 }
 
 const overrideBox = (policy: PolicyJson | null, form: Form): Content =>
@@ -152,8 +158,8 @@ export const makePolicy: Act = async (view) => {
   if (form['do'] === 'draft') return savedDraft(view, null, wanted, text);
   const candidate = candidateOf(null, text);
   if (isPreview(form)) return { ...newEditor(view, targets, form, await previewOf(view, candidate)), status: 200 };
-  await proveIfLooser(view, candidate);
-  const { body } = await send<PolicyJson>('POST', '/policies', wanted, { reason: form['reason'] });
+  const proven = await proveIfLooser(view, candidate);
+  const { body } = await send<PolicyJson>('POST', '/policies', wanted, { ...proven, reason: form['reason'] });
   return `${pathOf(body.id)}?done=made`;
 };
 
@@ -218,8 +224,9 @@ export const savePolicy: Act = async (view) => {
     const preview = html`${await previewOf(view, candidate)}${fileSection(policy, wanted, text)}`;
     return { ...changeEditor(view, { policy, etag, targets, form, preview, late: null }), status: 200 };
   }
-  await proveIfLooser(view, candidate);
-  await send('PUT', `/policies/${id}${overriding(form)}`, wanted, { ifMatch: form['etag'], reason: form['reason'] });
+  const proven = await proveIfLooser(view, candidate);
+  const conditions = { ...proven, ifMatch: form['etag'], reason: form['reason'] };
+  await send('PUT', `/policies/${id}${overriding(form)}`, wanted, conditions);
   return `${pathOf(id)}?done=saved`;
 };
 
@@ -268,8 +275,9 @@ export const deletePolicy: Act = async (view) => {
   const { form, id, send } = view;
   const [targets, { body: policy }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);
   if (form['do'] === 'patch') return patchFor(policy, yamlOf(policy, targets), null);
-  await proveIfLooser(view, withoutIt(policy, targets));
-  await send('DELETE', `/policies/${id}${overriding(form)}`, undefined, { ifMatch: form['etag'], reason: form['reason'] });
+  const proven = await proveIfLooser(view, withoutIt(policy, targets));
+  const conditions = { ...proven, ifMatch: form['etag'], reason: form['reason'] };
+  await send('DELETE', `/policies/${id}${overriding(form)}`, undefined, conditions);
   return `${POLICIES}?done=deleted`;
 };
 
