@@ -44,8 +44,9 @@ function segmentsAreCanonical(path: string): boolean {
  */
 function vanishes(segment: string, isFirst: boolean): boolean {
   const [name = ''] = segment.split(';', 1);
-  const left = name.replace(/[\0-\x20]/g, '');
-  return left === '' ? !isFirst : /^\.\.?$/.test(left);
+  const left = name.replace(/[\0-\x20\s]/g, '');
+  // A server that decodes before it takes the URI apart ends the path here.
+  return left === '' ? !isFirst : /^\.\.?([?#]|$)/.test(left);
 }
 
 /** More rounds than any target decodes. The time of a round grows with the length of the segment. */
