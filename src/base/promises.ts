@@ -1,8 +1,8 @@
 /** Promises that something else resolves, and time limits for promises. */
 
 /**
- * A value that is mostly there at once. Await it only if it is a promise: each step of a request that waits costs about as much as reading
- * a message, and the listener for a body should be attached before the body arrives. On the path of a call, an async function ends with
+ * A value that is usually there at once. Await it only if it is a promise: each await in a request costs about as much as reading a
+ * message, and the listener for a body should be attached before the body arrives. On the path of a call, an async function ends with
  * `return await`: a promise that it returns as it is costs two more steps and another promise.
  */
 export type Now<T> = T | Promise<T>;

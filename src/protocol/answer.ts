@@ -4,8 +4,8 @@ import type { JsonObject, JsonValue } from '../base/json/json.ts';
 import { CODES, errorMessage, type MessageText, type Rejection, type RpcId, wholeText } from './message.ts';
 
 /**
- * The items of a filtered list, changed as the request asked for: their JSON texts, joined. So who merges lists need not read the answer
- * again.
+ * The items of a filtered list, changed as the request asked for: their JSON texts, joined. So a merge of several lists need not read
+ * the answers again.
  */
 export interface ListedItems {
   readonly items: string;

@@ -1,6 +1,6 @@
 /**
- * The sign-in of people at a provider: authorization code with PKCE, `state` and `nonce` (OpenID Connect). What was begun is sealed into
- * a cookie of the browser, so that only the browser that began a sign-in finishes it, at any replica.
+ * The sign-in of people at a provider: authorization code with PKCE, `state` and `nonce` (OpenID Connect). The state of a sign-in is
+ * sealed into a cookie, so that only the browser that began the sign-in can finish it, at any replica.
  */
 import { hash, randomBytes } from 'node:crypto';
 // The library is loaded soon after the start (`loadLibraries` in `src/gateway.ts`).

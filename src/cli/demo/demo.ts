@@ -1,6 +1,6 @@
 /**
  * `portcullis demo`: the whole job on real parts: a gateway on SQLite, an MCP server as target, the starter policies, and an MCP client. The
- * exit code is not 0 if anything was not as announced.
+ * exit code is not 0 if a step did not have the announced result.
  */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -35,7 +35,7 @@ async function freePort(): Promise<number> {
 /** Calls `ending` with what must be ended afterwards. */
 async function play(once: boolean, wanted: number, say: Print, ending: (end: () => Promise<void> | void) => void): Promise<void> {
   const step = (title: string): void => say(`\n${title}`);
-  /** Prints what happened, and ends the demo where it is not what was announced. */
+  /** Prints what happened. Ends the demo if it is not what was announced. */
   function announce(expected: boolean, line: string): void {
     say(`  ${expected ? '✓' : '✗'} ${line}`);
     if (!expected) throw new Error(`Not as announced: ${line}`);
