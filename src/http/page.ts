@@ -1,7 +1,8 @@
 /** Pagination of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
+import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../base/errors.ts';
-import { joinInSlices } from '../base/turns/slices.ts';
+import { createPause, joinInSlices } from '../base/turns/slices.ts';
 import { UUID } from '../base/validate.ts';
 
 export interface Page {
@@ -79,6 +80,40 @@ export async function sendList<T>(
   }
   const json = await joinInSlices(parts());
   res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
+}
+
+/** A piece of a streamed list has about this many characters. */
+const PIECE_LENGTH = 64 * 1024;
+
+/**
+ * Answers with the items as a JSON array, piece by piece as the client reads them: the whole text may have hundreds of megabytes. Resolves also
+ * if the client leaves.
+ */
+export async function streamList(res: Response, items: Iterable<object>): Promise<void> {
+  async function* pieces(): AsyncGenerator<string> {
+    const pause = createPause();
+    let piece = '[';
+    let separator = '';
+    for (const item of items) {
+      piece += separator + JSON.stringify(item);
+      separator = ',';
+      if (piece.length < PIECE_LENGTH) continue;
+      yield piece;
+      piece = '';
+      await pause();
+    }
+    yield `${piece}]`;
+  }
+  res.setHeader('Content-Type', 'application/json; charset=utf-8');
+  await streamTo(res, pieces());
+}
+
+/** Writes the texts as the client reads them. Resolves also if the client leaves. */
+export async function streamTo(res: Response, texts: AsyncIterable<string>): Promise<void> {
+  await pipeline(texts, res).catch((error: unknown) => {
+    // A client that has disconnected needs no answer.
+    if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+  });
 }
 
 /** Sets the Link header to the page that starts after `key`. */

@@ -1,15 +1,16 @@
 /** `/api/policies/access`: who can use what. */
-import { pipeline } from 'node:stream/promises';
-import { type Request, Router } from 'express';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
 import Joi from 'joi';
 import { inOrder, type SeenObject, seenObjects } from '../../audit/search/recorded-store.ts';
 import { invalidRequest } from '../../base/errors.ts';
+import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import { validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import type { EngineCache } from '../../engine/engines.ts';
-import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
+import { admissionOf } from '../../http/context.ts';
+import { ID_KEY, linkNext, readPage, streamList, streamTo } from '../../http/page.ts';
 import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
 import {
   type AccessCell,
@@ -51,10 +52,32 @@ const ROWS_PER_PAGE = 10_000;
 /** This id sorts before every other id. */
 const FIRST_ID = '00000000-0000-0000-0000-000000000000';
 
+/** The questions of one user that are answered at once. */
+const AT_ONCE = 2;
+
+/**
+ * Runs the handler in a turn of its user, which lasts until the handler ends. The turn of the request ends when its client leaves, so a client
+ * that asks and leaves again and again would have any number of answers made at the same time.
+ */
+const inTurn =
+  (handle: (req: Request, res: Response) => Promise<void>): RequestHandler =>
+  async (req, res) => {
+    let isGone = false;
+    res.once('close', () => {
+      isGone = true;
+    });
+    await inTurnOf(`access ${admissionOf(res).principal.sub}`, AT_ONCE, async () => {
+      if (!isGone) await handle(req, res);
+    });
+  };
+
 export function createAccessRoutes({ database, moments, engineOf, engineBefore, catalogue }: AccessRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
-  router.get('/access', async (req, res) => {
+  router.get('/access', inTurn(access));
+  router.get('/matrix', inTurn(matrix));
+
+  async function access(req: Request, res: Response): Promise<void> {
     const page = readPage(req, PAGE);
     const asked = readAccess(req);
     const whole = asked.format === 'csv';
@@ -87,10 +110,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     if (whole) {
       res.setHeader('Content-Type', 'text/csv; charset=utf-8');
       res.setHeader('Content-Disposition', `attachment; filename="access-${position.revision}.csv"`);
-      await pipeline(accessCsv(everyRow()), res).catch((error: unknown) => {
-        // Ignore the error if the client has closed the connection: it needs no answer.
-        if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
-      });
+      await streamTo(res, accessCsv(everyRow()));
       return;
     }
 
@@ -106,10 +126,10 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     }
     const next = some[done - 1];
     if (done < some.length) linkNext(req, res, page, next?.id ?? page.cursor ?? FIRST_ID);
-    res.json(rows);
-  });
+    await streamList(res, rows);
+  }
 
-  router.get('/matrix', async (req, res) => {
+  async function matrix(req: Request, res: Response): Promise<void> {
     const asked = validate(matrixQuery, { ...req.query });
     const page = readPage(req, { ...MATRIX_PAGE, key: asked.rows === 'users' ? ID_KEY : /^[0-9]{1,6}$/ });
     const limit = page.limit ?? MATRIX_ROWS;
@@ -170,7 +190,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
         before: row.before && only(row.before),
       })),
     });
-  });
+  }
 
   return router;
 }

@@ -1,0 +1,81 @@
+/** What answers about access take of the process. */
+import { EventEmitter, once } from 'node:events';
+import { createServer, type RequestListener } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
+import express, { type Response } from 'express';
+import { deferred } from '../../../src/base/promises.ts';
+import { openContext } from '../../../src/http/context.ts';
+import { streamList } from '../../../src/http/page.ts';
+import { createAccessRoutes } from '../../../src/rest/policy-questions/access-routes.ts';
+
+async function serve(t: ExecutionContext, listener: RequestListener): Promise<number> {
+  const server = createServer(listener).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => server.close().closeAllConnections());
+  return (server.address() as AddressInfo).port;
+}
+
+test('a user who asks about access and leaves again gets two answers made at once', async (t) => {
+  const released = deferred();
+  const target = { id: 't', name: 't', enabled: true };
+  const clients = new EventEmitter();
+  let began = 0;
+  const router = createAccessRoutes({
+    database: { snapshot: (work: (db: null) => unknown) => work(null) } as never,
+    moments: { now: async () => ({ position: { revision: 1, sequence: 1 }, policies: [], targets: [target] }) } as never,
+    engineOf: (async () => {
+      began++;
+      await released.promise;
+      return { decide: () => ({ effect: 'deny', reason: 'default', policy: null }) };
+    }) as never,
+    engineBefore: (() => undefined) as never,
+    catalogue: { ofTarget: () => [] },
+  });
+  const app = express();
+  app.use((req, res, next) => {
+    openContext(res, { requestId: 'r', admission: { principal: { sub: req.headers['user'] } } as never });
+    res.once('close', () => clients.emit('left'));
+    next();
+    clients.emit('arrived');
+  });
+  app.use(router);
+  const port = await serve(t, app);
+  const path = '/access?who=everyone&target=t&resource_type=tool&resource_name=x';
+  const askAndLeave = async (user: string): Promise<void> => {
+    const client = connect(port, '127.0.0.1');
+    const [arrived, left] = [once(clients, 'arrived'), once(clients, 'left')];
+    client.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nUser: ${user}\r\n\r\n`);
+    await arrived;
+    client.destroy();
+    await left;
+  };
+  for (let asked = 0; asked < 8; asked++) await askAndLeave('alice');
+  t.is(began, 2);
+  await askAndLeave('bob');
+  t.is(began, 3, 'others do not wait for it');
+  released.resolve();
+  const answered = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { user: 'alice' } });
+  t.deepEqual([answered.status, await answered.json()], [200, []]);
+  t.is(began, 4, 'nothing is made for clients that have left');
+});
+
+test('a long list is written as its client reads it', async (t) => {
+  const items = Array.from({ length: 16 }, () => ({ name: 'x'.repeat(1024 * 1024) }));
+  const began = deferred<Response>();
+  const port = await serve(t, (_req, res) => {
+    void streamList(res as Response, items);
+    began.resolve(res as Response);
+  });
+  const client = connect(port, '127.0.0.1').pause();
+  client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+  const res = await began.promise;
+  while (res.writableLength === 0) await setImmediate();
+  // What the operating system does not take waits here.
+  for (let turn = 0; turn < 100; turn++) await setImmediate();
+  t.true(res.writableLength < 4 * 1024 * 1024);
+  client.destroy();
+  const answer = await fetch(`http://127.0.0.1:${port}/`);
+  t.deepEqual(await answer.json(), items);
+});
