@@ -194,6 +194,12 @@ export async function createKeyRing(db: Connection, vault: Vault) {
       return { keys: [...keys.values()].reverse().map(jwkOf) };
     },
 
+    /** Returns the signing keys, newest first. */
+    async list() {
+      const rows = (await read()).filter((row) => row.purpose === 'signing').reverse();
+      return rows.map(({ id, created_at, retired_at }) => ({ kid: id, createdAt: created_at, retiredAt: retired_at }));
+    },
+
     /** Makes the next signing key. Earlier keys still verify the tokens that they signed. */
     async rotate(trx: Transaction, now: number): Promise<{ readonly kid: string; readonly retired: readonly string[] }> {
       const store = secretKeyStore(trx);

@@ -103,6 +103,18 @@ export function tokenStore(db: Connection) {
       return Number(row?.n ?? 0);
     },
 
+    /** Counts the API tokens that are valid at `time`, by the key that signed them. */
+    async countByKey(time: number): Promise<ReadonlyMap<string, number>> {
+      const rows: { kid: string; n: number | string }[] = await db('tokens')
+        .where({ kind: 'api' })
+        .whereNull('revoked_at')
+        .andWhere((valid) => valid.whereNull('expires_at').orWhere('expires_at', '>', time))
+        .groupBy('kid')
+        .select('kid')
+        .count({ n: '*' });
+      return new Map(rows.map(({ kid, n }) => [kid, Number(n)]));
+    },
+
     /** Deletes the user's login tokens that expired before `time`. */
     async deleteExpiredOf(userId: string, time: number): Promise<number> {
       return await db('tokens').where({ user_id: userId, kind: 'login' }).where('expires_at', '<', time).delete();

@@ -107,7 +107,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
       }),
     ),
     mount('/rights', createRightRoutes({ database, administer, now })),
-    mount('/keys', keyRoutes(keys, administer, now)),
+    mount('/keys', keyRoutes({ keys, database, administer, now })),
     mount(
       '/targets',
       createTargetRoutes({
@@ -151,7 +151,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
     mount('/changes', createChangesRoutes({ changes })),
   ];
-  const pages = consoleRoutes({ ask: createAsk(guarded), publicUrl: config.publicUrl, sessions: browser.sessions });
+  const pages = consoleRoutes({ ...createAsk(guarded), publicUrl: config.publicUrl, sessions: browser.sessions });
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),

@@ -18,6 +18,8 @@ export interface PageOptions {
   /** The format of the list's keys. */
   readonly key?: RegExp;
   readonly also?: readonly string[];
+  /** Those in `also` that may be given several times. */
+  readonly repeated?: readonly string[];
 }
 
 /** The key format of lists that are ordered by id. */
@@ -28,7 +30,8 @@ export function readPage(req: Request, options: PageOptions): Page {
   const known = ['limit', 'cursor', ...(options.also ?? [])];
   const errors = Object.entries(req.query).flatMap(([path, value]) => {
     if (!known.includes(path)) return [{ path, message: 'unknown query parameter' }];
-    return typeof value === 'string' ? [] : [{ path, message: 'must be given once' }];
+    const isGivenWell = typeof value === 'string' || (Array.isArray(value) && options.repeated?.includes(path));
+    return isGivenWell ? [] : [{ path, message: 'must be given once' }];
   });
   const { limit, cursor } = req.query as Record<string, string>;
   const size = limit === undefined ? options.defaultLimit : Number(limit);
@@ -118,7 +121,10 @@ export async function streamTo(res: Response, texts: AsyncIterable<string>): Pro
 
 /** Sets the Link header to the page that starts after `key`. */
 export function linkNext(req: Request, res: Response, page: Page, key: string): void {
-  const query = new URLSearchParams(req.query as Record<string, string>);
+  const given = Object.entries(req.query as Record<string, string | string[]>);
+  const query = new URLSearchParams(
+    given.flatMap(([name, value]) => [value].flat().map((each): [string, string] => [name, each])),
+  );
   query.set('cursor', Buffer.from(key).toString('base64url'));
   query.set('limit', String(page.limit));
   res.setHeader('Link', `<${req.baseUrl}${req.path === '/' ? '' : req.path}?${query}>; rel="next"`);

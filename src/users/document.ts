@@ -92,9 +92,21 @@ export const newUser = model<NewUser>('NewUser', {
   groups: groups().default([]),
 }).required();
 
+export interface UserFilter {
+  readonly text?: string;
+  readonly role?: string;
+  readonly group?: readonly string[];
+}
+
 /** Which users `GET /api/users` lists. */
-export const userFilter = {
+export const userFilter: { readonly [Name in keyof UserFilter]-?: Joi.Schema } = {
   text: text(256).description('A part of the e-mail, in any case of ASCII letters, or the whole id.'),
+  role: text(USER_LIMITS.name).description('Only users with this role.'),
+  group: Joi.array()
+    .items(text(USER_LIMITS.name))
+    .max(20)
+    .single()
+    .description('Only users in this group. If it is given several times, only users in all of these groups.'),
 };
 
 /** Members that an update may not change. It may repeat their values, so that a client can send back what it has read. */

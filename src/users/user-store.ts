@@ -246,13 +246,23 @@ export function userStore(db: Connection) {
 
     /**
      * Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). `text`: a part of
-     * the e-mail, without regard to the case of ASCII letters, or the whole id.
+     * the e-mail, without regard to the case of ASCII letters, or the whole id. `group`: the user must be in all of these.
      */
-    async page(limit: number | null, after: string | null, text?: string): Promise<User[]> {
+    async page(
+      limit: number | null,
+      after: string | null,
+      { text, role, group = [] }: { readonly text?: string; readonly role?: string; readonly group?: readonly string[] } = {},
+    ): Promise<User[]> {
+      const inGroup =
+        db.client.dialect === 'mysql'
+          ? 'json_contains(??, json_quote(?))'
+          : 'exists (select 1 from json_each(??) where json_each.value = ?)';
       const rows: UserRow[] = await db('users')
         .select(...COLUMNS)
         .modify((users) => {
           if (text !== undefined) users.whereRaw('(id = ? or instr(lower(email), lower(?)) > 0)', [text, text]);
+          if (role !== undefined) users.where({ role });
+          for (const name of group) users.whereRaw(inGroup, ['groups', name]);
         })
         .modify(onePage, limit, after);
       return rows.map(toUser);

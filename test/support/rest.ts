@@ -158,7 +158,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     protected: [
       { path: '/auth', router: ownAuthRoutes(auth) },
       { path: '/users', router: userRoutes({ database, administer, passwords, localSignIn: config.localSignIn, now }) },
-      { path: '/keys', router: keyRoutes(keys, administer, now) },
+      { path: '/keys', router: keyRoutes({ keys, database, administer, now }) },
     ],
   });
   const server = createServer(app);

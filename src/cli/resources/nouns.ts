@@ -242,6 +242,20 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
         rows: 'counts',
         columns: ['hour', 'policy_id', 'target_id', 'allowed', 'denied', 'unmatched'],
       },
+      demand: {
+        does: 'GET /api/logs/demand',
+        rows: 'demand',
+        columns: [
+          'denials',
+          'user_count',
+          'target_name',
+          'resource_type',
+          'resource_name',
+          'last.created_at',
+          'last.policy_name|last.reason',
+        ],
+        summary: 'lists what was denied, the most frequent first',
+      },
       denials: {
         does: 'GET /api/logs/denials',
         limit: 100,
@@ -271,6 +285,11 @@ export const NOUNS: Readonly<Record<string, Noun>> = {
         rows: 'keys',
         columns: ['kid', 'alg', 'kty', 'use'],
         summary: 'lists the public keys',
+      },
+      status: {
+        does: 'GET /api/keys',
+        columns: ['kid', 'created_at', 'retired_at', 'api_tokens'],
+        summary: 'shows since when each key signs or signs no more, and how many API tokens it signed are valid',
       },
       rotate: { does: 'POST /api/keys/rotate' },
     },

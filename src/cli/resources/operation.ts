@@ -254,7 +254,7 @@ function pathOf(path: string, values: Readonly<Record<string, string>>): string 
 
 export function withQuery(path: string, query: Readonly<Record<string, unknown>>): string {
   const text = new URLSearchParams(
-    Object.entries(query).map(([name, value]): [string, string] => [name, String(value)]),
+    Object.entries(query).flatMap(([name, value]) => [value].flat().map((each): [string, string] => [name, String(each)])),
   ).toString();
   return text === '' ? path : `${path}?${text}`;
 }

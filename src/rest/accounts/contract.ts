@@ -1,12 +1,13 @@
 /** Accounts, API tokens, and the keys that sign tokens. */
 import Joi from 'joi';
 import type { BrowserSession as StoredBrowserSession } from '../../auth/browser-store.ts';
+import type { KeyRing } from '../../auth/keys.ts';
 import { RIGHTS } from '../../auth/rights.ts';
 import { model, uuid } from '../../base/validate.ts';
 import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { email, newEmail, newPassword, password } from '../../users/document.ts';
 import { queryOf } from '../openapi/from-joi.ts';
-import { getWithToken, header, many, nothing, type Operations, one } from '../openapi/operation.ts';
+import { get, getWithToken, header, many, nothing, type Operations, one } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { User } from '../users/contract.ts';
 import { ApiToken, newApiToken } from './api-tokens.ts';
@@ -82,6 +83,26 @@ const BrowserSession = s.model<BrowserSessionDocument>('BrowserSession', {
   seen_at: s.described('The time of the last request, to within a minute.', s.time),
 });
 const Key = s.model('Key', { kid: s.string, created_at: s.time });
+export const signingKeyDocument = (
+  { kid, createdAt, retiredAt }: Awaited<ReturnType<KeyRing['list']>>[number],
+  tokens: ReadonlyMap<string, number>,
+) => ({
+  kid,
+  created_at: new Date(createdAt).toISOString(),
+  retired_at: retiredAt === null ? null : new Date(retiredAt).toISOString(),
+  api_tokens: tokens.get(kid) ?? 0,
+});
+export type SigningKeyDocument = ReturnType<typeof signingKeyDocument>;
+
+const SigningKey = s.model<SigningKeyDocument>('SigningKey', {
+  kid: s.described('The id of the key, which the header of a token names.', s.string),
+  created_at: s.time,
+  retired_at: s.described(
+    'Since when the key signs no more. Login tokens that it signed are valid for 12 hours longer, API tokens until they end. null: the key signs now.',
+    s.orNull(s.time),
+  ),
+  api_tokens: s.described('How many API tokens that it signed are valid now.', s.integer),
+});
 
 export const ACCOUNT_OPERATIONS: Operations = {
   'POST /api/auth/register': {
@@ -162,6 +183,7 @@ export const ACCOUNT_OPERATIONS: Operations = {
     access: 'login token',
     gives: { 204: nothing() },
   },
+  'GET /api/keys': get('listSigningKeys', 'List the keys that sign tokens, newest first.', many(SigningKey)),
   'POST /api/keys/rotate': {
     id: 'rotateSigningKey',
     access: 'admin',

@@ -22,7 +22,7 @@ import { mayUseTarget } from '../../state/admission.ts';
 import { userDocument } from '../../users/document.ts';
 import { emailKey, userStore } from '../../users/user-store.ts';
 import { apiTokenJson, endpointNames, readApiToken } from './api-tokens.ts';
-import { account, browserSessionDocument, browserSessionQuery, newAccount, passwordChange } from './contract.ts';
+import { account, browserSessionDocument, browserSessionQuery, newAccount, passwordChange, signingKeyDocument } from './contract.ts';
 
 export interface AuthParts {
   readonly database: Database;
@@ -163,8 +163,20 @@ export function ownAuthRoutes({
   return router;
 }
 
-export function keyRoutes(keys: KeyRing, administer: Administer, now: () => number): Router {
+export interface KeyParts {
+  readonly keys: KeyRing;
+  readonly database: Database;
+  readonly administer: Administer;
+  readonly now: () => number;
+}
+
+export function keyRoutes({ keys, database, administer, now }: KeyParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
+
+  router.get('/', async (_req, res) => {
+    const [all, tokens] = await Promise.all([keys.list(), tokenStore(database.knex).countByKey(now())]);
+    res.json(all.map((key) => signingKeyDocument(key, tokens)));
+  });
   router.post('/rotate', async (req, res) => {
     refuseMembers(req);
     const { result } = await administer(callerOf(res), 'admin', async (trx) => {

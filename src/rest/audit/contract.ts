@@ -195,6 +195,73 @@ const Denial = s.model<DenialJson>('Denial', {
   resource_name: s.orNull(s.string),
 });
 
+/** The maximum number of denials that one answer of `GET /api/logs/demand` adds up. */
+export const MOST_DENIALS = 20_000;
+
+const { id: _, effect: __, ...demandFilters } = filterMembers;
+
+/** The query of `GET /api/logs/demand`. */
+export const demandMembers = {
+  ...demandFilters,
+  from: demandFilters.from.description('Denials at or after this time. The default is 7 days ago.'),
+  most: Joi.string()
+    .pattern(/^[1-9][0-9]{0,4}$/)
+    .description(`How many denials are added up, the newest first. The default is the maximum, ${MOST_DENIALS}.`),
+};
+
+export interface DemandJson {
+  readonly from: string;
+  readonly to: string;
+  readonly denials: number;
+  readonly read_to: string | null;
+  readonly demand: readonly {
+    readonly target_id: string | null;
+    readonly target_name: string;
+    readonly resource_type: LogJson['resource_type'];
+    readonly resource_name: string | null;
+    readonly denials: number;
+    readonly user_count: number;
+    readonly users: readonly { readonly id: string; readonly email: string; readonly denials: number }[];
+    readonly last: Pick<LogJson, 'id' | 'created_at' | 'reason' | 'policy_id' | 'policy_name'>;
+  }[];
+  readonly more: boolean;
+}
+
+const Demand = s.model<DemandJson>('Demand', {
+  from: s.time,
+  to: s.time,
+  denials: s.described('How many denials are added up.', s.integer),
+  read_to: s.described('Denials before this time are not part of the answer. null: it has all.', s.orNull(s.time)),
+  demand: s.described(
+    'What was asked for, the most frequent first.',
+    s.listOf(
+      s.model<DemandJson['demand'][number]>('DeniedDemand', {
+        target_id: s.described('null: the target did not exist.', s.orNull(s.uuid)),
+        target_name: s.string,
+        resource_type: s.orNull(s.oneOf(RESOURCE_TYPES)),
+        resource_name: s.described('null: the use of the target.', s.orNull(s.string)),
+        denials: s.integer,
+        user_count: s.described('How many users asked.', s.integer),
+        users: s.described(
+          'The 10 users who asked most often.',
+          s.listOf(s.model('DemandOfUser', { id: s.string, email: s.string, denials: s.integer })),
+        ),
+        last: s.described(
+          'The newest of these denials.',
+          s.model<DemandJson['demand'][number]['last']>('NewestDenial', {
+            id: s.uuid,
+            created_at: s.time,
+            reason: s.oneOf(REASONS),
+            policy_id: s.described('The policy that denied it; null: no policy decided.', s.orNull(s.uuid)),
+            policy_name: s.orNull(s.string),
+          }),
+        ),
+      }),
+    ),
+  ),
+  more: s.described('Whether there is more than these 100.', s.boolean),
+});
+
 export const LOG_OPERATIONS: Operations = {
   'GET /api/logs': get(
     'listDecisions',
@@ -207,6 +274,12 @@ export const LOG_OPERATIONS: Operations = {
     'Count decisions by hour, or by policy or target. The counts are not part of the audit chain. At most 1,000 policies or targets, those with the most decisions first.',
     one(DecisionCounts),
     { query: queryOf(countMembers) },
+  ),
+  'GET /api/logs/demand': get(
+    'listDeniedDemand',
+    'Add up the denials by what was asked for: how often, by whom, and what denied it last. One answer reads at most 20,000 denials, for about a second.',
+    one(Demand),
+    { query: queryOf(demandMembers) },
   ),
   'GET /api/logs/denials': getWithToken(
     'listOwnDenials',

@@ -24,6 +24,7 @@ import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { answerWork } from '../policy-sets/heavy-answer.ts';
 import { denialJson, erasing, type VerifiedJson, verificationBody } from './contract.ts';
 import { countsOf, readCounts } from './counts.ts';
+import { demandOf, readDemand } from './demand.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAMES };
 /** Rows per read. The number is small because calls may wait for the read. */
@@ -61,6 +62,12 @@ export function createLogRoutes({ database, administer, heads, erasure, verifica
   router.get('/counts', async (req, res) => {
     const owner = ownerOf(res);
     res.json(await countsOf(countStore(database.knex), readCounts(req.query, now()), (work) => inTurn(owner, work)));
+  });
+
+  router.get('/demand', async (req, res) => {
+    const [owner, store] = [ownerOf(res), auditStore(database.knex)];
+    const read = (filter: LogFilter, cursor: string | null) => inTurn(owner, () => store.page(filter, READ_ROWS, cursor));
+    res.json(await demandOf(read, readDemand(req.query, now())));
   });
 
   router.get('/denials', async (req, res) => {

@@ -22,6 +22,7 @@ import {
   factsTooLarge,
   newUser,
   READ_ONLY,
+  type UserFilter,
   type UserUpdate,
   userDocument,
   userEtag,
@@ -39,16 +40,17 @@ export interface UserRouteParts {
   readonly now: () => number;
 }
 
-const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY, also: Object.keys(userFilter) };
-const filter = Joi.object<{ readonly text?: string }>(userFilter).unknown();
+const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY, also: Object.keys(userFilter), repeated: ['group'] };
+const filter = Joi.object<UserFilter>(userFilter).unknown();
 
 export function userRoutes({ database, administer, passwords, localSignIn, now }: UserRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
-    const { text } = validate(filter, { ...req.query });
-    const users = await userStore(database.knex).page(page.limit && page.limit + 1, page.cursor, text);
+    const { text, role, group } = validate(filter, { ...req.query });
+    const wanted = { ...(text && { text }), ...(role && { role }), ...(group && { group }) };
+    const users = await userStore(database.knex).page(page.limit && page.limit + 1, page.cursor, wanted);
     await sendPage(req, res, page, users, ({ id }) => id, userDocument);
   });
 

@@ -139,6 +139,11 @@ test.serial('user and group: create, list, role, groups, disable, enable, recycl
   await run(0, `user create Ann@example.com --role developer --groups a,b --password-file ${file}`);
   t.like(await json('user show ann@example.com'), { email: 'Ann@example.com', role: 'developer', groups: ['a', 'b'] });
   await gateway.rest(200, 'POST', '/api/auth/login', { body: { email: 'ann@example.com', password: 'a long passphrase' } });
+  t.deepEqual(
+    (await json('user list --role developer --group a,b')).map(({ email }: { email: string }) => email),
+    ['Ann@example.com'],
+  );
+  t.deepEqual(await json('user list --group a,z'), []);
   t.regex(await run(0, 'user list'), /^EMAIL {14}ROLE {7}GROUPS {2}ENABLED {2}ISSUER {6}ID$/m);
   await run(0, 'user role ann@example.com auditor');
   await run(0, 'user groups ann@example.com ["x,y","z"]');
@@ -227,6 +232,7 @@ test.serial('session, key, replica, client, provider, right, connection: lists a
   const rotated = await json('key rotate');
   t.not(rotated.kid, kid);
   t.regex(await run(0, 'replica list'), /^THIS +STARTED AT .*\nyes/);
+  t.regex(await run(0, 'key status'), /^KID +CREATED_AT +RETIRED_AT +API_TOKENS$/m);
   t.regex(await run(0, 'key list'), /^KID +ALG +KTY +USE$/m);
   for (const noun of ['client', 'provider', 'connection']) t.deepEqual(await json(`${noun} list`), []);
   const right = await json('right give targets:operate --user admin@example.com');

@@ -52,7 +52,10 @@ const NEEDED: Readonly<Record<string, string>> = {
     'simulatePolicies replayDecisions suggestPolicies listAccess getAccessMatrix lintPolicies getShadow listCredentials',
   ),
   ...all('read', 'listConnections getAccountClient listClients getClient'),
-  ...all('read', 'listDecisions countDecisions getCheckpoint exportLog getDecision listChanges getStatus getMetrics'),
+  ...all(
+    'read',
+    'listDecisions countDecisions listDeniedDemand listSigningKeys getCheckpoint exportLog getDecision listChanges getStatus getMetrics',
+  ),
   ...all('read', 'reproduceDecision getVerification'),
   ...all('admin', 'reportVerification'),
 };
