@@ -290,6 +290,24 @@ class PolicyOrder extends HTMLElement {
 }
 customElements.define('policy-order', PolicyOrder);
 
+/** Counts down to the time from which the gateway answers again. `data-seconds`: how long that is from now. */
+class AgainIn extends HTMLElement {
+  connectedCallback() {
+    const until = performance.now() + Number(this.dataset['seconds']) * 1_000;
+    const timer = setInterval(() => {
+      const left = Math.ceil((until - performance.now()) / 1_000);
+      const [text, shown] = [this.querySelector('p')?.firstChild, this.querySelector('b')];
+      if (left > 0 && shown !== null) shown.textContent = String(left);
+      if (left > 0) return;
+      clearInterval(timer);
+      shown?.nextSibling?.remove();
+      shown?.remove();
+      if (text) text.textContent = 'You can try again now. ';
+    }, 1_000);
+  }
+}
+customElements.define('again-in', AgainIn);
+
 // The gateway shows times in this zone from the next page on.
 const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
 if (!document.cookie.split('; ').includes(`portcullis-zone=${timeZone}`))

@@ -90,7 +90,7 @@ export function timeOf(ms: number, precise = false): Markup {
 const top = (user: Page['user']): Markup =>
   html`<header class="top"><a class="brand" href="/account">${GATE}Portcullis</a>${
     user &&
-    html`<span class="who">${labelOf(user)}</span><form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form>`
+    html`<a href="/console">Console</a><span class="who">${labelOf(user)}</span><form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form>`
   }</header>`;
 
 /** Returns the whole document. */
@@ -153,6 +153,7 @@ export function sendProblemPage(res: ServerResponse, { status, headers, body }: 
     narrow: true,
     body: html`<div class="panel"><h1>${body.title}</h1>
 <p>${body.detail}</p>
+${retryAfter !== undefined && html`<p>You can try again in ${retryAfter} ${retryAfter === '1' ? 'second' : 'seconds'}.</p>`}
 ${next ?? html`<p><a href="/account">Go to your account</a></p>`}
 <p class="xs muted">Request <code>${body.request_id}</code></p></div>`,
   });

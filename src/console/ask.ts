@@ -36,8 +36,14 @@ export interface AskHeaders {
 
 const NEXT = /^<[^?>]*\?([^>]*)>; rel="next"$/;
 
+/**
+ * Lets an operation answer the page itself, for example with a long file. Rejects with the error of the operation, if it has sent nothing
+ * yet.
+ */
+export type Pass = (page: Response, path: string) => Promise<void>;
+
 /** `mounts`: the routers under `/api` behind authentication. */
-export function createAsk(mounts: readonly Mount[]): Ask {
+export function createAsk(mounts: readonly Mount[]): { readonly ask: Ask; readonly pass: Pass } {
   const guarded = mounts.map((mount) => ({ ...mount, path: `/api${mount.path}` }));
   const app = express();
   app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing');
@@ -47,7 +53,15 @@ export function createAsk(mounts: readonly Mount[]): Ask {
   const pause = createPause();
   let started = Promise.resolve();
 
-  return async <T>(
+  const pass: Pass = (page, path) =>
+    new Promise((resolve, reject) => {
+      const req = Object.assign(new IncomingMessage(new Socket()), { method: 'GET', url: `/api${path}` });
+      req.push(null);
+      page.once('close', resolve);
+      app(req as never, page as never, (error?: unknown) => reject(error ?? nothingThere()));
+    });
+
+  const ask: Ask = async <T>(
     page: Response,
     method: Method,
     path: string,
@@ -99,11 +113,15 @@ export function createAsk(mounts: readonly Mount[]): Ask {
       });
       app(req as never, res as never, (error?: unknown) => {
         page.off('close', leave);
-        reject(error ?? new AppError('not_found', 'There is no resource at this path.'));
+        reject(error ?? nothingThere());
       });
     });
     // The markup does not share a slice with the work of a service.
     await pause();
     return answer;
   };
+
+  return { ask, pass };
 }
+
+const nothingThere = (): AppError => new AppError('not_found', 'There is no resource at this path.');

@@ -1,7 +1,8 @@
 /** Decisions over time as bars, made on the server. */
 import { html, type Markup } from '../browser/html.ts';
+import { timeOf } from '../browser/page.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
-import { column, DEFAULT_DENY, effectMark, numbers, table } from './marks.ts';
+import { column, DEFAULT_DENY, effectMark, number, numbers, table } from './marks.ts';
 
 const HOUR_MS = 60 * 60_000;
 const HEIGHT = 48;
@@ -36,7 +37,6 @@ function barsOf({ from, to, counts }: CountsJson, step: number): Bar[] {
   return bars;
 }
 
-const number = (value: number): string => value.toLocaleString('en');
 const label = (ms: number): string => `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
 /** A row of bars for each kind of decision. They have one scale, and a table has the same numbers. `step`: the hours of a bar. */
@@ -57,9 +57,9 @@ export function decisionChart(counted: CountsJson, step: number): Markup {
     .filter(({ allowed, denied, unmatched }) => allowed + denied + unmatched > 0)
     .map(
       ({ at, allowed, denied, unmatched }) =>
-        html`<tr><th scope="row">${label(at)}</th><td class="num" data-label="Allowed">${number(allowed)}</td><td class="num" data-label="Denied">${number(denied)}</td><td class="num" data-label="Default deny">${number(unmatched)}</td></tr>`,
+        html`<tr><th scope="row">${timeOf(at)}</th><td class="num" data-label="Allowed">${number(allowed)}</td><td class="num" data-label="Denied">${number(denied)}</td><td class="num" data-label="Default deny">${number(unmatched)}</td></tr>`,
     );
   return html`<div class="chart">${lanes}</div>
-<p class="xs muted">${label(bars[0]?.at ?? 0)} to ${label(Date.parse(counted.to))}, one bar for ${step === 1 ? 'each hour' : `${step} hours`}. All decisions before ${label(Date.parse(counted.counted_to))} are counted.</p>
+<p class="xs muted">${timeOf(bars[0]?.at ?? 0)} to ${timeOf(Date.parse(counted.to))}, one bar for ${step === 1 ? 'each hour' : `${step} hours`}. All decisions before ${timeOf(Date.parse(counted.counted_to))} are counted.</p>
 ${rows.length > 0 && html`<details><summary>The numbers</summary>${table('Decisions over time', [column('From'), numbers('Allowed'), numbers('Denied'), numbers('Default deny')], rows)}</details>`}`;
 }

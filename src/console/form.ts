@@ -23,14 +23,19 @@ export class ProofNeeded extends Error {
   }
 }
 
-/** Keeps a form while its user signs in again in a different tab. */
+/** The fields of forms whose values no page shows. */
+const SECRETS: readonly string[] = ['password', 'value'];
+export const hasSecret = (form: Form): boolean => SECRETS.some((name) => form[name] !== undefined);
+
+/** Keeps a form while its user signs in again in a different tab. `why`: why that is necessary. */
 export const keepingPage = (
   action: string,
   kept: Form,
   provePath: string,
+  why: string,
 ): { readonly title: string; readonly body: Markup } => ({
   title: 'Sign in again',
-  body: html`<h1>Sign in again to go on</h1><p>This change needs a sign-in within the last 10 minutes. Nothing is saved yet. This page keeps what you entered.</p>
+  body: html`<h1>Sign in again to go on</h1><p>${why} Nothing is saved yet. This page keeps what you entered.</p>
 <form class="stack form" method="post" action="${action}">${Object.entries(kept).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
 <p class="row"><a class="btn" target="_blank" rel="noopener" href="${provePath}">1. Sign in again, in a new tab</a><button class="btn cta">2. Go on with the change</button></p></form>`,
 });
@@ -47,6 +52,12 @@ export interface Field {
   readonly options?: readonly (readonly [value: string, label: string])[];
   /** Several lines. */
   readonly isLong?: boolean;
+  /** How many lines show at first. */
+  readonly rows?: number;
+  /** What a machine reads, such as a pattern. */
+  readonly isCode?: boolean;
+  /** Three such fields stand beside each other. */
+  readonly isThird?: boolean;
   /** What the code editor of a field with several lines completes, as `elements/editor.js` takes it. */
   readonly words?: Readonly<Record<string, readonly string[]>>;
 }
@@ -64,12 +75,13 @@ function messageOf(one: Field, refused: Refused | null): string | null {
 /** The field with what was entered before, or else with `value`. A password is never written into a page. */
 export function field(one: Field, refused: Refused | null, value = ''): Markup {
   const { name, label, hint, required = false, type = 'text', autocomplete = 'off', options, isLong = false, words } = one;
+  const kind = one.isCode ? 'in code' : 'in';
   const message = messageOf(one, refused);
   const entered = type === 'password' ? '' : (refused?.form[name] ?? value);
   const id = `f-${name}`;
   const about = `${id}-about`;
   const invalid = message === null ? 'false' : 'true';
-  const area = html`<textarea class="in" id="${id}" name="${name}" rows="${words === undefined ? 4 : 12}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false">${entered}</textarea>`;
+  const area = html`<textarea class="${kind}" id="${id}" name="${name}" rows="${words === undefined ? (one.rows ?? 4) : 12}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false">${entered}</textarea>`;
   const input =
     options !== undefined
       ? html`<select class="in" id="${id}" name="${name}" aria-invalid="${invalid}" aria-describedby="${about}">${options.map(([each, text]) => html`<option value="${each}" ?selected="${each === entered}">${text}</option>`)}</select>`
@@ -77,8 +89,8 @@ export function field(one: Field, refused: Refused | null, value = ''): Markup {
         ? words === undefined
           ? area
           : html`<code-editor data-words="${JSON.stringify(words)}" data-problems="${JSON.stringify(problemsOf(one, refused))}">${area}</code-editor>`
-        : html`<input class="in" id="${id}" name="${name}" type="${type}" value="${entered}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false" autocomplete="${autocomplete}">`;
-  return html`<div class="field"><label for="${id}">${label}</label>${input}
+        : html`<input class="${kind}" id="${id}" name="${name}" type="${type}" value="${entered}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false" autocomplete="${autocomplete}">`;
+  return html`<div class="${one.isThird ? 'field third' : 'field'}"><label for="${id}">${label}</label>${input}
 ${message === null ? html`<p class="xs muted" id="${about}">${hint}</p>` : fieldError(about, message)}</div>`;
 }
 
@@ -127,10 +139,12 @@ interface Confirmation {
   /** A verb and its object. */
   readonly button: string;
   readonly back: string;
+  /** What the link back says. */
+  readonly keep?: string;
 }
 
 /** The page before something is destroyed. Its form is the first one again, with `sure`. */
-export function confirmation({ title, losses, action, fields, button, back }: Confirmation): {
+export function confirmation({ title, losses, action, fields, button, back, keep = 'Cancel' }: Confirmation): {
   readonly title: string;
   readonly body: Markup;
 } {
@@ -139,6 +153,6 @@ export function confirmation({ title, losses, action, fields, button, back }: Co
     title,
     body: html`<h1>${title}?</h1><ul class="bullets">${lost.map((loss) => html`<li>${loss}</li>`)}</ul>
 <form class="stack form" method="post" action="${action}"><input type="hidden" name="sure" value="yes">${Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
-${field(REASON, null)}<p class="row"><button class="btn danger">${button}</button><a class="btn plain" href="${back}">Keep it</a></p></form>`,
+${field(REASON, null)}<p class="row"><button class="btn danger">${button}</button><a class="btn plain" href="${back}">${keep}</a></p></form>`,
   };
 }

@@ -1,5 +1,5 @@
 /** What administrators have changed, and the replicas of the gateway. */
-import { html, type Markup } from '../browser/html.ts';
+import { type Content, html, type Markup } from '../browser/html.ts';
 import { timeOf } from '../browser/page.ts';
 import { column, empty, heading, nextPage, numbers, table } from './marks.ts';
 import { nextQuery, type Shown, type View, withQuery } from './view.ts';
@@ -26,25 +26,44 @@ const json = (value: unknown): string => {
   return text.length > SHOWN ? `${text.slice(0, SHOWN)} … (GET /api/changes has the rest)` : text;
 };
 
+type Members = Readonly<Record<string, unknown>>;
+const membersOf = (value: unknown): Members | null =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Members) : null;
+
+/** The name by which people know the object. */
+function nameIn(value: unknown): string | null {
+  const { name, email } = membersOf(value) ?? {};
+  return typeof name === 'string' ? name : typeof email === 'string' && email !== '' ? email : null;
+}
+
+/** Of an object that was changed, only the members that differ. */
+function difference(before: unknown, after: unknown): Content {
+  const [was, is] = [membersOf(before), membersOf(after)];
+  if (was === null || is === null) {
+    const only = was ?? is;
+    return only === null ? html`<p>No content is kept of this change.</p>` : html`<code class="secret">${json(only)}</code>`;
+  }
+  const members = [...new Set([...Object.keys(was), ...Object.keys(is)])].filter(
+    (member) => member !== 'updated_at' && JSON.stringify(was[member]) !== JSON.stringify(is[member]),
+  );
+  return members.map(
+    (member) =>
+      html`<p class="xs"><b>${member}</b></p><code class="secret">${json(was[member] ?? null)}</code><code class="secret">${json(is[member] ?? null)}</code>`,
+  );
+}
+
 export async function changesPage({ get, query }: View): Promise<Shown> {
   const { body: changes, next } = await get<Change[]>(withQuery('/changes', { ...query, limit: '50' }));
-  const row = ({
-    sequence,
-    created_at,
-    actor,
-    reason,
-    override,
-    action,
-    object_id,
-    before,
-    after,
-  }: Change): Markup => html`<tr><td class="num" data-label="#">${sequence}</td>
-<th scope="row"><code>${action}</code><span class="sub"><code>${object_id}</code></span>${override && html`<span class="tag find">outside of its file</span>`}</th><td data-label="When">${timeOf(Date.parse(created_at))}</td>
+  const row = ({ sequence, created_at, actor, reason, override, action, object_id, before, after }: Change): Markup => {
+    const name = nameIn(after) ?? nameIn(before);
+    return html`<tr><td class="num" data-label="#">${sequence}</td>
+<th scope="row">${name ?? html`<code>${object_id}</code>`}<span class="sub"><code>${action}</code></span>${override && html`<span class="tag find">outside of its file</span>`}</th><td data-label="When">${timeOf(Date.parse(created_at))}</td>
 <td data-label="Who">${actor.email === '' ? actor.id : actor.email}<span class="sub">${reason}</span></td>
-<td data-label="What"><details><summary>Before and after</summary><p class="label">Before</p><code class="secret">${json(before)}</code><p class="label">After</p><code class="secret">${json(after)}</code></details></td></tr>`;
+<td data-label="What"><details><summary>${before === null ? 'What was made' : after === null ? 'What there was' : 'What changed'}</summary>${name !== null && html`<p class="xs muted">Id <code>${object_id}</code></p>`}${difference(before, after)}</details></td></tr>`;
+  };
   return {
     title: 'Changes',
-    body: html`${heading('Changes', 'What administrators have changed. The newest comes first.')}
+    body: html`${heading('Changes', 'What administrators have changed, the newest first.')}
 ${
   changes.length === 0
     ? empty('There is no change.')
@@ -76,7 +95,7 @@ export async function replicasPage({ get }: View): Promise<Shown> {
     replica: Status['replicas'][number],
   ): Markup => html`<tr><th scope="row"><code>${replica.id}</code>${replica.this && html` <span class="tag">this one</span>`}</th>
 <td data-label="Started">${timeOf(Date.parse(replica.started_at))}</td><td class="num" data-label="Revision">${replica.revision}</td>
-<td data-label="State">${replica.lag === 0 ? 'has the newest state' : html`<span class="tag find">${replica.lag} changes behind</span>`}<span class="sub">seen ${Math.round(replica.seen_ms_ago / 1_000)} s ago</span></td></tr>`;
+<td data-label="State">${replica.lag === 0 ? 'has the newest state' : html`<span class="tag find">${replica.lag === 1 ? 'one change' : `${replica.lag} changes`} behind</span>`}<span class="sub">seen ${Math.round(replica.seen_ms_ago / 1_000)} s ago</span></td></tr>`;
   return {
     title: 'Replicas',
     body: html`${heading('Replicas', html`The policy set has revision ${revision}. A replica loads what it lacks before its next decision.`)}

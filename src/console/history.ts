@@ -4,7 +4,18 @@ import { note, timeOf } from '../browser/page.ts';
 import type { Effect } from '../engine/compile/policy.ts';
 import type { PolicyFile } from '../policies/files/yaml.ts';
 import type { RevisionJson } from '../rest/policy-sets/routes.ts';
-import { column, decisionMark, empty, filterForm, heading, nextPage, subjectMark, table, textField } from './marks.ts';
+import {
+  column,
+  decisionMark,
+  effectMark,
+  empty,
+  filterForm,
+  heading,
+  nextPage,
+  subjectMark,
+  table,
+  textField,
+} from './marks.ts';
 import { nextQuery, type Shown, type View, withQuery } from './view.ts';
 
 export const HISTORY = '/console/history';
@@ -117,13 +128,20 @@ ${changesShown(changes, 'The two revisions have the same policies.')}
 const changesShown = (changes: Compared['changes'], none: string): Content => [
   changes.length > SHOWN && html`<p>These are the first ${SHOWN} of ${changes.length} changed policies.</p>`,
   changes.length === 0 && empty(none),
-  changes.slice(0, SHOWN).map(changeSection),
+  changes.slice(0, SHOWN).map((change, at) => changeSection(change, at)),
 ];
 
 /** A policy in the form of a file does not say to which file it belongs, nor since when it differs from it. */
 const isInFiles = (member: string): boolean => member !== 'managed_as' && member !== 'drift_since';
 
-export function changeSection({ action, name, members, before, after, flips }: Compared['changes'][number], at: number): Markup {
+type Flip = NonNullable<Compared['changes'][number]['flips']>[number];
+
+/** `peopleWith`: who has the subjects of an example. */
+export function changeSection(
+  { action, name, members, before, after, flips }: Compared['changes'][number],
+  at: number,
+  peopleWith: (subjects: Flip['subjects']) => Content = () => null,
+): Markup {
   const value = (file: PolicyFile | null, member: string): Content => {
     const its: unknown = file?.[member as keyof PolicyFile];
     return file === null ? null : html`<code>${typeof its === 'string' ? its : JSON.stringify(its)}</code>`;
@@ -135,6 +153,7 @@ export function changeSection({ action, name, members, before, after, flips }: C
         html`<tr><th scope="row"><code>${member}</code></th><td data-label="Before">${value(before, member)}</td><td data-label="After">${value(after, member)}</td></tr>`,
     );
   return html`<section class="stack tight" aria-labelledby="change-${at}"><h2 id="change-${at}">${name} <span class="tag">${ACTIONS[action]}</span></h2>
+${members.length === 0 && summary(after ?? before)}
 ${rows.length > 0 && table(`Members of ${name} that changed`, [column('Member'), column('Before'), column('After')], rows)}
 ${members.includes('managed_as') && html`<p class="muted">It belongs to a different file than before, or no longer to one.</p>`}
 ${flips === null && html`<p class="muted">It is not known whether decisions changed: the analysis would take too long.</p>`}
@@ -143,9 +162,18 @@ ${flips?.map(
     html`<p class="sm">For example ${
       resource_name === null ? 'the use' : html`the ${resource_type} <code>${resource_name}</code>`
     } of <b>${target}</b> for ${
-      subjects.length === 0 ? 'users whom no policy names' : html`<span class="tags">${subjects.map(subjectMark)}</span>`
-    }: ${decided(was)} before, ${decided(is)} after.</p>`,
+      subjects.length === 0
+        ? 'users whom no policy names'
+        : html`<span class="tags">${subjects.map((subject) => subjectMark(subject))}</span>`
+    }: ${decided(was)} before, ${decided(is)} after.${peopleWith(subjects)}</p>`,
 )}</section>`;
 }
+
+const COVERED = { all: 'everything', tool: 'tools', resource: 'resources', prompt: 'prompts' } as const;
+
+/** A policy that was created or deleted, in one line. */
+const summary = (file: PolicyFile | null): Content =>
+  file !== null &&
+  html`<p class="sm">${effectMark(file.effect)} ${file.resource_pattern === null ? COVERED[file.resource_type] : html`${COVERED[file.resource_type]} <code>${file.resource_pattern}</code>`} of ${file.target === null ? 'every target' : html`<b>${file.target}</b>`}, priority ${file.priority}, for <span class="tags">${file.subjects.length === 0 ? 'no subject' : file.subjects.map(({ subject_type, subject_value = null }) => subjectMark({ subject_type, subject_value }))}</span>${file.enabled === false && html` <span class="tag">disabled</span>`}</p>`;
 
 const decided = ({ effect, policy }: Decided): Markup => decisionMark(effect, policy?.name ?? null);

@@ -16,11 +16,17 @@ export const DEFAULT_DENY = html`<span class="fx none">${DASH}Default deny</span
 export const decisionMark = (effect: Effect, decidedBy: string | null): Markup =>
   effect === 'deny' && decidedBy === null ? DEFAULT_DENY : effectMark(effect);
 
-export function subjectMark({ subject_type, subject_value }: Pick<PolicySubject, 'subject_type' | 'subject_value'>): Markup {
-  if (subject_type !== 'user')
+/** `emails`: those of users, by id. */
+export function subjectMark(
+  { subject_type, subject_value }: Pick<PolicySubject, 'subject_type' | 'subject_value'>,
+  emails: ReadonlyMap<string, string> = new Map(),
+): Markup {
+  if (subject_type !== 'user' || subject_value === null)
     return html`<span class="tag">${subject_value === null ? '' : `${subject_type} `}<b>${subject_value ?? subject_type}</b></span>`;
-  return html`<span class="tag">user <a href="/console/users/${subject_value}"><code>${subject_value}</code></a></span>`;
+  return html`<span class="tag">user <a href="/console/users/${subject_value}">${emails.get(subject_value) ?? html`<code>${subject_value}</code>`}</a></span>`;
 }
+
+export const number = (value: number): string => value.toLocaleString('en');
 
 /** A table that scrolls sideways where it is too wide. `caption`: what it lists, for readers of screens. */
 export const table = (
@@ -66,6 +72,6 @@ export const textField = (
 ): Markup => html`<div class="field ${grow ? 'grow' : ''}"><label for="f-${name}">${label}</label>
 <input class="in" id="f-${name}" name="${name}" value="${value ?? ''}" spellcheck="false" autocomplete="off"></div>`;
 
-/** The filter of a list. It is part of the address, so that a view can be sent to others. */
-export const filterForm = (path: string, label: string, fields: Content, button = 'Filter'): Markup =>
-  html`<form class="filter" role="search" aria-label="${label}" action="${path}">${fields}<button class="btn">${button}</button></form>`;
+/** The filter of a list. It is part of the address, so that a view can be sent to others. `rare`: fields that few readers need. */
+export const filterForm = (path: string, label: string, fields: Content, button = 'Filter', rare: Content = null): Markup =>
+  html`<form class="filter" role="search" aria-label="${label}" action="${path}">${fields}<button class="btn">${button}</button>${rare}</form>`;

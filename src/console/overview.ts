@@ -6,6 +6,7 @@ import type { TargetJson } from '../targets/document.ts';
 import { decisionChart } from './chart.ts';
 import { FINDINGS, findingsBeside } from './findings.ts';
 import { chainConcern, verificationOf } from './log/chain.ts';
+import { DEMAND } from './log/demand.ts';
 import { empty, heading } from './marks.ts';
 import { type Shown, unlessRefused, type View, withQuery } from './view.ts';
 
@@ -45,7 +46,7 @@ ${
       ? html`<a class="btn" href="${withQuery(OVERVIEW, { range: name })}" aria-current="true">${words}</a>`
       : html`<a class="btn plain" href="${withQuery(OVERVIEW, { range: name })}">${words}</a>`,
   )}</div>${decisionChart(counts, step)}
-<p class="row"><a class="btn plain" href="/console/log?effect=deny">Denied requests</a><a class="btn plain" href="/console/log">Audit log</a></p></section>`
+<p class="row">${view.may('listDeniedDemand') && html`<a class="btn plain" href="${DEMAND}">Denied requests</a>`}<a class="btn plain" href="/console/log">Audit log</a></p></section>`
 }
 <section class="stack tight" aria-labelledby="attention"><h2 id="attention">Needs attention</h2>
 ${await attention(view, targets?.body ?? [], (counts?.counts.length ?? 0) > 0)}</section>`,
@@ -147,7 +148,10 @@ async function attention(view: View, targets: readonly TargetJson[], isUsed: boo
       ),
     ),
     few(behind, ({ id, lag }) =>
-      line('Replica behind', html`<a href="/console/replicas"><code>${id}</code></a> has not read ${lag} changes.`),
+      line(
+        'Replica behind',
+        html`<a href="/console/replicas"><code>${id}</code></a> has not read ${lag === 1 ? 'one change' : `${lag} changes`}.`,
+      ),
     ),
     few(wrong, ({ message, policies: [about] }) =>
       line('Policy', html`${about !== undefined && html`<a href="/console/policies/${about.id}">${about.name}</a>: `}${message}`),

@@ -5,6 +5,7 @@ import type { OrderedPolicyJson, PolicyJson } from '../policies/schema.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
 import type { TargetJson } from '../targets/document.ts';
 import { FINDINGS, type Finding, findingMark, findingsBeside } from './findings.ts';
+import { DEMAND } from './log/demand.ts';
 import {
   choice,
   column,
@@ -14,11 +15,13 @@ import {
   filterForm,
   heading,
   nextPage,
+  number,
   numbers,
   subjectMark,
   table,
   textField,
 } from './marks.ts';
+import { emailsOf, usersIn } from './people/names.ts';
 import { changeLinks } from './policy-changes/edit.ts';
 import { moveLink, moveLinks } from './policy-changes/move.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from './view.ts';
@@ -58,7 +61,15 @@ export async function policiesPage(view: View): Promise<Shown> {
     view.get<OrderedPolicyJson[]>(withQuery('/policies/order', { ...query, limit: AT_ONCE })),
   ]);
   const names = namesOf(targets);
-  const [counts, findings] = await Promise.all([countsOf(view, policies), findingsBeside(view, FINDINGS_MS)]);
+  const named = policies.flatMap(({ policy: { subjects } }) => usersIn(subjects.slice(0, SUBJECTS_SHOWN)));
+  const [counts, findings, emails] = await Promise.all([
+    countsOf(
+      view,
+      policies.map(({ policy }) => policy.id),
+    ),
+    findingsBeside(view, FINDINGS_MS),
+    emailsOf(view, named),
+  ]);
   const ids = new Set(policies.map(({ policy }) => policy.id));
   const findingsHere = findings?.filter(({ policies: [about] }) => about !== undefined && ids.has(about.id)) ?? [];
   const { cursor: _, ...filter } = query;
@@ -68,14 +79,14 @@ export async function policiesPage(view: View): Promise<Shown> {
   const rows = policies.map(({ position, policy }, at) => {
     const its = findingsHere.filter(({ policies: [about] }) => about?.id === policy.id);
     const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position, isWhole && at === policies.length - 1);
-    return row(position, moves, policy, policies[at - 1]?.policy.priority, names, its, counts?.get(policy.id));
+    return row(position, moves, policy, policies[at - 1]?.policy.priority, names, its, emails, counts?.get(policy.id));
   });
   const [first, last] = [policies[0]?.position ?? 0, policies.at(-1)?.position ?? 0];
   const end = html`<tr class="end"><td colspan="${counts === null ? 6 : 7}">${
     isWhole
       ? html`${DEFAULT_DENY} After number ${last}: what no policy allows is denied.`
       : html`${DEFAULT_DENY} After the last policy of the whole list: what no policy allows is denied.`
-  }</td></tr>`;
+  }${view.may('listDeniedDemand') && html` <a href="${withQuery(DEMAND, { reason: 'default' })}">Show what was denied this way</a>`}</td></tr>`;
   return {
     title: 'Policies',
     body: html`${heading('Policies', 'Evaluated from the top. The first policy that matches a request decides. If no policy matches, the request is denied.', view.may('createPolicy') && html`<a class="btn cta" href="/console/policies/new">New policy</a>`)}
@@ -140,9 +151,8 @@ ${nextPage(POLICIES, nextQuery(next), 'Next 100')}`,
 }
 
 /** Returns how many decisions each policy made in the last seven days. null: the user may not know. */
-async function countsOf({ get, may }: View, policies: readonly OrderedPolicyJson[]): Promise<ReadonlyMap<string, number> | null> {
-  if (policies.length === 0 || !may('countDecisions')) return null;
-  const ids = policies.map(({ policy }) => policy.id);
+async function countsOf({ get, may }: View, ids: readonly string[]): Promise<ReadonlyMap<string, number> | null> {
+  if (ids.length === 0 || !may('countDecisions')) return null;
   const from = new Date(Date.now() - 7 * 24 * 60 * 60_000).toISOString();
   const { counts } = (await get<CountsJson>(withQuery('/logs/counts', { by: 'policy', policies: ids.join(), from }))).body;
   const known = new Map(counts.map(({ policy_id, allowed, denied }) => [policy_id, allowed + denied]));
@@ -160,6 +170,7 @@ function row(
   previous: number | undefined,
   names: Targets,
   findings: readonly Finding[],
+  emails: ReadonlyMap<string, string>,
   decisions: number | undefined,
 ): Markup {
   const { id, name, priority, effect, enabled, resource_type, resource_pattern, target_id, subjects, managed_as } = policy;
@@ -169,8 +180,8 @@ function row(
 <td data-label="Effect">${effectMark(effect)}</td>
 <th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span>${findings.slice(0, FINDINGS_SHOWN).map((finding) => html`<span class="sub">${findingMark(finding)}</span>`)}${findings.length > FINDINGS_SHOWN && html`<span class="sub"><a href="${FINDINGS}">${findings.length - FINDINGS_SHOWN} more findings</a></span>`}</th>
 <td data-label="Target">${targetMark(target_id, names)}<span class="sub">${TYPES[resource_type]}</span></td>
-<td data-label="Applies to"><span class="tags">${subjects.slice(0, SUBJECTS_SHOWN).map(subjectMark)}${more > 0 && html`<span class="tag">${more} more</span>`}${subjects.length === 0 && html`<span class="tag find">no subject: matches no request</span>`}</span>
-<span class="sub">${managed_as === null ? 'made over the API' : `file ${managed_as}`}${drift(policy)}</span></td>${decisions !== undefined && html`<td class="num" data-label="Decisions, 7 days"><a href="${withQuery('/console/log', { policy_id: id })}">${decisions.toLocaleString('en')}</a></td>`}</tr>`;
+<td data-label="Applies to"><span class="tags">${subjects.slice(0, SUBJECTS_SHOWN).map((subject) => subjectMark(subject, emails))}${more > 0 && html`<span class="tag">${more} more</span>`}${subjects.length === 0 && html`<span class="tag find">no subject: matches no request</span>`}</span>
+<span class="sub">${managed_as === null ? 'no file' : `file ${managed_as}`}${drift(policy)}</span></td>${decisions !== undefined && html`<td class="num" data-label="Decisions, 7 days"><a href="${withQuery('/console/log', { policy_id: id })}">${number(decisions)}</a></td>`}</tr>`;
 }
 
 const DONE: Readonly<Record<string, string>> = {
@@ -184,15 +195,26 @@ const drift = ({ drift_since }: PolicyJson): Content =>
 export async function policyPage(view: View): Promise<Shown> {
   const [targets, { body: policy }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${view.id}`)]);
   const { id, name, description, effect, enabled, priority, resource_type, resource_pattern, target_id, subjects } = policy;
+  const [counts, findings, emails, ordered] = await Promise.all([
+    countsOf(view, [id]),
+    findingsBeside(view, FINDINGS_MS),
+    emailsOf(view, usersIn(subjects)),
+    view.get<OrderedPolicyJson[]>(withQuery('/policies/order', { text: id, limit: AT_ONCE })),
+  ]);
+  // The names of other policies can hold the id, too.
+  const position = ordered.body.find((each) => each.policy.id === id)?.position;
+  const its = findings?.filter((finding) => finding.policies.some((about) => about.id === id)) ?? [];
   return {
     title: name,
-    body: html`${heading(name, html`${effectMark(effect)} with priority ${priority}${!enabled && html` <span class="tag">disabled</span>`}`)}
+    body: html`${heading(name, html`${effectMark(effect)} with priority ${priority}${position !== undefined && `, number ${number(position)} in the order of evaluation`}${!enabled && html` <span class="tag">disabled</span>`}`)}
 ${DONE[view.done] !== undefined && note('done', DONE[view.done])}
 ${description !== null && description !== '' && html`<p>${description}</p>`}
+${its.length > 0 && html`<ul class="attention">${its.map((finding) => html`<li>${findingMark(finding)}</li>`)}</ul>`}
 <dl class="dl"><dt>Target</dt><dd>${targetMark(target_id, namesOf(targets))}</dd><dt>Covers</dt><dd>${TYPES[resource_type]}</dd>
 <dt>Pattern</dt><dd>${patternMark(resource_pattern)}</dd>
-<dt>Applies to</dt><dd><span class="tags">${subjects.map(subjectMark)}${subjects.length === 0 && 'no subject, so it matches no request'}</span></dd>
-<dt>File</dt><dd>${policy.managed_as ?? 'none: it was made over the API'}${drift(policy)}</dd>
+<dt>Applies to</dt><dd><span class="tags">${subjects.map((subject) => subjectMark(subject, emails))}${subjects.length === 0 && 'no subject, so it matches no request'}</span></dd>
+${counts !== null && html`<dt>Decisions</dt><dd>${number(counts.get(id) ?? 0)} in the last 7 days</dd>`}
+<dt>File</dt><dd>${policy.managed_as === null ? 'none' : html`<code>${policy.managed_as}.yaml</code>`}${drift(policy)}</dd>
 <dt>Created</dt><dd>${timeOf(Date.parse(policy.created_at))}</dd><dt>Updated</dt><dd>${timeOf(Date.parse(policy.updated_at))}</dd>
 <dt>Id</dt><dd><code>${id}</code></dd></dl>
 <p class="row"><a class="btn" href="${withQuery('/console/log', { policy_id: id })}">Its decisions</a>${changeLinks(view, policy)}${moveLink(view, id)}

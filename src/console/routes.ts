@@ -13,13 +13,15 @@ import { DRAFT_NAME } from '../policies/sets/draft.ts';
 import { authorize } from '../rest/authorize.ts';
 import { TARGET_NAME } from '../targets/target.ts';
 import { labelOf } from '../users/user-store.ts';
-import type { Ask } from './ask.ts';
+import type { Ask, Pass } from './ask.ts';
 import { FINDINGS, findingsPage } from './findings.ts';
-import { type Form, keepingPage, ProofNeeded } from './form.ts';
+import { type Form, hasSecret, keepingPage, ProofNeeded } from './form.ts';
 import { CHANGES, changesPage, replicasPage } from './gateway.ts';
 import { comparePage, HISTORY, historyPage, revisionPage } from './history.ts';
+import { changeKeys, KEYS, keysPage } from './keys.ts';
 import { decisionPage, draftDecision } from './log/decision.ts';
-import { LOG, logPage, logRows } from './log/log.ts';
+import { DEMAND, demandPage } from './log/demand.ts';
+import { EXPORT, LOG, logPage, logRows } from './log/log.ts';
 import { OVERVIEW, overviewPage } from './overview.ts';
 import { ACCESS, accessPage } from './people/access.ts';
 import { CONNECT, connectPage, MINE, minePage, ownTargetPage } from './people/mine.ts';
@@ -60,12 +62,13 @@ import {
 import { changeSessions, SESSIONS, sessionsPage } from './targets/sessions.ts';
 import { changeSettings, settingsPage } from './targets/settings.ts';
 import { TARGETS, targetPage, targetsPage } from './targets/targets.ts';
-import { type Act, type Download, queryOf, type Shown, type View } from './view.ts';
+import { type Act, type Download, queryOf, type Shown, type View, withQuery } from './view.ts';
 
 export const CONSOLE_PATH = '/console';
 
 export interface ConsoleParts {
   readonly ask: Ask;
+  readonly pass: Pass;
   readonly publicUrl: string;
   readonly sessions: Pick<BrowserSessions, 'currentUser'>;
 }
@@ -77,8 +80,8 @@ interface Entry {
   readonly operation: string;
 }
 
-const MENU: readonly { readonly title: string; readonly entries: readonly Entry[] }[] = [
-  { title: 'Start', entries: [{ path: OVERVIEW, label: 'Overview', operation: 'countDecisions' }] },
+const MENU: readonly { readonly title: string | null; readonly entries: readonly Entry[] }[] = [
+  { title: null, entries: [{ path: OVERVIEW, label: 'Overview', operation: 'countDecisions' }] },
   {
     title: 'Policy',
     entries: [
@@ -94,6 +97,7 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
       { path: TARGETS, label: 'Targets', operation: 'listTargets' },
       { path: SESSIONS, label: 'Sessions', operation: 'listSessions' },
       { path: '/console/replicas', label: 'Replicas', operation: 'getStatus' },
+      { path: KEYS, label: 'Keys', operation: 'listSigningKeys' },
     ],
   },
   {
@@ -109,6 +113,7 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
     title: 'Record',
     entries: [
       { path: LOG, label: 'Audit log', operation: 'listDecisions' },
+      { path: DEMAND, label: 'Denied requests', operation: 'listDeniedDemand' },
       { path: CHANGES, label: 'Changes', operation: 'listChanges' },
     ],
   },
@@ -118,7 +123,7 @@ const MENU: readonly { readonly title: string; readonly entries: readonly Entry[
       { path: MINE, label: 'What you may use', operation: 'listOwnTargets' },
       { path: CONNECT, label: 'Connect a client', operation: 'listOwnTargets' },
       { path: TOKENS, label: 'Tokens', operation: 'listApiTokens' },
-      { path: DENIED, label: 'Denied', operation: 'listOwnDenials' },
+      { path: DENIED, label: 'What you were denied', operation: 'listOwnDenials' },
       { path: '/account/connections', label: 'Connections', operation: 'listOwnTargets' },
       { path: '/account', label: 'Account', operation: 'listOwnTargets' },
     ],
@@ -133,7 +138,7 @@ function menuFor({ principal, snapshot }: SignedIn['admission']) {
   })).filter(({ entries }) => entries.length > 0);
 }
 
-export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Router {
+export function consoleRoutes({ ask, pass, publicUrl, sessions }: ConsoleParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   type IdOf = (value: unknown) => string;
@@ -201,8 +206,10 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     async (req, res) => {
       requireSameOrigin(req, publicUrl);
       const form = await readForm(req);
-      const current = await enter(req, res, pathOf(req));
-      if (current === null) return;
+      const current = await sessions.currentUser(req, res);
+      if (current === null) return leftPage(res, pathOf(req), form);
+      contextOf(res).admission = current.admission;
+      await turnOf(current, res);
       const view = viewOf(req, res, current, idOf);
       const prove = (kept: Form | null = null): void => {
         if (!current.isRecent) throw new ProofNeeded(kept);
@@ -217,7 +224,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
           const { kept } = error;
           if (kept === null) return redirect(res, view.provePath);
           const signIn = signInPath(`${CONSOLE_PATH}/proved`, true);
-          return answer(res, current, pathOf(req), { status: 403, ...keepingPage(pathOf(req), kept, signIn) });
+          return answer(res, current, pathOf(req), { status: 403, ...keepingPage(pathOf(req), kept, signIn, RECENT) });
         }
         if (!(error instanceof AppError) || error.status >= 500) throw error;
         if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));
@@ -250,6 +257,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/connect', connectPage],
     ['/denied', deniedPage],
     ['/log', logPage],
+    ['/demand', demandPage],
     ['/changes', changesPage],
     ['/replicas', replicasPage],
   ] as const) {
@@ -258,6 +266,16 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
       page(show, () => ''),
     );
   }
+  router.get(EXPORT.slice(CONSOLE_PATH.length), async (req, res) => {
+    const current = await enter(req, res, urlOf(req));
+    if (current === null) return;
+    const shown = await shownOrRefused(async () => {
+      res.set(DOWNLOAD_HEADERS);
+      await pass(res, withQuery('/logs/export', queryOf(req)));
+      return { title: '', body: null };
+    }, res);
+    if (!res.headersSent) answer(res, current, LOG, shown);
+  });
   router.get('/log/rows', fragment(logRows, false));
   router.get('/search/found', fragment(foundBeside, true));
   router.get(PATTERN.slice(CONSOLE_PATH.length), fragment(patternBeside, true));
@@ -278,6 +296,7 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
     ['/clients', clientsPage, changeClient],
     ['/policies/new', newPolicyPage, makePolicy],
     ['/sessions', sessionsPage, changeSessions],
+    ['/keys', keysPage, changeKeys],
   ] as const) {
     router.get(
       path,
@@ -323,17 +342,30 @@ export function consoleRoutes({ ask, publicUrl, sessions }: ConsoleParts): Route
   return router;
 }
 
+const RECENT = 'This change needs a sign-in within the last 10 minutes.';
+
+/** The session has ended. What was entered is kept, except secrets: a page that has them would show them to the next user of the browser. */
+function leftPage(res: Response, path: string, form: Form): void {
+  if (hasSecret(form)) redirect(res, signInPath(path));
+  else {
+    const { body, title } = keepingPage(path, form, signInPath(`${CONSOLE_PATH}/proved`, true), 'Your session has ended.');
+    sendPage(res, 403, { title, body, style: CONSOLE_STYLE_PATH });
+  }
+}
+
 const provedPage = async (): Promise<Shown> => ({
   title: 'Signed in again',
   body: html`<h1>You are signed in again</h1><p>Close this tab, and go on in the one that keeps your change. You have 10 minutes.</p>`,
 });
 
+const DOWNLOAD_HEADERS = {
+  'X-Content-Type-Options': 'nosniff',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Cache-Control': 'no-store',
+};
+
 function sendDownload(res: Response, { fileName, text }: Download): void {
-  const headers = {
-    'Content-Type': 'text/plain; charset=utf-8',
-    'X-Content-Type-Options': 'nosniff',
-    'Cache-Control': 'no-store',
-  };
+  const headers = { ...DOWNLOAD_HEADERS, 'Content-Type': 'text/plain; charset=utf-8' };
   res.set({ ...headers, 'Content-Disposition': `attachment; filename="${fileName}"` }).end(text);
 }
 
@@ -382,9 +414,12 @@ async function shownOrRefused(work: () => Promise<Shown>, res: Response): Promis
     if (!(error instanceof AppError) || error.status >= 500) throw error;
     if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));
     const { requestId } = contextOf(res);
+    const { retryAfter } = error;
     const title = error.status === 404 ? 'Not found' : error.status === 403 ? 'You may not see this' : 'This does not work';
     const fields = error.errors?.map(({ path, message }) => html`<li><code>${path}</code> ${message}</li>`);
     const body = html`<h1>${title}</h1><p>${error.message}</p>${fields !== undefined && html`<ul>${fields}</ul>`}
+${retryAfter !== undefined && html`<again-in data-seconds="${retryAfter}"><p>You can try again in <b>${retryAfter}</b> seconds. <a href="${urlOf(res.req)}">Try again</a></p></again-in>`}
+<p><a href="${CONSOLE_PATH}">Go to the start</a></p>
 <p class="xs muted">Request <code>${requestId}</code></p>`;
     return { status: error.status, title, body };
   }
@@ -406,9 +441,9 @@ const frame =
         : html`<li><a href="${entry.path}">${entry.label}</a></li>`;
     return html`<a class="skip" href="#main">Skip to content</a><div class="app">
 <nav class="side" aria-label="Console"><a class="brand" href="/console">${GATE}Portcullis</a>
-<search-box data-found="${`${SEARCH}/found`}"><form role="search" aria-label="Console" action="${SEARCH}"><label class="hidden" for="q">Search</label><input class="in" id="q" name="q" placeholder="Search" spellcheck="false" autocomplete="off" aria-keyshortcuts="/ Control+K"></form>
+<search-box data-found="${`${SEARCH}/found`}"><form role="search" aria-label="Console" action="${SEARCH}"><label class="hidden" for="q">Search</label><input class="in" id="q" name="q" placeholder="Policy, user, tool or id" spellcheck="false" autocomplete="off" aria-keyshortcuts="/ Control+K"><kbd aria-hidden="true">/</kbd></form>
 <div class="found" hidden></div><p class="hidden" role="status"></p></search-box>
-${menuFor(admission).map(({ title, entries }) => html`<div><h2>${title}</h2><ul>${entries.map(link)}</ul></div>`)}
+${menuFor(admission).map(({ title, entries }) => html`<div>${title !== null && html`<h2>${title}</h2>`}<ul>${entries.map(link)}</ul></div>`)}
 <div class="foot">${labelOf(user)}<br>${user.role}<form class="looks" method="post" action="/console/theme" aria-label="Colours"><input type="hidden" name="return" value="${path}">${LOOKS.map(
       ([value, label]) =>
         html`<button class="btn plain" name="theme" value="${value ?? 'system'}" aria-pressed="${String(value === theme)}">${label}</button>`,

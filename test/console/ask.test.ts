@@ -28,7 +28,7 @@ test('an operation gets the user and the request of the page, and refuses users 
     const { principal, requestId, reason } = callerOf(res);
     res.setHeader('Link', '</api/status?cursor=x&limit=1>; rel="next"').json({ sub: principal.sub, requestId, reason });
   });
-  const ask = createAsk([{ path: '/status', router: status }]);
+  const { ask } = createAsk([{ path: '/status', router: status }]);
   const answer = await ask(pageOf('admin'), 'GET', '/status');
   t.deepEqual(answer.body, { sub: 's', requestId: 'r', reason: null });
   t.is(answer.next?.get('cursor'), 'x');
@@ -52,7 +52,7 @@ test('operations that a page asks for at once leave time for other requests betw
     for (const end = performance.now() + 6; performance.now() < end; );
     res.json({});
   });
-  const ask = createAsk([{ path: '/status', router: status }]);
+  const { ask } = createAsk([{ path: '/status', router: status }]);
   const page = pageOf('admin');
   let isOver = false;
   const count = (): void => {
@@ -73,7 +73,7 @@ test('if the browser leaves, the operation learns it', async (t) => {
     began.resolve();
   });
   const page = pageOf('admin');
-  void createAsk([{ path: '/status', router: status }])(page, 'GET', '/status');
+  void createAsk([{ path: '/status', router: status }]).ask(page, 'GET', '/status');
   await began.promise;
   page.emit('close');
   await t.notThrowsAsync(left.promise);

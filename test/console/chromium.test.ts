@@ -1,8 +1,5 @@
-/** The console in a real browser: the way through its pages, accessibility, and the content security policy. */
-import { file } from '../policies/sets.ts';
+/** The console in a real browser: the way through its pages. */
 import { browserTest } from '../support/chromium.ts';
-import { person } from '../support/gateway.ts';
-import { assertAccessible } from './axe.ts';
 import { scene } from './scene.ts';
 import { keyboard, start } from './start.ts';
 
@@ -70,75 +67,3 @@ browserTest(
     t.is(await page.getByText('Sums for all').count(), 0);
   },
 );
-
-// Two halves, because ava ends a run in which no test ends for two minutes.
-for (const half of [0, 1]) {
-  browserTest(
-    `axe-core finds nothing on any page, half ${half + 1}, light and dark, at 1440, 768 and 320 px, and no page is wider`,
-    async (t, open) => {
-      const { gateway, admin, user, target } = await scene(t);
-      const { token } = admin;
-      const [policy] = (await gateway.rest<{ id: string }[]>(200, 'GET', '/api/policies', { token })).body;
-      const [decision] = (await gateway.rest<{ id: string }[]>(200, 'GET', '/api/logs', { token })).body;
-      await person(gateway, 'somebody.with.a.very.long.address.that.has.no.spaces.at.all@example.com');
-      const files = { 'sums.yaml': file({ name: 'All sums', resource_pattern: '^get-sum$' }) };
-      await gateway.rest(201, 'PUT', '/api/policies/drafts/sums', { token, body: { files } });
-      await gateway.rest(201, 'PUT', '/api/policies/drafts/sums/shadow', { token });
-      // Pages show the analysis once it is made.
-      await gateway.rest(200, 'GET', '/api/policies/lint?kept=yes', { token });
-      const page = await start(t, await open(), gateway.url, admin);
-      const paths = [
-        ...[
-          'policies',
-          `policies/${policy?.id}`,
-          'policies?text=nothing',
-          'policies/no-id',
-          'policies/new',
-          'policies/new?as=yaml',
-          'targets',
-          `targets/${target.id}`,
-          `targets/${target.id}/settings`,
-          'sessions',
-        ],
-        ...[
-          'users',
-          `users/${user.id}`,
-          'access',
-          'access?compare=0',
-          'access?who=everyone',
-          'access/why?who=everyone&target=everything',
-          'mine',
-          'mine/everything',
-          'connect',
-        ],
-        ...[`policies/${policy?.id}/edit`, `policies/${policy?.id}/delete`, `policies/${policy?.id}/move?position=2`],
-        ...[
-          'overview',
-          'overview?range=month',
-          'search?q=e',
-          'findings',
-          'log',
-          `log/${decision?.id}`,
-          'changes',
-          'replicas',
-          'history',
-          'history/1',
-          'history/1/rollback',
-          'history/compare?from=0&to=1',
-          'proved',
-          'drafts',
-          'drafts/sums',
-        ],
-      ];
-      for (const path of paths.filter((_, at) => at % 2 === half)) {
-        await page.goto(`${gateway.url}/console/${path}`);
-        // The fonts have loaded: the content security policy allows them.
-        t.true(
-          await page.evaluate<boolean>(`document.fonts.ready.then(() => document.fonts.check('12px "IBM Plex Sans"'))`),
-          path,
-        );
-        await assertAccessible(t, page, path);
-      }
-    },
-  );
-}

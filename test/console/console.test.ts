@@ -53,7 +53,7 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   t.regex(revision, /Looser: .*Everyone may echo created .*For example .* Default deny before, Allow after/);
   await open(console_, '/console/history/99', 404);
   // The paths of other operations are no ids.
-  for (const path of ['policies/order', 'policies/export', 'policies/lint', 'policies/access', 'log/export', 'log/checkpoint'])
+  for (const path of ['policies/order', 'policies/export', 'policies/lint', 'policies/access', 'log/checkpoint'])
     t.regex(textOf(await open(console_, `/console/${path}`, 404)), /Not found/, path);
   for (const id of ['0', '-1', '01', '1e3', 'x']) await open(console_, `/console/history/${id}`, 404);
 
@@ -85,9 +85,9 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   for (const path of ['', `/${old}`])
     t.regex(
       textOf(await open(console_, `/console/policies${path}`)),
-      /default\/old changed outside of its file since revision \d/,
+      /default\/old(\.yaml)? changed outside of its file since revision \d/,
     );
-  t.regex(textOf(await open(console_, '/console/changes')), new RegExp(`policy\\.update ${old} outside of its file`));
+  t.regex(textOf(await open(console_, '/console/changes')), /Old policy\.update outside of its file/);
 });
 
 test.serial('texts of strangers do not become markup', async (t) => {

@@ -31,7 +31,7 @@ async function startConsole(t: ExecutionContext, body: object) {
     openContext(res, { requestId: 'r' });
     next();
   });
-  app.use('/console', consoleRoutes({ ask, publicUrl, sessions }));
+  app.use('/console', consoleRoutes({ ask, pass: async () => undefined, publicUrl, sessions }));
   const server = createServer(app);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.teardown(() => void server.close());

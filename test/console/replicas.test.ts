@@ -54,6 +54,55 @@ eachServer(test.serial, 'each page shows what the request before changed at the 
   for (let i = 0; i < 2; i++) t.regex((await browser.get('/console/log?resource_name=get-env')).text, /Default deny/);
   for (let i = 0; i < 2; i++) t.regex((await browser.get('/console/log/rows?resource_name=echo')).text, /Everyone may echo/);
 
+  // A denied request becomes a draft with a shadow, and the draft a policy, each step at the other replica.
+  const api = <T>(method: string, path: string, body?: object) =>
+    one.rest<T>(200, method, path, { token: admin.token, ...(body && { body }) });
+  const [denied] = (await api<{ id: string }[]>('GET', '/api/logs?resource_name=get-env')).body;
+  t.regex((await browser.get('/console/demand')).text, /get-env/);
+  const draft = `/console/drafts/decision-${denied?.id}`;
+  t.regex(await send(`/console/log/${denied?.id}`, { do: 'draft' }), /Looser/);
+  t.regex(await send(draft, { do: 'begin' }), /The shadow has begun/);
+  const { text: shown } = await browser.get(draft);
+  const [etag = '', expected = ''] = ['etag', 'expected'].map(
+    (name) => new RegExp(`name="${name}" value="([^"]*)"`).exec(shown)?.[1]?.replaceAll('&#34;', '"') ?? '',
+  );
+  t.regex(await send(draft, { do: 'activate', etag, expected }), /The draft is effective/);
+  await client.callTool({ name: 'get-env', arguments: {} });
+
+  const policies = (await api<{ id: string; name: string }[]>('GET', '/api/policies')).body;
+  const moved = `/console/policies/${policies.find(({ name }) => name === 'Everyone may echo')?.id}`;
+  t.is(policies.length, 2);
+  const place = async (): Promise<string> => /number (\d) in the order/.exec((await browser.get(moved)).text)?.[1] ?? '';
+  const to = (await place()) === '1' ? '2' : '1';
+  const move = (await browser.get(`${moved}/move?position=${to}`)).text;
+  const hidden = Object.fromEntries(
+    [...move.matchAll(/type="hidden" name="(\w+)" value="([^"]*)"/g)].map(([, name, value]) => [name, value]),
+  );
+  t.regex(await send(`${moved}/move`, { ...hidden, do: 'move', override: 'yes' }), /The policy is moved/);
+  t.is(await place(), to);
+  const history = (await browser.get('/console/history')).text;
+  t.regex(history, /Revision 3/);
+  const back = (await browser.get('/console/history/1/rollback')).text;
+  const kept = Object.fromEntries(
+    [...back.matchAll(/type="hidden" name="(\w+)" value="([^"]*)"/g)].map(([, name, value]) => [name, value]),
+  );
+  t.regex(
+    await send('/console/history/1/rollback', { ...kept, do: 'roll', override: 'yes' }),
+    /The earlier policies are restored/,
+  );
+  await t.throwsAsync(client.callTool({ name: 'get-env', arguments: {} }));
+
+  const made = await browser.post('/console/tokens', { do: 'make', name: 'mine', days: '30', endpoints: '' });
+  t.is(made.status, 201);
+  t.regex((await browser.get('/console/tokens')).text, /mine/);
+  t.regex(await send('/console/keys', { do: 'rotate', sure: 'yes' }), /The new key signs/);
+  t.regex((await browser.get('/console/keys')).text, /retired/);
+  t.regex(
+    await send('/console/rights', { do: 'give', right: 'read', subject_type: 'user', subject_value: user.email }),
+    /user@example/,
+  );
+  t.regex((await browser.get('/console/access?rows=users')).text, /user@example\.com/);
+
   t.regex(await send(`/console/users/${user.id}/edit`, { role: 'analyst', groups: 'team' }), /analyst/);
   t.regex(await send(`/console/users/${user.id}`, { do: 'disable', sure: 'yes' }), /disabled/);
   await t.throwsAsync(client.callTool({ name: 'echo', arguments: { message: 'x' } }));

@@ -167,7 +167,7 @@ test.serial(
       t.is(preview.status, 200, preview.text);
       t.true(
         preview.text.includes(
-          `${decided.length} of the ${log.length} decisions of the last 7 days were made again: ${grants} would be allowed now, ${refuses} would be denied now.`,
+          `${decided.length} of the ${log.length} decisions of the last 7 days were made again: ${(grants ?? 0) + (refuses ?? 0) === 0 ? 'none would be different' : `${grants} would be allowed now, ${refuses} would be denied now`}.`,
         ),
         `${decided.length} of ${log.length}, ${grants} ${refuses} ${/<h2 id="replay">.*?<\/p>/s.exec(preview.text)?.[0]}`,
       );

@@ -174,15 +174,3 @@ test.serial('pieces of pages need the rights of their pages', async (t) => {
   t.notRegex((await none.get('/console/search/found?q=example.com')).text, /console\/users/);
   t.regex((await all.get('/console/search/found?q=USER%40example')).text, new RegExp(`users/${w.user.id}`));
 });
-
-test.serial('users are found by a part of their e-mail over REST', async (t) => {
-  const { gateway, admin, user } = await scene(t);
-  const find = async (text: string): Promise<string[]> => {
-    const path = `/api/users?${new URLSearchParams({ text })}`;
-    return (await gateway.rest<{ id: string }[]>(200, 'GET', path, { token: admin.token })).body.map(({ id }) => id);
-  };
-  t.deepEqual(await find('USER@ex'), [user.id]);
-  t.deepEqual(await find(user.id), [user.id]);
-  for (const text of ['%', '_', "'", HOSTILE]) t.deepEqual(await find(text), [], text);
-  await gateway.rest(400, 'GET', '/api/users?text=', { token: admin.token });
-});

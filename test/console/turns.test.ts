@@ -41,7 +41,7 @@ test('a session gets four pages at once, and others do not wait for it', async (
     openContext(res, { requestId: 'r' });
     next();
   });
-  app.use('/console', consoleRoutes({ ask, publicUrl: 'http://127.0.0.1', sessions }));
+  app.use('/console', consoleRoutes({ ask, pass: async () => undefined, publicUrl: 'http://127.0.0.1', sessions }));
   const server = createServer(app);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.teardown(() => {

@@ -9,6 +9,7 @@ import { column, DEFAULT_DENY, decisionMark, effectMark, heading, subjectMark, t
 import { weekAgo } from '../policy-changes/consequences.ts';
 import { draftFor, suggestForm } from '../policy-changes/drafts.ts';
 import { type Act, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
+import { demandFor } from './demand.ts';
 import { asked, decider, ended, instant, isDraftable, LOG, quoted } from './log.ts';
 
 export interface Explanation {
@@ -56,7 +57,7 @@ ${refusal(refused, [])}
 <dt>Decided</dt><dd>${instant(entry.created_at)}, at revision ${entry.revision}</dd><dt>Outcome</dt><dd>${ended(entry)}</dd>
 <dt>Decision</dt><dd><code>${entry.id}</code></dd></dl>
 ${now !== null && walk(now.body, `The same request with the policies of revision ${now.body.revision}`, repeated(now.body, entry))}
-${isDraftable(entry) && suggestForm(view, entry.policy_id !== null)}
+${isDraftable(entry) && [await demandFor(view, entry), suggestForm(view, entry.policy_id !== null)]}
 ${
   isDecidable &&
   html`<section class="stack tight" id="again" aria-labelledby="again-title"><h2 id="again-title">Decide it again</h2>

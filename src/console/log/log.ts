@@ -5,11 +5,13 @@ import { timeOf } from '../../browser/page.ts';
 import type { CountsJson } from '../../rest/audit/contract.ts';
 import { decisionChart } from '../chart.ts';
 import { choice, column, decisionMark, empty, filterForm, heading, nextPage, numbers, table, textField } from '../marks.ts';
+import { userIdOf } from '../people/names.ts';
 import { draftButton } from '../policy-changes/drafts.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { chainState, verificationOf } from './chain.ts';
 
 export const LOG = '/console/log';
+export const EXPORT = `${LOG}/export`;
 const AT_ONCE = '100';
 
 /** What the gateway recorded as the reason, if no policy decided. */
@@ -75,42 +77,36 @@ async function chartOf({ get, query }: View): Promise<CountsJson | null> {
 }
 
 /** The members that are used less often. The form opens them if one is set. */
-const RARE = [
-  'from',
-  'to',
-  'id',
-  'method',
-  'resource_type',
-  'resource_name_prefix',
-  'reason',
-  'user_id',
-  'target_id',
-  'policy_id',
-];
+const RARE = ['from', 'to', 'id', 'method', 'resource_type', 'resource_name_prefix', 'reason', 'target_id', 'policy_id'];
+
+const options = (of: Readonly<Record<string, string>>) => [['', 'Any'] as const, ...Object.entries(of)];
 
 function filterFields(query: View['query']): Content {
   const text = (name: string, label: string, grow = false): Markup => textField(name, label, query[name], grow);
-  const options = (of: Readonly<Record<string, string>>) => [['', 'Any'] as const, ...Object.entries(of)];
   return [
     choice({ name: 'effect', label: 'Effect', options: options({ allow: 'Allow', deny: 'Deny' }) }, query['effect']),
+    text('user', 'User: e-mail or id'),
     text('target_name', 'Target'),
     text('resource_name', 'Tool, resource or prompt', true),
-    html`<details class="wide" ?open="${RARE.some((name) => query[name] !== undefined)}"><summary>More filters</summary><div class="filter">${[
-      text('from', 'From, such as 2026-01-31T12:00Z'),
-      text('to', 'To, such as 2026-01-31T18:00Z'),
-      text('resource_name_prefix', 'Name begins with'),
-      choice(
-        { name: 'resource_type', label: 'Type', options: options({ tool: 'Tools', resource: 'Resources', prompt: 'Prompts' }) },
-        query['resource_type'],
-      ),
-      choice({ name: 'reason', label: 'Reason', options: options(REASONS) }, query['reason']),
-      text('method', 'Method'),
-      text('user_id', 'Id of the user'),
-      text('target_id', 'Id of the target'),
-      text('policy_id', 'Id of the policy'),
-      text('id', 'Id of the decision'),
-    ]}</div></details>`,
   ];
+}
+
+function rareFields(query: View['query']): Markup {
+  const text = (name: string, label: string): Markup => textField(name, label, query[name]);
+  return html`<details class="wide" ?open="${RARE.some((name) => query[name] !== undefined)}"><summary>More filters</summary><div class="filter">${[
+    text('from', 'From, such as 2026-01-31T12:00Z'),
+    text('to', 'To, such as 2026-01-31T18:00Z'),
+    text('resource_name_prefix', 'Name begins with'),
+    choice(
+      { name: 'resource_type', label: 'Type', options: options({ tool: 'Tools', resource: 'Resources', prompt: 'Prompts' }) },
+      query['resource_type'],
+    ),
+    choice({ name: 'reason', label: 'Reason', options: options(REASONS) }, query['reason']),
+    text('method', 'Method'),
+    text('target_id', 'Id of the target'),
+    text('policy_id', 'Id of the policy'),
+    text('id', 'Id of the decision'),
+  ]}</div></details>`;
 }
 
 const row =
@@ -138,8 +134,32 @@ function liveTail({ cursor, from: _, to, ...filter }: View['query']): Content {
   return html`<live-tail data-rows="${withQuery(`${LOG}/rows`, filter)}" data-since="${new Date().toISOString()}" data-most="${AT_ONCE}" hidden><button class="btn" type="button" aria-pressed="false">Live</button><span class="sm muted" role="status"></span></live-tail>`;
 }
 
-export async function logPage(view: View): Promise<Shown> {
-  const { get, query, publicUrl } = view;
+/** People know the e-mail of a user, and the log the id. Returns null if no user has the e-mail of the query. */
+async function withUserId(view: View): Promise<View['query'] | null> {
+  const { user, ...rest } = view.query;
+  if (user === undefined) return rest;
+  const user_id = await userIdOf(view, user);
+  return user_id === null ? null : { ...rest, user_id };
+}
+
+/** An address with the id of a user shows the user in the form. */
+const shownIn = ({ user_id, ...query }: View['query']): View['query'] =>
+  user_id === undefined ? query : { user: user_id, ...query };
+
+const logFilter = (query: View['query']): Markup =>
+  filterForm(LOG, 'Filter decisions', filterFields(shownIn(query)), 'Filter', rareFields(query));
+
+export async function logPage(given: View): Promise<Shown> {
+  const { get } = given;
+  const query = await withUserId(given);
+  if (query === null)
+    return {
+      title: 'Audit log',
+      body: html`${heading('Audit log', SUBTITLE)}
+${logFilter(given.query)}
+${empty(html`No user has the e-mail <b>${given.query['user']}</b>. <a href="${LOG}">Show all decisions</a>`)}`,
+    };
+  const view = { ...given, query };
   const { body: entries, next } = await get<LogJson[]>(withQuery('/logs', { ...query, limit: AT_ONCE }));
   const { cursor: _, ...filter } = query;
   const chart = await chartOf(view);
@@ -147,9 +167,9 @@ export async function logPage(view: View): Promise<Shown> {
   const searched = entries.length < Number(AT_ONCE) ? searchedTo(next) : null;
   return {
     title: 'Audit log',
-    body: html`${heading('Audit log', 'Every decision, recorded before it took effect. The newest comes first.', liveTail(query))}
+    body: html`${heading('Audit log', SUBTITLE, liveTail(query))}
 ${verified !== null && chainState(verified)}
-${filterForm(LOG, 'Filter decisions', filterFields(query))}
+${logFilter({ ...query, ...(given.query['user'] && { user: given.query['user'] }) })}
 ${chart !== null && decisionChart(chart, 1)}
 ${
   entries.length > 0
@@ -164,8 +184,15 @@ ${
 }
 ${searched !== null && html`<p class="muted">Searched to ${instant(searched)}. The search stopped there, so that calls need not wait for it.</p>`}
 ${nextPage(LOG, nextQuery(next), searched === null ? 'Older' : 'Go on')}
-<details><summary>Export</summary><p class="sm">This command writes all decisions that the filter finds. Use an API token of a user with the right <code>read</code>.</p>
-<code class="secret">curl -f -H "Authorization: Bearer $TOKEN" -o audit.csv ${quoted(`${publicUrl}/api/logs/export?${new URLSearchParams({ format: 'csv', ...filter })}`)}</code>
-<p class="sm">An export as NDJSON without a filter has every record with its place in the chain. <code>portcullis audit verify --export FILE</code> checks that none was altered or is missing.</p></details>`,
+${exportSection(view, filter)}`,
   };
 }
+
+const SUBTITLE = 'Every decision, recorded before it took effect. The newest comes first.';
+
+const exportSection = ({ may, publicUrl }: View, filter: View['query']): Content =>
+  may('exportLog') &&
+  html`<section class="stack tight" aria-labelledby="export"><h2 id="export">Export</h2><p class="row">${(['csv', 'ndjson'] as const).map((format) => html`<a class="btn" download href="${withQuery(EXPORT, { format, ...filter })}">Download ${format.toUpperCase()}</a>`)}<span class="muted">All decisions that the filter finds.</span></p>
+<details><summary>With a command</summary><p class="sm">Use an API token of a user with the right <code>read</code>.</p>
+<code class="secret">curl -f -H "Authorization: Bearer $TOKEN" -o audit.csv ${quoted(`${publicUrl}/api/logs/export?${new URLSearchParams({ format: 'csv', ...filter })}`)}</code></details>
+<p class="sm muted">An export as NDJSON without a filter has every record with its place in the chain. <code>portcullis audit verify --export FILE</code> checks that none was altered or is missing.</p></section>`;

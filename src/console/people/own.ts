@@ -71,7 +71,7 @@ ${done === 'revoked' && note('done', 'The token is revoked.')}${refusal(refused,
 ${tokens.length === 0 ? empty('You have no token.') : table('Your tokens', [column('Token'), column('Limits'), column('Made'), column('Ends'), html`<th scope="col"><span class="hidden">Action</span></th>`], tokens.map(row))}
 <h2>Make a token</h2>${
       proofFirst(view) ??
-      html`<form class="stack form" method="post" action="${TOKENS}">${FIELDS.map((each) => field(each, refused))}
+      html`<form class="stack form" method="post" action="${TOKENS}">${FIELDS.map((each) => field(each, refused, each.options?.[0]?.[0] ?? ''))}
 ${
   rights.length > 0 &&
   html`<fieldset><legend>Rights</legend>${rights.map((right) => box(`right-${right}`, html`<code>${right}</code>`, refused?.form[`right-${right}`] === 'yes'))}</fieldset>${field(OWNER, refused)}`

@@ -7,6 +7,7 @@ import { note, timeOf } from '../../browser/page.ts';
 import { act, confirmation, type Field, field, proofFirst, refusal } from '../form.ts';
 import { column, empty, heading, nextPage, subjectMark, table } from '../marks.ts';
 import { type Act, nextQuery, type Shown, type View, withQuery } from '../view.ts';
+import { emailsOf, userIdOf, usersIn } from './names.ts';
 
 export const RIGHTS_PATH = '/console/rights';
 export const CLIENTS_PATH = '/console/clients';
@@ -25,18 +26,19 @@ interface Right {
 const GIVE: readonly Field[] = [
   { name: 'right', label: 'Right', options: RIGHTS.map((right) => [right, right] as const) },
   { name: 'subject_type', label: 'For a', options: RIGHT_SUBJECTS.map((subject) => [subject, subject] as const) },
-  { name: 'subject_value', label: 'Id of the user, or name', required: true },
+  { name: 'subject_value', label: 'Who', required: true, hint: 'The e-mail or id of a user, or the name of a group or role.' },
   { name: 'owner', label: 'Owner', hint: 'Only for rights on policies. Empty: every owner, and policies without one.' },
 ];
 
 export async function rightsPage(view: View): Promise<Shown> {
   const { get, refused, done, may } = view;
   const { body: rights } = await get<Right[]>('/rights');
+  const emails = await emailsOf(view, usersIn(rights));
   const row = ({ id, right, owner, ...subject }: Right): Markup =>
-    html`<tr><th scope="row"><code>${right}</code></th><td data-label="For">${subjectMark(subject)}</td><td data-label="Owner">${owner ?? 'every'}</td><td class="end">${may('takeRight') && html`<form method="post" action="${RIGHTS_PATH}"><input type="hidden" name="id" value="${id}">${act('take', html`Take away<span class="hidden"> ${right} from ${subject.subject_value}</span>`, 'danger')}</form>`}</td></tr>`;
+    html`<tr><th scope="row"><code>${right}</code></th><td data-label="For">${subjectMark(subject, emails)}</td><td data-label="Owner">${owner ?? 'every owner'}</td><td class="end">${may('takeRight') && html`<form method="post" action="${RIGHTS_PATH}"><input type="hidden" name="id" value="${id}">${act('take', html`Take away<span class="hidden"> ${right} from ${subject.subject_value}</span>`, 'danger')}</form>`}</td></tr>`;
   return {
     title: 'Rights',
-    body: html`${heading('Rights', 'What administrators let others administer. The role admin has all rights, and the role auditor reads everything.')}
+    body: html`${heading('Rights', 'Who else may administer a part of the gateway. The role admin has all rights, and the role auditor reads everything.')}
 ${done === 'given' && note('done', 'The right is given.')}${done === 'taken' && note('done', 'The right is taken away. It no longer counts for any request.')}
 ${refusal(refused, GIVE)}
 ${rights.length === 0 ? empty('No right is given. Only administrators and auditors see and change anything.') : table('Rights', [column('Right'), column('For'), column('Owner'), ACTION], rights.map(row))}
@@ -50,10 +52,13 @@ ${
   };
 }
 
-export const changeRights: Act = async ({ form, get, send, prove }) => {
+export const changeRights: Act = async (view) => {
+  const { form, get, send, prove } = view;
   prove();
-  const { do: what, id = '', right, subject_type, subject_value, owner = '', sure } = form;
+  const { do: what, id = '', right, subject_type, subject_value: named = '', owner = '', sure } = form;
   if (what === 'give') {
+    const subject_value = subject_type === 'user' ? await userIdOf(view, named) : named;
+    if (subject_value === null) throw invalidRequest([{ path: 'subject_value', message: 'is no e-mail or id of a user' }]);
     await send('POST', '/rights', { right, subject_type, subject_value, ...(owner === '' ? {} : { owner }) });
     return `${RIGHTS_PATH}?done=given`;
   }
@@ -62,7 +67,9 @@ export const changeRights: Act = async ({ form, get, send, prove }) => {
   if (sure !== 'yes')
     return confirmation({
       title: `Take away ${found.right}`,
-      losses: [`The ${found.subject_type} ${found.subject_value} can no longer use this right, from the next request on.`],
+      losses: [
+        html`${subjectMark(found, await emailsOf(view, usersIn([found])))} can no longer use this right, from the next request on.`,
+      ],
       ...{ action: RIGHTS_PATH, fields: { do: 'take', id }, button: `Take away ${found.right}`, back: RIGHTS_PATH },
     });
   await send('DELETE', `/rights/${id}`, undefined, { reason: form['reason'] });
@@ -88,7 +95,7 @@ export async function clientsPage({ get, query, done, refused, may }: View): Pro
     title: 'Clients',
     body: html`${heading('Clients', 'The applications that users have approved, as they call themselves.')}
 ${done === 'changed' && note('done', 'The client is changed.')}${refusal(refused, [])}
-${clients.length === 0 ? empty('No user has approved an application.') : table('Clients', [column('Client'), column('Leads to'), column('Last approved'), column('State'), ACTION], clients.map(row))}
+${clients.length === 0 ? empty('No user has approved an application. One appears here when somebody connects a client that signs in with a browser, and approves it.') : table('Clients', [column('Client'), column('Leads to'), column('Last approved'), column('State'), ACTION], clients.map(row))}
 ${nextPage(CLIENTS_PATH, nextQuery(next), 'Next 100')}`,
   };
 }

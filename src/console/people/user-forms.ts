@@ -13,7 +13,11 @@ const pathOf = (id: string): string => `${USERS}/${id}`;
 const labelOf = ({ email, subject }: UserDocument): string => email ?? subject;
 const linesOf = (text = ''): string[] => text.split(/\r?\n/).filter((line) => line !== '');
 
-const ROLE: Field = { name: 'role', label: 'Role', hint: 'admin may do everything. Policies can name every other role.' };
+const ROLE: Field = {
+  name: 'role',
+  label: 'Role',
+  hint: 'The role admin may administer everything. Policies can name any role.',
+};
 const GROUPS: Field = { name: 'groups', label: 'Groups', hint: 'One per line.', isLong: true };
 const NEW: readonly Field[] = [
   { name: 'email', label: 'E-mail', type: 'email', required: true },
@@ -34,7 +38,7 @@ export async function newUserPage(view: View): Promise<Shown> {
   const { refused } = view;
   return {
     title: 'Add a user',
-    body: html`${heading('Add a user', 'A local account with a password. People of a provider come by themselves when they sign in.')}
+    body: html`${heading('Add a user', 'A local account with a password. People of a provider need none: they are listed once they have signed in.')}
 ${refusal(refused, NEW)}
 ${
   proofFirst(view) ??
@@ -92,8 +96,8 @@ export const editUser: Act = async ({ form, id, get, send, prove }) => {
   const { role = '', etag, reason } = form;
   const groups = linesOf(form['groups']);
   const body = isLocal(user) ? { role, groups } : { given_role: role === '' ? null : role, given_groups: groups };
-  await send('PUT', `/users/${id}`, body, { ifMatch: etag, reason });
-  return `${pathOf(id)}?done=saved`;
+  await send('PUT', `/users/$id`, body, { ifMatch: etag, reason });
+  return `$pathOf(id)?done=saved`;
 };
 
 /** Enables a user at once. Before it disables one, it shows who loses what. */
@@ -170,13 +174,13 @@ export async function holdingsPage(view: View): Promise<Shown> {
   const action = `${pathOf(id)}/tokens`;
   const end = (kind: Kind, its: string, name: string): Content =>
     html`<td class="end"><form method="post" action="${action}"><input type="hidden" name="id" value="${its}">${act(kind, html`End<span class="hidden"> the ${KINDS[kind].what} ${name}</span>`, 'danger')}</form></td>`;
-  const section = (title: string, rows: readonly Markup[] | undefined, columns: readonly string[]): Content =>
+  const section = (title: string, rows: readonly Markup[] | undefined, columns: readonly string[], none: string): Content =>
     rows !== undefined &&
     html`<section class="stack tight"><h2>${title}</h2>
-${rows.length === 0 ? html`<p class="muted">There is none.</p>` : table(title, [...columns.map(column), ACTION], rows)}</section>`;
+${rows.length === 0 ? html`<p class="muted">${none}</p>` : table(title, [...columns.map(column), ACTION], rows)}</section>`;
   return {
     title: `Tokens of ${labelOf(user)}`,
-    body: html`${heading(html`Tokens and sign-ins of ${labelOf(user)}`, 'With these the user reaches the gateway.')}
+    body: html`${heading(html`Tokens and sign-ins of ${labelOf(user)}`, 'What lets the user, and programs of the user, into the gateway.')}
 ${done === 'ended' && note('done', 'It is ended. It no longer counts for any request.')}${refusal(refused, [])}
 ${section(
   'API tokens',
@@ -185,6 +189,7 @@ ${section(
       html`<tr><th scope="row">${name}<span class="sub"><code>${its}</code></span></th><td data-label="Made">${timeOf(Date.parse(created_at))}</td><td data-label="Ends">${expires_at === null ? 'never' : timeOf(Date.parse(expires_at))}</td>${end('token', its, name)}</tr>`,
   ),
   ['Token', 'Made', 'Ends'],
+  'The user has no API token.',
 )}
 ${section(
   'Sign-ins',
@@ -193,6 +198,7 @@ ${section(
       html`<tr><th scope="row">${agent}</th><td data-label="Address">${address}</td><td data-label="Last used">${timeOf(Date.parse(seen_at))}</td>${end('session', its, agent)}</tr>`,
   ),
   ['Browser', 'Address', 'Last used'],
+  'The user is signed in with no browser.',
 )}
 ${section(
   'Applications',
@@ -201,8 +207,9 @@ ${section(
       html`<tr><th scope="row">${client.name ?? 'without a name'}<span class="sub">${redirect_uri}</span></th><td data-label="Last used">${timeOf(Date.parse(used_at))}</td>${end('grant', its, client.name ?? '')}</tr>`,
   ),
   ['Application', 'Last used'],
+  'The user has approved no application.',
 )}
-<p><a class="btn plain" href="${pathOf(id)}">${labelOf(user)}</a></p>`,
+<p><a class="btn plain" href="${pathOf(id)}">Back to ${labelOf(user)}</a></p>`,
   };
 }
 

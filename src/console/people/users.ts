@@ -4,7 +4,7 @@ import { note, timeOf } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { UserDocument } from '../../users/document.ts';
 import { act, refusal } from '../form.ts';
-import { column, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
+import { column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { accessTable } from './access.ts';
 
@@ -24,17 +24,34 @@ const state = ({ enabled, refusal }: UserDocument): Content =>
       ? 'enabled'
       : html`<span class="tag find">${refusal}</span>`;
 
+/** One field of the page holds several groups, and the operation takes each on its own. */
+function listQuery({ group = '', ...query }: View['query']): URLSearchParams {
+  const asked = new URLSearchParams({ ...query, limit: '100' });
+  for (const each of group.split(',').map((name) => name.trim())) if (each !== '') asked.append('group', each);
+  return asked;
+}
+
 export async function usersPage({ get, query, may }: View): Promise<Shown> {
-  const { body: users, next } = await get<UserDocument[]>(withQuery('/users', { ...query, limit: '100' }));
+  const { body: users, next } = await get<UserDocument[]>(`/users?${listQuery(query)}`);
+  if (next !== null && query['group'] !== undefined) next.set('group', query['group']);
+  const isFiltered = Object.keys(query).length > 0;
   const row = (
     user: UserDocument,
   ): Markup => html`<tr><th scope="row"><a href="/console/users/${user.id}">${nameOf(user)}</a><span class="sub">${user.issuer === 'portcullis' ? 'local account' : user.issuer}</span></th>
 <td data-label="Role">${user.role}</td><td data-label="Groups">${groupTags(user.groups)}</td><td data-label="State">${state(user)}</td></tr>`;
   return {
     title: 'Users',
-    body: html`${heading('Users', 'People and programs, in the order in which they came.', may('createUser') && html`<a class="btn cta" href="/console/users/new">Add a user</a>`)}
-${filterForm(USERS, 'Filter users', textField('text', 'A part of the e-mail, or id', query['text'], true))}
-${table('Users', [column('User'), column('Role'), column('Groups'), column('State')], users.map(row))}
+    body: html`${heading('Users', 'People and programs with an account, the oldest first.', may('createUser') && html`<a class="btn cta" href="/console/users/new">Add a user</a>`)}
+${filterForm(USERS, 'Filter users', [
+  textField('text', 'A part of the e-mail, or id', query['text'], true),
+  textField('role', 'Role', query['role']),
+  textField('group', 'In all of these groups', query['group'], true),
+])}
+${
+  users.length === 0
+    ? empty(isFiltered ? html`No user matches the filter. <a href="${USERS}">Show all users</a>` : 'There is no user.')
+    : table('Users', [column('User'), column('Role'), column('Groups'), column('State')], users.map(row))
+}
 ${nextPage(USERS, nextQuery(next), 'Next 100')}`,
   };
 }

@@ -3,7 +3,8 @@ import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note } from '../../browser/page.ts';
 import type { Effect } from '../../engine/compile/policy.ts';
 import { type Compared, changeSection } from '../history.ts';
-import { column, decisionMark, numbers, table } from '../marks.ts';
+import { column, decisionMark, number, numbers, table } from '../marks.ts';
+import { peopleWith } from '../people/matching.ts';
 import { unlessRefused, type View } from '../view.ts';
 
 /** What operations take that test or replay a change. */
@@ -73,24 +74,33 @@ export const planOf = async ({ post }: View, candidate: Candidate): Promise<Plan
 export const replayOf = async ({ post }: View, source: Source): Promise<Replayed | null> =>
   (await unlessRefused(post<Replayed>('/policies/replay', { ...source, from: weekAgo() }), 'invalid_request'))?.body ?? null;
 
-export const consequencesOf = (plan: Plan, replayed: Replayed | null): Markup =>
-  html`<section class="stack tight" aria-labelledby="consequences"><h2 id="consequences">What this changes</h2>
-${note(isLooser(plan) ? 'warn' : 'done', VERDICTS[plan.verdict])}
+/** The operations find so many of the people behind the examples of a plan. */
+const EXAMPLES_LOOKED_UP = 10;
+
+export async function consequencesOf(view: View, plan: Plan, replayed: Replayed | null): Promise<Markup> {
+  const examples = plan.changes.flatMap(({ flips }) => flips ?? []).slice(0, EXAMPLES_LOOKED_UP);
+  const found = await Promise.all(
+    examples.map(async ({ subjects }) => [JSON.stringify(subjects), await peopleWith(view, subjects)] as const),
+  );
+  const people = new Map(found);
+  return html`<section class="stack tight" aria-labelledby="consequences"><h2 id="consequences">What this changes</h2>
+${note(plan.verdict === 'equal' ? 'done' : 'warn', VERDICTS[plan.verdict])}
 ${plan.invariants.length > 0 && note('bad', html`<p>The gateway will refuse the change, because it breaks these invariants:</p><ul>${plan.invariants.map(({ name }) => html`<li>${name}</li>`)}</ul>`)}
 ${plan.warnings.map(({ message }) => note('warn', message))}
 ${plan.changes.length === 0 && html`<p class="muted">Nothing differs from the current policies.</p>`}</section>
-${plan.changes.map(changeSection)}
+${plan.changes.map((change, at) => changeSection(change, at, (subjects) => people.get(JSON.stringify(subjects))))}
 ${replayed !== null && replaySection('replay', 'Recent decisions', recentText(replayed), replayed)}`;
+}
 
 const recentText = ({ decisions, replayed, grants, refuses }: Replayed): string =>
   decisions === 0
     ? `No decision was recorded in the last ${DAYS} days.`
-    : `${replayed} of the ${decisions} decisions of the last ${DAYS} days were made again: ${grants} would be allowed now, ${refuses} would be denied now.`;
+    : `${number(replayed)} of the ${number(decisions)} decisions of the last ${DAYS} days were made again: ${grants + refuses === 0 ? 'none would be different' : `${number(grants)} would be allowed now, ${number(refuses)} would be denied now`}.`;
 
 export function replaySection(id: string, title: string, text: Content, { flips }: Pick<Replayed, 'flips'>): Markup {
   const row = ({ principal, target, resource_name, recorded, would_be, count }: Replayed['flips'][number]): Markup =>
-    html`<tr><th scope="row">${principal.email ?? principal.sub}</th><td data-label="Asked for"><code>${resource_name}</code><span class="sub">${target.name ?? target.id}</span></td>
-<td data-label="Recorded">${decisionMark(recorded.effect, recorded.policy?.id ?? null)}</td><td data-label="After the change">${decisionMark(would_be.effect, would_be.policy === null ? null : 'new')}</td><td class="num" data-label="Times">${count}</td></tr>`;
+    html`<tr><th scope="row">${principal.email ?? principal.sub}</th><td data-label="Asked for">${resource_name === null ? 'the target itself' : html`<code>${resource_name}</code>`}<span class="sub">${target.name ?? target.id}</span></td>
+<td data-label="Recorded">${decisionMark(recorded.effect, recorded.policy?.id ?? null)}</td><td data-label="After the change">${decisionMark(would_be.effect, would_be.policy === null ? null : 'new')}</td><td class="num" data-label="Times">${number(count)}</td></tr>`;
   return html`<section class="stack tight" aria-labelledby="${id}"><h2 id="${id}">${title}</h2><p>${text}</p>
 ${flips.length > 0 && table(`${title}: decisions that would change`, [column('Who'), column('Asked for'), column('Recorded'), column('After the change'), numbers('Times')], flips.slice(0, FLIPS_SHOWN).map(row))}
 ${flips.length > FLIPS_SHOWN && html`<p class="muted">These are the ${FLIPS_SHOWN} most frequent.</p>`}</section>`;

@@ -74,10 +74,10 @@ ${
   html`<form class="stack form" method="post" action="${pathOf(name)}"><input type="hidden" name="etag" value="${etag}">${'problem' in plan ? null : html`<input type="hidden" name="expected" value="${plan.owner_revision}">`}
 ${field(REASON, refused)}<p class="row">${!('problem' in plan) && act('activate', 'Make it effective', 'cta')}${may('startShadow') && !shadow && act('begin', 'Start a shadow')}${shadow && act('end', 'End the shadow')}${act('delete', 'Delete', 'danger')}</p></form>`
 }
-${'problem' in plan ? note('bad', html`<p>The draft cannot be applied to the current policies.</p><p>${plan.problem}</p>`) : [await storedTests(view, draft), consequencesOf(plan, await replayOf(view, candidateOf(draft)))]}
+${'problem' in plan ? note('bad', html`<p>The draft cannot be applied to the current policies.</p><p>${plan.problem}</p>`) : [await storedTests(view, draft), await consequencesOf(view, plan, await replayOf(view, candidateOf(draft)))]}
 ${shadow && (await shadowSection(view))}
 ${texts('Files', files)}${Object.keys(tests).length > 0 && texts('Tests, which must pass before it becomes effective', tests)}
-<p class="row"><a class="btn plain" href="${DRAFTS}">Drafts</a></p>`,
+<p class="row"><a class="btn plain" href="${DRAFTS}">All drafts</a></p>`,
   };
 }
 
@@ -198,7 +198,7 @@ const maySuggest = ({ may }: View): boolean => may('suggestPolicies') && may('sa
 /** What the row of a denied decision has. */
 export const draftButton = (view: View, { id, user_email }: Pick<LogJson, 'id' | 'user_email'>): Content =>
   maySuggest(view) &&
-  html`<form method="post" action="${`/console/log/${id}`}"><button class="btn plain" name="do" value="draft">Draft<span class="hidden"> a policy that allows this to ${user_email}</span></button></form>`;
+  html`<form method="post" action="${`/console/log/${id}`}"><button class="btn plain" name="do" value="draft">Draft a policy<span class="hidden"> that allows this to ${user_email}</span></button></form>`;
 
 /** The form of a denied decision. `isDenied`: a policy denies it, instead of no policy allowing it. */
 export const suggestForm = (view: View, isDenied: boolean): Content =>

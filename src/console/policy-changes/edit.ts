@@ -8,6 +8,7 @@ import type { PolicyJson } from '../../policies/schema.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { act, box, type Field, type Form, field, REASON, refusal } from '../form.ts';
 import { heading } from '../marks.ts';
+import { userIdOf } from '../people/names.ts';
 import { EDITOR_SCRIPTS } from '../style.ts';
 import { type Act, type Changing, type Download, requireMay, type Shown, unlessRefused, type View } from '../view.ts';
 import { type Candidate, consequencesOf, isLooser, type Plan, planOf, proofNote, replayOf } from './consequences.ts';
@@ -56,7 +57,7 @@ async function planFor(view: View, candidate: Candidate): Promise<Plan> {
 
 async function consequences(view: View, candidate: Candidate): Promise<Markup> {
   const [plan, replayed] = await Promise.all([planFor(view, candidate), replayOf(view, candidate)]);
-  return consequencesOf(plan, replayed);
+  return consequencesOf(view, plan, replayed);
 }
 
 /** A plan names an owner, and places in the file, which the user has not seen. Rejects with the error that names the field instead. */
@@ -119,11 +120,11 @@ function editor(view: View, { title, path, policy, etag, targets, form, preview,
     scripts: isYaml ? EDITOR_SCRIPTS : [],
     body: html`${heading(title, isYaml ? html`As YAML. <a href="${path}">Edit it as a form</a>` : html`As a form. <a href="${`${path}?as=yaml`}">Edit it as YAML</a>`)}
 ${proofNote(view)}${isLate(refused) ? late : refusal(refused, fields)}
-<form class="stack form" method="post" action="${path}"><input type="hidden" name="etag" value="${isLate(refused) ? etag : (given['etag'] ?? etag)}">
+<div class="beside"><form class="stack form" method="post" action="${path}"><input type="hidden" name="etag" value="${isLate(refused) ? etag : (given['etag'] ?? etag)}">
 ${fields.map((each) => field(each, refused, form[each.name] ?? ''))}
 ${!isYaml && box('enabled', 'Enabled', given['enabled'] === 'yes')}${overrideBox(policy, given)}
-<p class="row">${act('preview', 'Show what this changes')}${view.may('getTargetCatalogue') && TRY}${act('save', 'Save', 'cta')}${view.may('saveDraft') && act('draft', 'Save as a draft')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
-${!isYaml && view.may('getTargetCatalogue') && WHILE_TYPING}${preview}`,
+<p class="row">${previewButton(path, preview === null)}${view.may('getTargetCatalogue') && tryButton(path)}${act('save', 'Save', preview === null ? '' : 'cta')}${view.may('saveDraft') && act('draft', 'Save as a draft')}<a class="btn plain" href="${policy === null ? POLICIES : pathOf(policy.id)}">Cancel</a></p></form>
+<div class="stack" id="preview">${!isYaml && view.may('getTargetCatalogue') && WHILE_TYPING}${preview}</div></div>`,
   };
 }
 
@@ -149,7 +150,8 @@ export async function newPolicyPage(view: View): Promise<Shown> {
   );
 }
 
-export const makePolicy: Act = async (view) => {
+export const makePolicy: Act = async (given) => {
+  const view = { ...given, form: await withUserIds(given) };
   const { form, send } = view;
   const targets = await targetsOf(view);
   if (form['do'] === 'try') return { ...newEditor(view, targets, form, await tried(view, targets)), status: 200 };
@@ -163,8 +165,29 @@ export const makePolicy: Act = async (view) => {
   return `${pathOf(body.id)}?done=made`;
 };
 
+/** People know users by their e-mail, and policies name them by their id. */
+async function withUserIds(view: Changing): Promise<Form> {
+  const { form } = view;
+  const lines = await Promise.all(
+    (form['subjects'] ?? '').split('\n').map(async (line) => {
+      const [, named] = /^user: ?(.*@.*)$/.exec(line.trimEnd()) ?? [];
+      const id = named === undefined ? null : await userIdOf(view, named);
+      return id === null ? line : `user: ${id}`;
+    }),
+  );
+  return form['subjects'] === undefined ? form : { ...form, subjects: lines.join('\n') };
+}
+
 /** The other fields need no value for it. */
-const TRY = html`<button class="btn" name="do" value="try" formnovalidate>Try the pattern</button>`;
+const tryButton = (path: string): Markup =>
+  html`<button class="btn" name="do" value="try" formnovalidate formaction="${shownAt(path)}">Try the pattern</button>`;
+
+/** Both lead to what they show, which may be below the form. The address of a page to which a change leads must not get that. */
+const shownAt = (path: string): string => `${path}#preview`;
+
+/** Before they save, people look at what the change does. */
+const previewButton = (path: string, isFirst: boolean): Markup =>
+  html`<button class="btn ${isFirst ? 'cta' : ''}" name="do" value="preview" formaction="${shownAt(path)}">Show what this changes</button>`;
 
 /** Shows the same while the user types, if scripts run. */
 const WHILE_TYPING = html`<pattern-try data-tried="${PATTERN}"><p class="hidden" role="status"></p><div></div></pattern-try>`;
@@ -207,7 +230,8 @@ export async function editPolicyPage(view: View): Promise<Shown> {
   return changeEditor(view, { policy, etag, targets, form, preview: null, late: await lateSection(view, policy, targets) });
 }
 
-export const savePolicy: Act = async (view) => {
+export const savePolicy: Act = async (given) => {
+  const view = { ...given, form: await withUserIds(given) };
   const { form, id, send } = view;
   const [targets, { body: policy, etag = '' }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);
   if (form['do'] === 'try')

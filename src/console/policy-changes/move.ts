@@ -57,7 +57,7 @@ async function planned(view: View, form: Form, to: string, tested: Content): Pro
   return html`${proofNote(view)}<form class="stack form" method="post" action="${pathOf(id)}"><input type="hidden" name="position" value="${to}"><input type="hidden" name="expected" value="${plan.revision}">
 ${box('override', 'Also change policies that belong to files, until the files are applied', form['override'] === 'yes')}${field(TESTS, refused, form['tests'])}${field(REASON, refused, form['reason'])}
 <p class="row"><button class="btn cta">Move to number ${to}</button>${act('test', 'Run the tests')}</p></form>
-${tested}${consequencesOf(plan, await replayOf(view, sourceOf(view, numberIn(to))))}`;
+${tested}${await consequencesOf(view, plan, await replayOf(view, sourceOf(view, numberIn(to))))}`;
 }
 
 export const movePolicy: Act = async (view) => {

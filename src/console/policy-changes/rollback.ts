@@ -34,7 +34,7 @@ ${
   html`<form class="stack form" method="post" action="${path}"><input type="hidden" name="owner" value="${owner}"><input type="hidden" name="expected" value="${plan.revision}">
 ${field(TESTS, refused, form['tests'])}${field(REASON, refused, form['reason'])}<p class="row"><button class="btn danger">Roll back to revision ${id}</button>${act('test', 'Run the tests')}<a class="btn plain" href="${HISTORY}">Keep the policies</a></p></form>`
 }
-${tested}${consequencesOf(plan, isChange ? await replayOf(view, { rollback: whichOf(view, owner) }) : null)}`,
+${tested}${await consequencesOf(view, plan, isChange ? await replayOf(view, { rollback: whichOf(view, owner) }) : null)}`,
   };
 }
 

@@ -8,7 +8,7 @@ import type { View } from '../view.ts';
 import type { Source } from './consequences.ts';
 
 export const TESTS: Field = {
-  ...{ name: 'tests', label: 'Tests', isLong: true },
+  ...{ name: 'tests', label: 'Tests', isLong: true, isCode: true },
   hint: 'A test file, as YAML. The preview runs its tests on the policies with this change. You can leave it out. It is stored only with a draft.',
 };
 

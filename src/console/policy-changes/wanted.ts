@@ -29,10 +29,11 @@ export const yamlFor = (targets: Targets): Field => ({
 
 export const fieldsFor = (targets: Targets): readonly Field[] => [
   { name: 'name', label: 'Name', required: true, hint: 'For people. It appears in the audit log.' },
-  { name: 'description', label: 'Description', hint: 'You can leave it out.', isLong: true },
+  { name: 'description', label: 'Description', hint: 'You can leave it out.', isLong: true, rows: 2 },
   {
     name: 'effect',
     label: 'Effect',
+    isThird: true,
     options: [
       ['allow', 'Allow'],
       ['deny', 'Deny'],
@@ -41,11 +42,13 @@ export const fieldsFor = (targets: Targets): readonly Field[] => [
   {
     name: 'target_id',
     label: 'Target',
+    isThird: true,
     options: [['', 'Every target'], ...targets.map(({ id, name }) => [id, name] as const)],
   },
   {
     name: 'resource_type',
     label: 'Covers',
+    isThird: true,
     options: [
       ['tool', 'Tools'],
       ['resource', 'Resources'],
@@ -56,6 +59,7 @@ export const fieldsFor = (targets: Targets): readonly Field[] => [
   {
     name: 'resource_pattern',
     label: 'Pattern',
+    isCode: true,
     hint: 'An RE2 pattern, for example ^get-. It matches anywhere in the name unless ^ and $ anchor it. Empty: every name.',
   },
   { name: 'priority', label: 'Priority', required: true, hint: 'Policies with a higher priority are evaluated first.' },
@@ -63,7 +67,8 @@ export const fieldsFor = (targets: Targets): readonly Field[] => [
     name: 'subjects',
     label: 'Applies to',
     isLong: true,
-    hint: 'One subject per line: everyone, role: <name>, group: <name>, or user: <id>. Without a subject, the policy matches no request.',
+    isCode: true,
+    hint: 'One subject per line: everyone, role: <name>, group: <name>, or user: <e-mail or id>. Without a subject, the policy matches no request.',
   },
 ];
 

@@ -6,8 +6,9 @@ import { note } from '../../browser/page.ts';
 import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
-import { act, type Field, field, proofFirst, REASON, refusal } from '../form.ts';
+import { act, confirmation, type Field, field, proofFirst, REASON, refusal } from '../form.ts';
 import { column, empty, heading, table } from '../marks.ts';
+import { emailsOf, userIdOf, usersIn } from '../people/names.ts';
 import { type Act, type Changing, requireMay, type Shown, type View } from '../view.ts';
 import { CHOICES, type Choice, chosen, isNameable, policiesFor, type Subject } from './first-policy.ts';
 import { checkNote, targetPage } from './targets.ts';
@@ -130,7 +131,7 @@ const TYPED: Field = {
   name: 'typed',
   label: 'Name of the target',
   required: true,
-  hint: 'Enter the name, to show that you mean this one.',
+  hint: 'Enter the name to confirm.',
 };
 
 export const deleteTarget: Act = async ({ form, id, get, send, prove }) => {
@@ -152,7 +153,11 @@ const CREDENTIAL: readonly Field[] = [
       ['user', 'a user'],
     ],
   },
-  { name: 'subject_value', label: 'Role, group, or id of the user', hint: 'Not for everybody.' },
+  {
+    name: 'subject_value',
+    label: 'Who',
+    hint: 'The name of a role or group, or the e-mail or id of a user. Leave it empty for everybody.',
+  },
   {
     name: 'type',
     label: 'Type',
@@ -162,7 +167,7 @@ const CREDENTIAL: readonly Field[] = [
       ['env', 'Environment variable'],
     ],
   },
-  { name: 'key', path: 'name', label: 'Name of the header or variable', hint: 'Not for a bearer token.' },
+  { name: 'key', path: 'name', label: 'Name of the header or variable', hint: 'Leave it empty for a bearer token.' },
   {
     name: 'value',
     label: 'Value',
@@ -175,40 +180,72 @@ const CREDENTIAL: readonly Field[] = [
 
 export async function credentialsPage(view: View): Promise<Shown> {
   requireMay(view, 'setDefaultCredential');
-  const { get, id, refused } = view;
+  const { get, id, refused, done } = view;
   const [{ body: target }, { body: credentials }] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     get<CredentialJson[]>(`/targets/${id}/credentials`),
   ]);
+  const emails = await emailsOf(view, usersIn(credentials));
   const row = (
     each: CredentialJson,
-  ): Markup => html`<tr><th scope="row">${each.subject_type} ${each.subject_value}</th><td data-label="Type">${each.type}</td><td data-label="Name">${each.name}</td>
+  ): Markup => html`<tr><th scope="row">${forWhom(each, emails)}</th><td data-label="Type">${each.type}</td><td data-label="Name">${each.name}</td>
 <td data-label="State">${each.usable ? 'usable' : html`<span class="tag find">set it again</span>`}</td>
 <td class="end"><form method="post" action="${`${pathOf(id)}/credentials`}"><input type="hidden" name="subject_type" value="${each.subject_type}"><input type="hidden" name="subject_value" value="${each.subject_value ?? ''}"><input type="hidden" name="key" value="${each.name}">${act('delete', html`Delete<span class="hidden"> ${each.name} of ${each.subject_type} ${each.subject_value}</span>`, 'danger')}</form></td></tr>`;
   return {
     title: `Credentials of ${target.name}`,
     body: html`${heading(html`Credentials of ${target.name}`, 'With them the gateway calls the target. The most specific one wins: user, group, role, everybody.')}
-${refusal(refused, CREDENTIAL)}
+${CREDENTIAL_DONE[done] !== undefined && note('done', CREDENTIAL_DONE[done])}${refusal(refused, CREDENTIAL)}
 ${credentials.length === 0 ? empty('The gateway has no credential for this target.') : table('Credentials', [column('For'), column('Type'), column('Name'), column('State'), html`<th scope="col"><span class="hidden">Action</span></th>`], credentials.map(row))}
 ${
   proofFirst(view) ??
   html`<h2>Set a credential</h2><form class="stack form" method="post" action="${`${pathOf(id)}/credentials`}">${CREDENTIAL.map((each) => field(each, refused))}<p class="row">${act('set', 'Set the credential', 'cta')}</p></form>`
 }
-<p><a class="btn plain" href="${pathOf(id)}">${target.name}</a></p>`,
+<p><a class="btn plain" href="${pathOf(id)}">Back to ${target.name}</a></p>`,
   };
 }
 
-export const changeCredentials: Act = async ({ form, id, send, prove }) => {
+const CREDENTIAL_DONE: Readonly<Record<string, string>> = {
+  set: 'The credential is set. The gateway sends it from the next request on.',
+  deleted: 'The credential is deleted.',
+};
+
+const forWhom = (
+  { subject_type, subject_value }: Pick<CredentialJson, 'subject_type' | 'subject_value'>,
+  emails: ReadonlyMap<string, string>,
+): string => (subject_value === null ? 'everybody' : `${subject_type} ${emails.get(subject_value) ?? subject_value}`);
+
+export const changeCredentials: Act = async (view) => {
+  const { form, id, send, prove } = view;
   prove();
-  const { subject_type = '', subject_value = '', type, key = '', value } = form;
+  const { subject_type = '', subject_value: named = '', type, key = '', value } = form;
+  const subject_value = subject_type === 'user' && named !== '' ? await userIdOf(view, named) : named;
+  if (subject_value === null) throw invalidRequest([{ path: 'subject_value', message: 'is no e-mail or id of a user' }]);
   if (!['default', 'role', 'group', 'user'].includes(subject_type))
     throw invalidRequest([{ path: 'subject_type', message: 'must be one of those that the form offers' }]);
   if (subject_type !== 'default' && subject_value === '')
     throw invalidRequest([{ path: 'subject_value', message: 'is missing' }]);
   const path = `/targets/${id}/credentials/${subject_type === 'default' ? 'default' : `${subject_type}/${encodeURIComponent(subject_value)}`}`;
-  if (form['do'] === 'delete') await send('DELETE', `${path}?${new URLSearchParams({ name: key })}`);
-  else await send('PUT', path, { type, ...(key === '' ? {} : { name: key }), value });
-  return `${pathOf(id)}/credentials?done=credential`;
+  const page = `${pathOf(id)}/credentials`;
+  if (form['do'] === 'delete') {
+    if (form['sure'] !== 'yes')
+      return confirmation({
+        title: `Delete the credential ${key}`,
+        losses: [
+          'The gateway no longer sends it to the target, from the next request on.',
+          'Its value cannot be brought back. You can set it again.',
+        ],
+        ...{
+          action: page,
+          fields: { do: 'delete', subject_type, subject_value, key },
+          button: `Delete credential ${key}`,
+          back: page,
+        },
+      });
+    await send('DELETE', `${path}?${new URLSearchParams({ name: key })}`, undefined, { reason: form['reason'] });
+    return `${page}?done=deleted`;
+  }
+  await send('PUT', path, { type, ...(key === '' ? {} : { name: key }), value });
+  return `${page}?done=set`;
 };
 
 const WHOM: readonly Field[] = [
@@ -242,7 +279,7 @@ export async function allowPage(view: View): Promise<Shown> {
     body: html`${heading(html`Allow tools of ${target.name}`, 'The gateway opens a session with the target, reads the list of its tools, and ends the session. Then you choose what to allow.')}
 ${done === 'added' && note('done', 'The target is added. Nobody can use it yet.')}
 ${refusal(refused, WHOM)}
-<form class="row" method="post" action="${`${pathOf(id)}/allow`}">${act('try', 'Try the target', 'cta')}<a class="btn plain" href="${pathOf(id)}">${target.name}</a></form>`,
+<form class="row" method="post" action="${`${pathOf(id)}/allow`}">${act('try', 'Try the target', 'cta')}<a class="btn plain" href="${pathOf(id)}">Back to ${target.name}</a></form>`,
   };
 }
 

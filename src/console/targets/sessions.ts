@@ -7,13 +7,14 @@ import type { TargetJson } from '../../targets/document.ts';
 import type { UserDocument } from '../../users/document.ts';
 import { act, confirmation, type Form, refusal } from '../form.ts';
 import { column, empty, heading, nextPage, table } from '../marks.ts';
+import { emailsOf } from '../people/names.ts';
 import { type Act, nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 
 export const SESSIONS = '/console/sessions';
 
 const DONE: Readonly<Record<string, string>> = {
   ended: 'The session is ended.',
-  recycled: 'The sessions are being reconnected. Clients do not notice it.',
+  recycled: 'The sessions are being reconnected. Clients do not notice.',
 };
 
 /** The members that say whose sessions the page is about. */
@@ -22,7 +23,8 @@ const filterOf = ({ user_id, target_id }: Form): Record<string, string> => ({
   ...(target_id === undefined ? {} : { target_id }),
 });
 
-export async function sessionsPage({ get, query, may, done, refused }: View): Promise<Shown> {
+export async function sessionsPage(view: View): Promise<Shown> {
+  const { get, query, may, done, refused } = view;
   const filter = filterOf(refused?.form ?? query);
   const { user_id, target_id } = filter;
   const [{ body: sessions, next }, targets, user] = await Promise.all([
@@ -30,10 +32,14 @@ export async function sessionsPage({ get, query, may, done, refused }: View): Pr
     unlessRefused(get<TargetJson[]>('/targets')),
     user_id === undefined ? null : unlessRefused(get<UserDocument>(`/users/${encodeURIComponent(user_id)}`)),
   ]);
+  const emails = await emailsOf(
+    view,
+    sessions.map((session) => session.user_id),
+  );
   const nameOf = (id: string): string => targets?.body.find((target) => target.id === id)?.name ?? id;
   const hidden = Object.entries(filter).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`);
   const row = ({ id, user_id: whose, target_id: at, client, revision, created_at, seen_at }: SessionJson): Markup =>
-    html`<tr><th scope="row"><a href="/console/users/${whose}">${user?.body.email ?? whose}</a><span class="sub"><code>${id}</code></span></th>
+    html`<tr><th scope="row"><a href="/console/users/${whose}">${emails.get(whose) ?? whose}</a><span class="sub"><code>${id}</code></span></th>
 <td data-label="Target">${at === null ? 'all that the user may use' : html`<a href="/console/targets/${at}">${nameOf(at)}</a>`}</td>
 <td data-label="Client">${client.name ?? 'not named'} ${client.version}<span class="sub">revision ${revision}</span></td><td data-label="Opened">${timeOf(Date.parse(created_at))}</td><td data-label="Last used">${timeOf(Date.parse(seen_at))}</td>
 <td class="end">${may('endSession') && html`<form method="post" action="${SESSIONS}">${hidden}<input type="hidden" name="id" value="${id}">${act('end', html`End<span class="hidden"> session ${id}</span>`, 'danger')}</form>`}</td></tr>`;
@@ -47,7 +53,7 @@ export async function sessionsPage({ get, query, may, done, refused }: View): Pr
 ${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}
 ${
   sessions.length === 0
-    ? empty('No session is open. Clients of revision 2026-07-28 need none.')
+    ? empty('No session is open. A session appears here when a client connects. Clients of MCP revision 2026-07-28 need none.')
     : table(
         `Sessions${whose}`,
         [

@@ -17,15 +17,30 @@ const place = (target: TargetJson): Markup =>
 
 const state = ({ enabled }: TargetJson): Content => (enabled ? 'enabled' : html`<span class="tag find">disabled</span>`);
 
-export async function targetsPage({ get, query, may, done }: View): Promise<Shown> {
+/** The list asks for the health of so many targets. */
+const HEALTH_ASKED = 50;
+
+const UNWELL: Readonly<Record<string, string>> = { failing: 'fails', suspended: 'fails, is not asked for now' };
+
+export async function targetsPage({ get, query, may, done, publicUrl }: View): Promise<Shown> {
   const { body: targets, next } = await get<TargetJson[]>(withQuery('/targets', { ...query, limit: '100' }));
+  const asked = targets.filter(({ enabled }) => enabled).slice(0, HEALTH_ASKED);
+  const health = new Map(
+    await Promise.all(
+      asked.map(async ({ id }) => [id, (await unlessRefused(get<Health>(`/targets/${id}/health`)))?.body.status] as const),
+    ),
+  );
+  const unwell = ({ id }: TargetJson): Content => {
+    const words = UNWELL[health.get(id) ?? ''];
+    return words !== undefined && html` <span class="tag find">${words}</span>`;
+  };
   const row = (
     target: TargetJson,
   ): Markup => html`<tr><th scope="row"><a href="/console/targets/${target.id}">${target.name}</a><span class="sub">${place(target)}</span></th>
-<td data-label="Transport">${target.transport}</td><td data-label="Endpoint"><code>/mcp/${target.name}</code></td><td data-label="State">${state(target)}</td></tr>`;
+<td data-label="Transport">${target.transport}</td><td data-label="Endpoint"><code>${publicUrl}/mcp/${target.name}</code></td><td data-label="State">${state(target)}${unwell(target)}</td></tr>`;
   return {
     title: 'Targets',
-    body: html`${heading('Targets', 'The MCP servers behind the gateway. Clients reach each at its endpoint, and all of them at /mcp.', may('createTarget') && html`<a class="btn cta" href="/console/targets/new">Add a target</a>`)}
+    body: html`${heading('Targets', html`The MCP servers behind the gateway. Clients reach each at its endpoint, and all of them at <code>${publicUrl}/mcp</code>.`, may('createTarget') && html`<a class="btn cta" href="/console/targets/new">Add a target</a>`)}
 ${done === 'deleted' && note('done', 'The target is deleted.')}
 ${
   targets.length === 0
@@ -48,6 +63,13 @@ interface Health {
   readonly retry_at: string | null;
 }
 
+const HEALTH: Readonly<Record<string, string>> = {
+  ok: 'works',
+  unknown: 'not asked yet',
+  failing: 'fails',
+  suspended: 'fails, and is not asked for now',
+};
+
 const timeOrNever = (iso: string | null): Content => (iso === null ? 'never' : timeOf(Date.parse(iso)));
 
 interface Catalogue {
@@ -63,7 +85,7 @@ function catalogueSection({ names, names_count }: Catalogue): Markup {
   return html`<section class="stack tight" aria-labelledby="catalogue"><h2 id="catalogue">What it offers</h2>
 ${
   names.length === 0
-    ? html`<p class="muted">The target has listed nothing since this replica started.</p>`
+    ? html`<p class="muted">The target has listed nothing since this replica started. It lists what it offers when a client asks for it, or when you allow tools.</p>`
     : table(
         'What the target offers',
         [column('Name'), column('Type'), column('Last listed')],
@@ -82,7 +104,7 @@ const DONE: Readonly<Record<string, string>> = {
 };
 
 /** `said`: what stands at the top besides. */
-export async function targetPage({ get, id, may, done, refused }: View, said: Content = null): Promise<Shown> {
+export async function targetPage({ get, id, may, done, refused, publicUrl }: View, said: Content = null): Promise<Shown> {
   const [{ body: target }, health, credentials, catalogue] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     unlessRefused(get<Health>(`/targets/${id}/health`)),
@@ -91,18 +113,16 @@ export async function targetPage({ get, id, may, done, refused }: View, said: Co
   ]);
   return {
     title: target.name,
-    body: html`${heading(target.name, target.description ?? place(target), may('checkTarget') && target.enabled && html`<form method="post" action="${`${TARGETS}/${id}`}">${act('check', 'Check')}</form>`)}
+    body: html`${heading(target.name, target.description ?? (target.transport === 'stdio' ? 'A program that the gateway runs.' : 'A server that the gateway reaches over HTTP.'), may('checkTarget') && target.enabled && html`<form method="post" action="${`${TARGETS}/${id}`}">${act('check', 'Check')}</form>`)}
 ${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}${said}
 ${health?.body.last_fault && faultNote(health.body)}
 <dl class="dl"><dt>State</dt><dd>${state(target)}</dd><dt>Transport</dt><dd>${target.transport}</dd><dt>Server</dt><dd>${place(target)}</dd>
-<dt>Endpoint</dt><dd><code>/mcp/${target.name}</code></dd>
-${health !== null && html`<dt>Health</dt><dd>${health.body.status}</dd><dt>Last success</dt><dd>${timeOrNever(health.body.last_success_at)}, as the replica <code>${health.body.replica}</code> saw it</dd>`}
+<dt>Endpoint</dt><dd><code>${publicUrl}/mcp/${target.name}</code></dd>
+${health !== null && html`<dt>Health</dt><dd>${HEALTH[health.body.status] ?? health.body.status}</dd><dt>Last success</dt><dd>${timeOrNever(health.body.last_success_at)} <span class="muted">at the replica <code>${health.body.replica}</code></span></dd>`}
 <dt>Id</dt><dd><code>${target.id}</code></dd></dl>
 ${catalogue !== null && catalogueSection(catalogue.body)}
 ${credentials !== null && credentialsSection(credentials.body)}
-${actions(target, may)}
-<p class="row"><a class="btn" href="${withQuery('/console/policies', { target_id: target.id })}">Its policies</a>
-<a class="btn" href="${withQuery('/console/log', { target_name: target.name })}">Its decisions</a><a class="btn plain" href="${TARGETS}">All targets</a></p>`,
+${actions(target, may)}`,
   };
 }
 
@@ -120,14 +140,17 @@ export function checkNote({ fault, server, protocol_version, tools, more, has_re
   );
 }
 
-/** Buttons for what the user may do. */
+/** First where one goes from here, then what changes the target. */
 function actions({ id, name, enabled }: TargetJson, may: View['may']): Content {
   const path = `${TARGETS}/${id}`;
-  const link = (operation: string, to: string, label: string): Content =>
-    may(operation) && html`<a class="btn" href="${`${path}/${to}`}">${label}</a>`;
-  return html`${may('updateTarget') && html`<form class="row" method="post" action="${path}">${act(enabled ? 'disable' : 'enable', enabled ? 'Disable' : 'Enable')}${may('recycleSessions') && act('recycle', 'Reconnect its sessions')}</form>`}
-<p class="row">${may('listSessions') && html`<a class="btn" href="${withQuery('/console/sessions', { target_id: id })}">Sessions</a>`}${may('checkTarget') && may('createPolicy') && html`<a class="btn" href="${`${path}/allow`}">Allow tools</a>`}${link('createTarget', 'edit', 'Edit')}${link('createTarget', 'settings', 'Settings')}${link('setDefaultCredential', 'credentials', 'Change credentials')}${link('deleteTarget', 'delete', 'Delete')}
-<a class="btn" href="${withQuery('/console/connect', { target: name })}">Connect a client</a></p>`;
+  const link = (operation: string, to: string, label: string, kind: 'danger' | '' = ''): Content =>
+    may(operation) && html`<a class="btn ${kind}" href="${`${path}/${to}`}">${label}</a>`;
+  return html`<p class="row">${may('checkTarget') && may('createPolicy') && html`<a class="btn" href="${`${path}/allow`}">Allow tools</a>`}<a class="btn" href="${withQuery('/console/connect', { target: name })}">Connect a client</a>
+<a class="btn" href="${withQuery('/console/policies', { target_id: id })}">Its policies</a><a class="btn" href="${withQuery('/console/log', { target_name: name })}">Its decisions</a>${may('listSessions') && html`<a class="btn" href="${withQuery('/console/sessions', { target_id: id })}">Sessions</a>`}<a class="btn plain" href="${TARGETS}">All targets</a></p>
+${
+  may('updateTarget') &&
+  html`<form class="row" method="post" action="${path}">${link('createTarget', 'edit', 'Edit')}${link('createTarget', 'settings', 'Settings')}${link('setDefaultCredential', 'credentials', 'Change credentials')}${may('recycleSessions') && act('recycle', 'Reconnect its sessions')}${act(enabled ? 'disable' : 'enable', enabled ? 'Disable' : 'Enable')}${link('deleteTarget', 'delete', 'Delete', 'danger')}</form>`
+}`;
 }
 
 const faultNote = ({ last_fault, retry_at }: Health): Markup =>

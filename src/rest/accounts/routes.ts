@@ -22,7 +22,14 @@ import { mayUseTarget } from '../../state/admission.ts';
 import { userDocument } from '../../users/document.ts';
 import { emailKey, userStore } from '../../users/user-store.ts';
 import { apiTokenJson, endpointNames, readApiToken } from './api-tokens.ts';
-import { account, browserSessionDocument, browserSessionQuery, newAccount, passwordChange, signingKeyDocument } from './contract.ts';
+import {
+  account,
+  browserSessionDocument,
+  browserSessionQuery,
+  newAccount,
+  passwordChange,
+  signingKeyDocument,
+} from './contract.ts';
 
 export interface AuthParts {
   readonly database: Database;
