@@ -55,7 +55,7 @@ test('a sensitive change leads to the sign-in page first, and back to its own pa
   const sensitive: readonly (readonly [string, Record<string, string>])[] = [
     [`${target}/delete`, { typed: 'mine' }],
     [`${target}/credentials`, { do: 'set', subject_type: 'default', type: 'bearer', value: 'x' }],
-    [`${target}/credentials`, { do: 'delete', subject_type: 'default', key: 'Authorization' }],
+    [`${target}/credentials`, { do: 'delete', subject_type: 'default', key: 'Authorization', sure: 'yes' }],
     ['/console/users/new', { email: 'b@example.com', password: 'a long passphrase', role: 'admin', groups: '' }],
     [`/console/users/${ID}`, { do: 'disable', sure: 'yes' }],
     [`/console/users/${ID}/edit`, { role: 'admin', groups: '' }],

@@ -76,7 +76,11 @@ test.serial(
       t.notRegex(page.text, /<img|<script>/);
     }
     const remove = { do: 'delete', subject_type: 'group', subject_value: HOSTILE, key: 'x-key' };
-    t.is((await console_.post(`${at}/credentials`, remove)).status, 303);
+    t.regex((await console_.post(`${at}/credentials`, remove)).text, /Its value cannot be brought back/);
+    t.is(
+      (await console_.post(`${at}/credentials`, { ...remove, sure: 'yes' })).headers.location,
+      `${at}/credentials?done=deleted`,
+    );
     t.deepEqual((await gateway.rest(200, 'GET', `/api/targets/${id}/credentials`, { token })).body, []);
 
     t.is((await console_.post(`${at}/delete`, { typed: 'other' })).status, 400);

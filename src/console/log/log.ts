@@ -7,7 +7,7 @@ import { decisionChart } from '../chart.ts';
 import { choice, column, decisionMark, empty, filterForm, heading, nextPage, numbers, table, textField } from '../marks.ts';
 import { userIdOf } from '../people/names.ts';
 import { draftButton } from '../policy-changes/drafts.ts';
-import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
+import { nextQuery, requireMay, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { chainState, verificationOf } from './chain.ts';
 
 export const LOG = '/console/log';
@@ -138,7 +138,7 @@ function liveTail({ cursor, from: _, to, ...filter }: View['query']): Content {
 async function withUserId(view: View): Promise<View['query'] | null> {
   const { user, ...rest } = view.query;
   if (user === undefined) return rest;
-  const user_id = await userIdOf(view, user);
+  const user_id = await userIdOf(view, user, 'user');
   return user_id === null ? null : { ...rest, user_id };
 }
 
@@ -151,6 +151,8 @@ const logFilter = (query: View['query']): Markup =>
 
 export async function logPage(given: View): Promise<Shown> {
   const { get } = given;
+  // Before it says whether a user has the e-mail.
+  requireMay(given, 'listDecisions');
   const query = await withUserId(given);
   if (query === null)
     return {

@@ -1,4 +1,5 @@
 /** People know users by their e-mail, and operations by their id. */
+import { invalidRequest } from '../../base/errors.ts';
 import { UUID } from '../../base/validate.ts';
 import type { UserDocument } from '../../users/document.ts';
 import { unlessRefused, type View, withQuery } from '../view.ts';
@@ -14,12 +15,18 @@ export async function emailsOf({ get, may }: View, ids: Iterable<string>): Promi
   return new Map(found.flatMap((user) => (user?.body.email == null ? [] : [[user.body.id, user.body.email]])));
 }
 
-/** Returns the id of the user with this id or e-mail; null if no user has the e-mail, or the reader may not look. */
-export async function userIdOf({ get }: View, named: string): Promise<string | null> {
+/**
+ * Returns the id of the user with this id or e-mail; null if no user has the e-mail, or the reader may not look. Accounts of different
+ * providers may have the same e-mail, so an e-mail that does not tell which user is meant throws AppError `invalid_request` at `path`.
+ */
+export async function userIdOf({ get }: View, named: string, path: string): Promise<string | null> {
   const text = named.trim();
   if (UUID.test(text)) return text;
-  const found = (await unlessRefused(get<UserDocument[]>(withQuery('/users', { text, limit: '100' })), 'invalid_request'))?.body;
-  return found?.find(({ email }) => email?.toLowerCase() === text.toLowerCase())?.id ?? null;
+  const found = await unlessRefused(get<UserDocument[]>(withQuery('/users', { text, limit: `${MOST}` })), 'invalid_request');
+  const users = found?.body.filter(({ email }) => email?.toLowerCase() === text.toLowerCase()) ?? [];
+  if (users.length > 1 || (users.length === 1 && found?.next != null))
+    throw invalidRequest([{ path, message: 'is the e-mail of several users. Enter the id of one of them' }]);
+  return users[0]?.id ?? null;
 }
 
 /** The ids of the users that subjects name. */

@@ -57,7 +57,7 @@ export const changeRights: Act = async (view) => {
   prove();
   const { do: what, id = '', right, subject_type, subject_value: named = '', owner = '', sure } = form;
   if (what === 'give') {
-    const subject_value = subject_type === 'user' ? await userIdOf(view, named) : named;
+    const subject_value = subject_type === 'user' ? await userIdOf(view, named, 'subject_value') : named;
     if (subject_value === null) throw invalidRequest([{ path: 'subject_value', message: 'is no e-mail or id of a user' }]);
     await send('POST', '/rights', { right, subject_type, subject_value, ...(owner === '' ? {} : { owner }) });
     return `${RIGHTS_PATH}?done=given`;

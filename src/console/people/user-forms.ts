@@ -96,8 +96,8 @@ export const editUser: Act = async ({ form, id, get, send, prove }) => {
   const { role = '', etag, reason } = form;
   const groups = linesOf(form['groups']);
   const body = isLocal(user) ? { role, groups } : { given_role: role === '' ? null : role, given_groups: groups };
-  await send('PUT', `/users/$id`, body, { ifMatch: etag, reason });
-  return `$pathOf(id)?done=saved`;
+  await send('PUT', `/users/${id}`, body, { ifMatch: etag, reason });
+  return `${pathOf(id)}?done=saved`;
 };
 
 /** Enables a user at once. Before it disables one, it shows who loses what. */

@@ -96,7 +96,7 @@ const overrideBox = (policy: PolicyJson | null, form: Form): Content =>
   policy?.managed_as != null &&
   html`${note('warn', html`This policy belongs to the file <code>${policy.managed_as}.yaml</code>. Change the file: download the change as a patch for <code>git apply</code>, or copy the new text from the preview. A change here is reported as drift until the file is applied.`)}
 <p>${act('patch', 'Download the patch')}</p>
-${box('override', 'Change it here all the same', form['override'] === 'yes')}`;
+${box('override', 'Change it here anyway', form['override'] === 'yes')}`;
 
 interface Editor {
   readonly title: string;
@@ -171,7 +171,7 @@ async function withUserIds(view: Changing): Promise<Form> {
   const lines = await Promise.all(
     (form['subjects'] ?? '').split('\n').map(async (line) => {
       const [, named] = /^user: ?(.*@.*)$/.exec(line.trimEnd()) ?? [];
-      const id = named === undefined ? null : await userIdOf(view, named);
+      const id = named === undefined ? null : await userIdOf(view, named, 'subjects');
       return id === null ? line : `user: ${id}`;
     }),
   );

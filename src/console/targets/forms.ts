@@ -218,7 +218,7 @@ export const changeCredentials: Act = async (view) => {
   const { form, id, send, prove } = view;
   prove();
   const { subject_type = '', subject_value: named = '', type, key = '', value } = form;
-  const subject_value = subject_type === 'user' && named !== '' ? await userIdOf(view, named) : named;
+  const subject_value = subject_type === 'user' && named !== '' ? await userIdOf(view, named, 'subject_value') : named;
   if (subject_value === null) throw invalidRequest([{ path: 'subject_value', message: 'is no e-mail or id of a user' }]);
   if (!['default', 'role', 'group', 'user'].includes(subject_type))
     throw invalidRequest([{ path: 'subject_type', message: 'must be one of those that the form offers' }]);
