@@ -74,8 +74,47 @@ eachEngine(
     const second = await rest.call('GET', next, { token });
     t.deepEqual(emails(second.body), ['eve@example.com']);
     t.is(second.headers.link, undefined);
-    for (const query of ['limit=0', 'limit=1001', 'limit=x', 'cursor=x', 'cursor=bm9uc2Vuc2U', 'limit=1&limit=2', 'role=admin']) {
+    for (const query of [
+      'limit=0',
+      'limit=1001',
+      'limit=x',
+      'cursor=x',
+      'cursor=bm9uc2Vuc2U',
+      'limit=1&limit=2',
+      'rank=admin',
+      'role=',
+      'role=a&role=b',
+    ]) {
       t.is((await rest.call('GET', `/api/users?${query}`, { token })).status, 400, query);
+    }
+    // Names count byte for byte, as in policies.
+    const quoted = `a "b" 'c' \\d é`;
+    await rest.call('PUT', path, { token, body: { groups: ['ops', quoted] } });
+    const cases: readonly (readonly [readonly (readonly [string, string])[], readonly string[]])[] = [
+      [[['role', 'admin']], ['admin@example.com']],
+      [[['role', 'Admin']], []],
+      [[['group', 'ops']], ['bob@example.com']],
+      [[['group', 'OPS']], []],
+      [[['group', 'op']], []],
+      [[['group', quoted]], ['bob@example.com']],
+      [
+        [
+          ['group', 'ops'],
+          ['group', quoted],
+        ],
+        ['bob@example.com'],
+      ],
+      [
+        [
+          ['group', 'ops'],
+          ['group', 'other'],
+        ],
+        [],
+      ],
+    ];
+    for (const [query, expected] of cases) {
+      const asked = `/api/users?${new URLSearchParams(query.map(([name, value]) => [name, value]))}`;
+      t.deepEqual(emails((await rest.call('GET', asked, { token })).body), expected, asked);
     }
   },
 );
