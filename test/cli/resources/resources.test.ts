@@ -232,7 +232,7 @@ test.serial('session, key, replica, client, provider, right, connection: lists a
   const rotated = await json('key rotate');
   t.not(rotated.kid, kid);
   t.regex(await run(0, 'replica list'), /^THIS +STARTED AT .*\nyes/);
-  t.regex(await run(0, 'key status'), /^KID +CREATED_AT +RETIRED_AT +API_TOKENS$/m);
+  t.regex(await run(0, 'key status'), /^KID +CREATED AT +RETIRED AT +API TOKENS$/m);
   t.regex(await run(0, 'key list'), /^KID +ALG +KTY +USE$/m);
   for (const noun of ['client', 'provider', 'connection']) t.deepEqual(await json(`${noun} list`), []);
   const right = await json('right give targets:operate --user admin@example.com');
