@@ -113,7 +113,7 @@ eachEngine(
       ],
     ];
     for (const [query, expected] of cases) {
-      const asked = `/api/users?${new URLSearchParams(query.map(([name, value]) => [name, value]))}`;
+      const asked = `/api/users?${new URLSearchParams([...query].map(([name, value]): [string, string] => [name, value]))}`;
       t.deepEqual(emails((await rest.call('GET', asked, { token })).body), expected, asked);
     }
   },
