@@ -36,7 +36,7 @@ function nameIn(value: unknown): string | null {
   return typeof name === 'string' ? name : typeof email === 'string' && email !== '' ? email : null;
 }
 
-/** Of an object that was changed, only the members that differ. */
+/** Returns only the members that differ, if an object was changed. */
 function difference(before: unknown, after: unknown): Content {
   const [was, is] = [membersOf(before), membersOf(after)];
   if (was === null || is === null) {
