@@ -300,17 +300,13 @@ export function createAuditWriter(parts: AuditWriterParts) {
     }
   }
 
-  async function write({ chain, segment, decisions, shown, outcomes: late }: Composed): Promise<void> {
-    if (chain === null && segment === null && shown.length === 0 && late.length === 0) {
-      if (store.isAtomic(decisions)) return store.insertDecisions(decisions);
-    }
+  async function write(composed: Composed): Promise<void> {
+    const { chain, segment } = composed;
+    if (chain === null && segment === null && store.isAtomic(composed)) return store.insert(composed);
     await database.knex.transaction(async (trx) => {
       if (chain !== null) await chainStore(trx).insertChain(chain);
       if (segment !== null) await segmentStore(trx).begin(segment);
-      const inserts = storeOf(trx);
-      await inserts.insertDecisions(decisions);
-      await inserts.insertShown(shown);
-      await inserts.insertOutcomes(late);
+      await storeOf(trx).insert(composed);
     });
   }
 

@@ -20,6 +20,8 @@ const ACQUIRE_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 15_000;
 /** One connection reads the change counter; the others load the new state. */
 const READERS = 4;
+/** They share one thread. More than one, because a statement should not wait until this thread has taken the answer of the one before. */
+const SQLITE_CONNECTIONS = 32;
 /** This includes the start of the worker thread, which is slow on a busy machine. */
 const SQLITE_ACQUIRE_TIMEOUT_MS = 20_000;
 
@@ -35,7 +37,7 @@ function openSqlite(path: string): Knex {
     client: SqliteClient,
     connection: { filename: path },
     useNullAsDefault: true,
-    pool: { min: 1, max: 1 },
+    pool: { min: 1, max: SQLITE_CONNECTIONS },
     acquireConnectionTimeout: SQLITE_ACQUIRE_TIMEOUT_MS,
     compileSqlOnError: false,
     log,
@@ -166,9 +168,11 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     /** Runs `work` on a snapshot: everything it reads is the state at its first read. */
     snapshot: <T>(work: (db: Connection) => Promise<T>): Promise<T> =>
       config.kind === 'sqlite' ? reader.transaction(work) : reader.transaction(work, { isolationLevel: 'repeatable read' }),
-    /** Calls `listener` for each new connection of the pool: after a failover, the server may lack commits that it acknowledged. */
+    /**
+     * Calls `listener` for each new connection to a server: after a failover, it may lack commits that the one before acknowledged.
+     */
     whenConnected(listener: () => void): void {
-      (opened.client.pool as Pool).on('createSuccess', listener);
+      if (config.kind === 'mysql') (opened.client.pool as Pool).on('createSuccess', listener);
     },
     connections() {
       const pools = [...new Set([opened, reader])].map(({ client }) => client.pool as Pool);

@@ -3,11 +3,13 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import Database from 'libsql';
 import { entered } from '../base/kept.ts';
-import type { SqliteReply, SqliteRequest } from './sqlite-client.ts';
+import type { SqliteMessage, SqliteReply, SqliteRequest } from './sqlite-client.ts';
 
 const STATEMENTS_KEPT = 200;
 /** A longer statement has a list of keys in it, so it is hardly used again. */
 const MAX_KEPT_LENGTH = 4_000;
+/** How long a statement waits for the transaction of another connection, in milliseconds. */
+const HELD_MS = 20_000;
 
 function open(path: string): Database.Database {
   const database = new Database(path, { timeout: 2000 });
@@ -50,13 +52,51 @@ function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
   }
 }
 
-parentPort?.on('message', (request: SqliteRequest | 'close') => {
-  if (request === 'close') {
+/** The connection whose transaction is open. Only its statements run, so that nobody sees what is not committed. */
+let holder: number | null = null;
+/** Statements of other connections, which wait for the end of that transaction. A connection sends one at a time. */
+let held: { readonly request: SqliteRequest; readonly timer: NodeJS.Timeout }[] = [];
+
+function answer(request: SqliteRequest): void {
+  parentPort?.postMessage(run(request));
+  holder = database.inTransaction ? request.connection : null;
+}
+
+function hold(request: SqliteRequest): void {
+  const timer = setTimeout(() => {
+    held = held.filter((one) => one.request !== request);
+    const error = { message: 'another transaction of this process did not end', code: 'SQLITE_BUSY' };
+    parentPort?.postMessage({ id: request.id, error } satisfies SqliteReply);
+  }, HELD_MS).unref();
+  held.push({ request, timer });
+}
+
+/** Runs the statements that waited, in their order, until one of them begins a transaction. */
+function goOn(): void {
+  while (holder === null) {
+    const next = held.shift();
+    if (next === undefined) return;
+    clearTimeout(next.timer);
+    answer(next.request);
+  }
+}
+
+function end(connection: number): void {
+  if (holder !== connection) return;
+  database.exec('rollback');
+  holder = null;
+}
+
+parentPort?.on('message', (message: SqliteMessage) => {
+  if (message === 'close') {
     statements.clear();
     database.close();
     parentPort?.close();
     return;
   }
-  parentPort?.postMessage(run(request));
+  if ('ended' in message) end(message.ended);
+  else if (holder !== null && holder !== message.connection) return hold(message);
+  else answer(message);
+  goOn();
 });
 parentPort?.postMessage('open');

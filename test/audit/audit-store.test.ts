@@ -47,9 +47,9 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
         resource_type: null,
         resource_name: null,
       });
-      await store.insertDecisions([chain.decision(denied), chain.decision(allowed)]);
-      await store.insertShown([chain.shown({ decision_id: allowed.id, resource_type: 'tool', names: ['b', 'a'], hidden: 3 })]);
-      await store.insertOutcomes([outcome({ decision_id: allowed.id })]);
+      await store.insert({ decisions: [chain.decision(denied), chain.decision(allowed)] });
+      await store.insert({ shown: [chain.shown({ decision_id: allowed.id, resource_type: 'tool', names: ['b', 'a'], hidden: 3 })] });
+      await store.insert({ outcomes: [outcome({ decision_id: allowed.id })] });
 
       const { entries } = await store.page({}, 10, null);
       t.deepEqual(
@@ -67,7 +67,7 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
   eachEngine(test.serial, `decisions are read newest first, page by page, in version ${version}`, async (t, at) => {
     const store = storeOf((await openTestDatabase(t, at)).knex);
     const records = Array.from({ length: 5 }, () => decision());
-    await store.insertDecisions(records.map(chain.decision));
+    await store.insert({ decisions: records.map(chain.decision) });
     const ids = records.map(({ id }) => id).reverse();
     const read = async (limit: number, cursor: string | null) =>
       (await store.page({}, limit, cursor)).entries.map(({ id }) => id);
@@ -80,16 +80,16 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
     const { knex } = await openTestDatabase(t, at);
     const store = storeOf(knex);
     const records = Array.from({ length: 4 }, () => decision());
-    await store.insertDecisions(records.map(chain.decision));
+    await store.insert({ decisions: records.map(chain.decision) });
     const [one, two, three, four] = records.map(({ id }) => id) as [string, string, string, string];
     const shown = (decision_id: string, names: string[]) =>
       chain.shown({ decision_id, resource_type: 'tool' as const, names, hidden: 0 });
-    await store.insertShown([shown(one, ['a', 'b']), shown(two, ['b', 'a'])]);
-    await store.insertShown([shown(three, ['a', 'b'])]);
+    await store.insert({ shown: [shown(one, ['a', 'b']), shown(two, ['b', 'a'])] });
+    await store.insert({ shown: [shown(three, ['a', 'b'])] });
     t.is((await knex(tables.names)).length, 1);
 
     const many = Array.from({ length: 3000 }, (_, i) => `${'n'.repeat(200)}${i}`);
-    await store.insertShown([shown(four, many)]);
+    await store.insert({ shown: [shown(four, many)] });
     const [last] = (await store.page({}, 1, null)).entries;
     t.is(last?.shown?.count, 3000);
     const kept = last?.shown?.names ?? [];
@@ -100,12 +100,12 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
   eachEngine(test.serial, `many writers can store the same new sets at the same time, in version ${version}`, async (t, at) => {
     const { knex } = await openTestDatabase(t, at);
     const records = Array.from({ length: 24 }, () => decision());
-    await storeOf(knex).insertDecisions(records.map(chain.decision));
+    await storeOf(knex).insert({ decisions: records.map(chain.decision) });
     const shown = records.map(({ id }, i) =>
       chain.shown({ decision_id: id, resource_type: 'tool', names: [`set ${i % 3}`], hidden: 0 }),
     );
     const pairs = Array.from({ length: 12 }, (_, i) => shown.slice(2 * i, 2 * i + 2));
-    await Promise.all(pairs.map((pair) => knex.transaction((trx) => storeOf(trx).insertShown(pair))));
+    await Promise.all(pairs.map((pair) => knex.transaction((trx) => storeOf(trx).insert({ shown: pair }))));
     t.is((await knex(tables.names)).length, 3);
     t.is((await knex(tables.lists)).length, 24);
   });
@@ -125,7 +125,7 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
       const records = Array.from({ length: 1200 }, (_, i) =>
         decision({ resource_name: `${"'\u20ac".repeat(1020)}${i}`, user_groups: [`\\`.repeat(500)] }),
       );
-      await store.insertDecisions(records.map(chain.decision));
+      await store.insert({ decisions: records.map(chain.decision) });
       t.true(sizes.length >= 5);
       t.true(Math.max(...sizes) <= 1_000_000);
       const [{ n } = { n: 0 }] = await knex(tables.decisions).count<{ n: number }[]>({ n: '*' });
@@ -141,17 +141,17 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
       const record = decision();
       const stored = chain.decision(record);
       t.false(await store.holdsDecision(stored));
-      await store.insertDecisions([stored]);
+      await store.insert({ decisions: [stored] });
       t.true(await store.holdsDecision(stored));
       t.false(await store.holdsDecision(chain.decision({ ...record, effect: 'allow' })));
-      await t.throwsAsync(store.insertDecisions([stored]));
+      await t.throwsAsync(store.insert({ decisions: [stored] }));
 
       const first = outcome({ decision_id: record.id });
-      await store.insertOutcomes([first]);
+      await store.insert({ outcomes: [first] });
       const second = outcome({ decision_id: record.id, outcome: 'error' });
       // A record of version 2 has several outcomes, so it is not unique by their decisions. The first outcome counts.
-      if (version === '1') await t.throwsAsync(store.insertOutcomes([second]));
-      else await store.insertOutcomes([second]);
+      if (version === '1') await t.throwsAsync(store.insert({ outcomes: [second] }));
+      else await store.insert({ outcomes: [second] });
       t.deepEqual([await store.holdsOutcomes(first), await store.holdsOutcomes(second)], [true, version === '2']);
       t.is((await store.find(record.id))?.outcome, 'ok');
     },

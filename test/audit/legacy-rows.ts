@@ -30,6 +30,12 @@ export interface OutcomeRow extends OutcomeRecord {
   readonly created_at: number;
 }
 
+export interface LegacyRows {
+  readonly decisions: readonly Chained<DecisionRow>[];
+  readonly shown: readonly Chained<ShownRow>[];
+  readonly outcomes: readonly Chained<OutcomeRow>[];
+}
+
 export function storedDecision(record: DecisionRecord): Stored<DecisionRow> {
   const user_email = storable(record.user_email);
   const user_groups = JSON.stringify(record.user_groups);
@@ -163,19 +169,14 @@ export function legacyStore(db: Connection) {
   return {
     ...firstPages(db),
 
-    /** Each insert may take several statements. Outside a transaction a failure can leave only the first of them stored. */
-    insertDecisions(rows: readonly Chained<DecisionRow>[]): Promise<void> {
-      const some = rows.some(({ row }) => row.arguments !== null);
-      return insert('audit_decisions', some ? [...DECISION_COLUMNS, ARGUMENTS] : DECISION_COLUMNS, rows);
+    /** Takes several statements. Outside a transaction a failure can leave only the first of them stored. */
+    async insert({ decisions = [], shown = [], outcomes = [] }: Partial<LegacyRows>): Promise<void> {
+      const some = decisions.some(({ row }) => row.arguments !== null);
+      await insert('audit_decisions', some ? [...DECISION_COLUMNS, ARGUMENTS] : DECISION_COLUMNS, decisions);
+      if (shown.length > 0) await insertSets(shown);
+      await insert('audit_shown', SHOWN_COLUMNS, shown);
+      await insert('audit_outcomes', OUTCOME_COLUMNS, outcomes);
     },
-
-    async insertShown(rows: readonly Chained<ShownRow>[]): Promise<void> {
-      if (rows.length === 0) return;
-      await insertSets(rows);
-      await insert('audit_shown', SHOWN_COLUMNS, rows);
-    },
-
-    insertOutcomes: (rows: readonly Chained<OutcomeRow>[]): Promise<void> => insert('audit_outcomes', OUTCOME_COLUMNS, rows),
 
     /** Whether the table has exactly this row. The MAC shows it, because it covers the whole row. */
     holdsDecision: ({ row, stamp }: Chained<DecisionRow>): Promise<boolean> => holds('audit_decisions', 'id', row.id, stamp),

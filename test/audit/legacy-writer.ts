@@ -54,11 +54,11 @@ export async function fillLegacy(database: Database, rows: number, from: number,
       const id = `${firstIdOf(created_at).slice(0, 14)}7000-8000-${i.toString(16).padStart(12, '0')}`;
       return decision({ id, created_at, user_id: `user ${i % 200}`, resource_name: `tool ${i % 400}` });
     });
-    await store.insertDecisions(records.map((record) => chained('decision', storedDecision(record))));
+    await store.insert({ decisions: records.map((record) => chained('decision', storedDecision(record))) });
     const outcomes = records.map(({ id, created_at }) =>
       chained('outcome', storedOutcome({ decision_id: id, outcome: 'denied', duration_ms: 1 }, created_at)),
     );
-    await store.insertOutcomes(outcomes);
+    await store.insert({ outcomes });
   }
 }
 
@@ -92,9 +92,9 @@ export function legacyWriter(database: Database, { key = KEY, now = Date.now }: 
   return {
     start: () => Promise.resolve(),
     head: () => head,
-    decision: (record: DecisionRecord) => write('decision', storedDecision(record), store.insertDecisions),
-    shown: (record: ShownRecord) => write('shown', storedShown(record), store.insertShown),
-    outcome: (record: OutcomeRecord): void => void write('outcome', storedOutcome(record, now()), store.insertOutcomes),
+    decision: (record: DecisionRecord) => write('decision', storedDecision(record), (decisions) => store.insert({ decisions })),
+    shown: (record: ShownRecord) => write('shown', storedShown(record), (shown) => store.insert({ shown })),
+    outcome: (record: OutcomeRecord): void => void write('outcome', storedOutcome(record, now()), (outcomes) => store.insert({ outcomes })),
     flush: () => running,
     close: () => running,
   };

@@ -40,9 +40,9 @@ eachEngine(
     const database = await openTestDatabase(t, at);
     const batches: number[] = [];
     const { writer, store } = writerOn(t, database, (real) => ({
-      insertDecisions: (rows) => {
-        batches.push(rows.length);
-        return real.insertDecisions(rows);
+      insert: (rows) => {
+        batches.push(rows.decisions?.length ?? 0);
+        return real.insert(rows);
       },
     }));
     const records = Array.from({ length: 64 }, () => decision());
@@ -78,8 +78,8 @@ eachEngine(test.serial, 'a commit whose answer was lost is read back, not repeat
   const database = await openTestDatabase(t, at);
   let tries = 0;
   const { writer, store } = writerOn(t, database, (real) => ({
-    insertDecisions: async (rows) => {
-      await real.insertDecisions(rows);
+    insert: async (rows) => {
+      await real.insert(rows);
       // The first record has the header of its chain beside it, and the first two have facts.
       if (tries++ > 1) throw Object.assign(new Error('Connection lost'), { code: 'PROTOCOL_CONNECTION_LOST' });
     },
@@ -102,9 +102,9 @@ eachEngine(test.serial, 'a chain gets its row with its first record, and not bef
 
   let full = true;
   const { writer } = writerOn(t, database, (real) => ({
-    insertDecisions: async (rows) => {
+    insert: async (rows) => {
       if (full) throw Object.assign(new Error('full'), { code: 'SQLITE_FULL', sqlState: 'HY000' });
-      await real.insertDecisions(rows);
+      await real.insert(rows);
     },
   }));
   await writer.start();
@@ -178,13 +178,9 @@ eachEngine(
       if (full) throw Object.assign(new Error('full'), { code: 'SQLITE_FULL', sqlState: 'HY000' });
     };
     const { writer, store, warnings } = writerOn(t, await openTestDatabase(t, at), (real) => ({
-      insertDecisions: async (rows) => {
+      insert: async (rows) => {
         fails();
-        await real.insertDecisions(rows);
-      },
-      insertOutcomes: async (rows) => {
-        fails();
-        await real.insertOutcomes(rows);
+        await real.insert(rows);
       },
     }));
     const record = decision();
@@ -273,7 +269,7 @@ eachEngine(test.serial, 'a full queue refuses at once, and a hanging database wi
   const { writer, store } = writerOn(
     t,
     await openTestDatabase(t, at),
-    (real) => ({ insertDecisions: (rows) => stuck.then(() => real.insertDecisions(rows)) }),
+    (real) => ({ insert: (rows) => stuck.then(() => real.insert(rows)) }),
     { timeoutMs: 200, maxWaitingBytes: 5_000 },
   );
   const first = t.throwsAsync(writer.decision(decision()), unavailable);

@@ -1,41 +1,163 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import test from 'ava';
+import { setImmediate as turnOver } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
+import { deferred } from '../../src/base/promises.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
 
 interface Connection {
-  run(sql: string, bindings: readonly unknown[]): Promise<unknown>;
+  run(sql: string, bindings: readonly unknown[] | null): Promise<unknown>;
 }
 
-test('between two answers of SQLite the event loop takes a turn, also if the next answer is there already', async (t) => {
+async function opened(t: ExecutionContext) {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-test-'));
   const { database: config } = readConfig({ DATABASE_URL: `sqlite:${folder}/test.db` });
   const database = await openDatabase(config, async () => {});
-  const connection: Connection = await database.knex.client.acquireConnection();
+  const { knex } = database;
   t.teardown(async () => {
-    await database.knex.client.releaseConnection(connection);
     await database.close();
     rmSync(folder, { recursive: true });
   });
-  const statements = 20;
-  const busy = new Int32Array(new SharedArrayBuffer(4));
+  await knex.schema.createTable('entries', (table) => table.integer('n'));
+  const count = async (): Promise<number> => (await knex('entries')).length;
+  return { knex, count };
+}
+
+/** Waits without a turn of the event loop. The thread of SQLite goes on. */
+const block = (ms: number): unknown => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+
+function countTurns() {
   let turns = 0;
   let timer: NodeJS.Immediate;
-  const count = (): void => {
+  const next = (): void => {
     turns++;
-    timer = setImmediate(count);
+    timer = setImmediate(next);
   };
-  timer = setImmediate(count);
+  timer = setImmediate(next);
+  return (): number => {
+    clearImmediate(timer);
+    return turns;
+  };
+}
+
+test('between two answers for one connection the event loop takes a turn, also if the next answer is there already', async (t) => {
+  const { knex } = await opened(t);
+  const connection: Connection = await knex.client.acquireConnection();
+  const statements = 20;
+  const turns = countTurns();
   for (let i = 0; i < statements; i++) {
     const answer = connection.run('select 1', []);
-    // The thread of SQLite answers while this thread is busy.
-    Atomics.wait(busy, 0, 0, 10);
+    block(10);
     await answer;
   }
-  clearImmediate(timer);
-  t.true(turns >= statements - 1, `${turns} turns for ${statements} statements`);
-  const both = await Promise.all([connection.run('select 1 as n', []), connection.run('select 2 as n', [])]);
-  t.like(both, [{ rows: [{ n: 1 }] }, { rows: [{ n: 2 }] }]);
+  const taken = turns();
+  await knex.client.releaseConnection(connection);
+  t.true(taken >= statements - 1, `${taken} turns for ${statements} statements`);
+});
+
+test('a statement does not wait until this thread has taken the answers of those before', async (t) => {
+  const { knex } = await opened(t);
+  const statements = 20;
+  // The connections are there.
+  await Promise.all(Array.from({ length: statements }, () => knex.raw('select 1')));
+  const answers = Array.from({ length: statements }, (_, n) => knex.raw<{ n: number }[]>(`select ${n} as n`));
+  const all = Promise.all(answers);
+  for (let i = 0; i < 10; i++) await null;
+  const turns = countTurns();
+  // Every turn is long, so each hands on what has come, and not only one answer.
+  const busy = setInterval(() => block(4), 1);
+  t.deepEqual(
+    (await all).map(([row]) => row?.n),
+    Array.from({ length: statements }, (_, n) => n),
+  );
+  clearInterval(busy);
+  const taken = turns();
+  t.true(taken < statements / 2, `${taken} turns`);
+});
+
+test('nobody reads what is not committed, and statements that came during a transaction run after it in their order', async (t) => {
+  const { knex, count } = await opened(t);
+  const inserted = deferred();
+  const mayEnd = deferred();
+  const order: string[] = [];
+  const first = knex.transaction(async (trx) => {
+    await trx('entries').insert({ n: 1 });
+    inserted.resolve();
+    await mayEnd.promise;
+    order.push('first');
+  });
+  await inserted.promise;
+  const reads = Promise.all(
+    Array.from({ length: 5 }, async () => {
+      const n = await count();
+      order.push('read');
+      return n;
+    }),
+  );
+  const second = knex.transaction(async (trx) => {
+    t.is((await trx('entries')).length, 1);
+    await trx('entries').insert({ n: 2 });
+    order.push('second');
+  });
+  for (let i = 0; i < 20; i++) await turnOver();
+  t.deepEqual(order, []);
+  mayEnd.resolve();
+  await Promise.all([first, second]);
+  t.deepEqual(await reads, [1, 1, 1, 1, 1]);
+  t.deepEqual(order, ['first', ...Array(5).fill('read'), 'second']);
+  t.is(await count(), 2);
+});
+
+test('a transaction that failed, and one whose connection was closed, leave nothing and let the others go on', async (t) => {
+  const { knex, count } = await opened(t);
+  const failing = knex.transaction(async (trx) => {
+    await trx('entries').insert({ n: 1 });
+    throw new Error('broken');
+  });
+  await t.throwsAsync(failing, { message: 'broken' });
+  t.is(await count(), 0);
+
+  const connection: Connection = await knex.client.acquireConnection();
+  await connection.run('begin', []);
+  await connection.run('insert into entries values (1)', []);
+  const waits = count();
+  await knex.client.destroyRawConnection(connection);
+  t.is(await waits, 0);
+  await knex.client.releaseConnection(connection);
+  await knex('entries').insert({ n: 2 });
+  t.is(await count(), 1);
+});
+
+test('a statement does not wait for ever for the transaction of another connection', async (t) => {
+  const { knex, count } = await opened(t);
+  const mayEnd = deferred();
+  const endless = knex.transaction(async (trx) => {
+    await trx('entries').insert({ n: 1 });
+    await mayEnd.promise;
+  });
+  await t.throwsAsync(
+    () => count(),
+    { code: 'SQLITE_BUSY', message: /another transaction of this process did not end/ },
+  );
+  mayEnd.resolve();
+  await endless;
+  t.is(await count(), 1);
+});
+
+test('if the thread ends, its statements fail, and the next ones get a new thread', async (t) => {
+  const { knex, count } = await opened(t);
+  await knex('entries').insert({ n: 1 });
+  const connection: Connection = await knex.client.acquireConnection();
+  await connection.run('begin', []);
+  await connection.run('insert into entries values (2)', []);
+  // A fault in the thread: the text of a statement is no text.
+  const lost = await Promise.allSettled([count(), connection.run(1 as unknown as string, null)]);
+  t.deepEqual(
+    lost.map(({ status }) => status),
+    ['rejected', 'rejected'],
+  );
+  await knex.client.releaseConnection(connection);
+  t.deepEqual(await Promise.all([count(), count(), count()]), [1, 1, 1]);
 });

@@ -19,7 +19,7 @@ import {
   tailOf,
 } from '../chain/tables/log-tables.ts';
 import type { Fact } from './fact-book.ts';
-import type { Chained, LogDecision, LogList, LogOutcomes, Stored } from './log-rows.ts';
+import type { Chained, LogDecision, LogList, LogOutcomes } from './log-rows.ts';
 
 type WithFacts = readonly { readonly row: LogDecision | LogList }[];
 
@@ -36,6 +36,13 @@ function factsOf(rows: WithFacts, isWanted: (fact: Fact) => boolean): Fact[] {
 
 /** The facts that a commit with these rows must store. */
 const newFacts = (rows: WithFacts): Fact[] => factsOf(rows, ({ isStored }) => !isStored);
+
+/** The rows of one commit. */
+export interface LogRows {
+  readonly decisions: readonly Chained<LogDecision>[];
+  readonly shown: readonly Chained<LogList>[];
+  readonly outcomes: readonly Chained<LogOutcomes>[];
+}
 
 export type LogStore = ReturnType<typeof logStore>;
 
@@ -77,9 +84,9 @@ export function logStore(db: Connection) {
     }
   }
 
-  function* decisionInserts(rows: readonly Chained<LogDecision>[]): Generator<string> {
-    yield* factInserts(newFacts(rows));
-    const withArguments = rows.flatMap(({ row: { id, args }, bytes }) => (args === null ? [] : [{ id, args, bytes }]));
+  function* rowInserts({ decisions = [], shown = [], outcomes = [] }: Partial<LogRows>): Generator<string> {
+    yield* factInserts(newFacts([...decisions, ...shown]));
+    const withArguments = decisions.flatMap(({ row: { id, args }, bytes }) => (args === null ? [] : [{ id, args, bytes }]));
     yield* inserts(
       'log_arguments',
       ['id', 'hash', 'salt', 'arguments'],
@@ -89,11 +96,25 @@ export function logStore(db: Connection) {
     yield* inserts(
       'log_decisions',
       ['id', 'created_at', 'principal', 'object', 'verdict', 'name', 'chain', 'seq', 'mac'],
-      rows,
+      decisions,
       ({ row: { id, created_at, principal, object, verdict, ownName }, stamp }) => {
         const time = created_at === timeOf(id) ? 'null' : literal(created_at);
         return `${literalId(id)},${time},x'${principal.key}',x'${object.key}',x'${verdict.key}',${literal(ownName)},${stampOf(stamp)}`;
       },
+    );
+    yield* inserts(
+      'log_lists',
+      ['id', 'type', 'shown', 'hidden', 'names', 'chain', 'seq', 'mac'],
+      shown,
+      ({ row: { decision_id, resource_type, shown: count, hidden, names }, stamp }) =>
+        `${literalId(decision_id)},${TYPES.indexOf(resource_type)},${count},${hidden},x'${names.key}',${stampOf(stamp)}`,
+    );
+    yield* inserts(
+      'log_outcomes',
+      ['since', 'created_at', 'outcomes', 'chain', 'seq', 'mac'],
+      outcomes,
+      ({ row: { since, created_at, outcomes: some }, stamp }) =>
+        `${literal(since)},${literal(created_at)},${some === null ? 'null' : `x'${some.toString('hex')}'`},${stampOf(stamp)}`,
     );
   }
 
@@ -114,29 +135,7 @@ export function logStore(db: Connection) {
     /** Stores the facts of these rows again, if the database lacks them. */
     insertFacts: (rows: WithFacts): Promise<void> => run(factInserts(factsOf(rows, () => true))),
 
-    insertDecisions: (rows: readonly Chained<LogDecision>[]): Promise<void> => run(decisionInserts(rows)),
-
-    async insertShown(rows: readonly Chained<LogList>[]): Promise<void> {
-      const lists = inserts(
-        'log_lists',
-        ['id', 'type', 'shown', 'hidden', 'names', 'chain', 'seq', 'mac'],
-        rows,
-        ({ row: { decision_id, resource_type, shown, hidden, names }, stamp }) =>
-          `${literalId(decision_id)},${TYPES.indexOf(resource_type)},${shown},${hidden},x'${names.key}',${stampOf(stamp)}`,
-      );
-      await run([...factInserts(newFacts(rows)), ...lists]);
-    },
-
-    async insertOutcomes(rows: readonly Chained<LogOutcomes>[]): Promise<void> {
-      const outcomes = inserts(
-        'log_outcomes',
-        ['since', 'created_at', 'outcomes', 'chain', 'seq', 'mac'],
-        rows,
-        ({ row: { since, created_at, outcomes: some }, stamp }) =>
-          `${literal(since)},${literal(created_at)},${some === null ? 'null' : `x'${some.toString('hex')}'`},${stampOf(stamp)}`,
-      );
-      await run(outcomes);
-    },
+    insert: (rows: Partial<LogRows>): Promise<void> => run(rowInserts(rows)),
 
     /** Whether the table has exactly this row. The MAC shows it, because it covers the whole row. */
     holdsDecision: ({ row, stamp }: Chained<LogDecision>): Promise<boolean> =>
@@ -146,11 +145,14 @@ export function logStore(db: Connection) {
     holdsOutcomes: ({ stamp }: Chained<LogOutcomes>): Promise<boolean> =>
       holds('outcome', `chain = x'${tailOf(stamp.chain_id)}' and seq = ${literal(stamp.chain_seq)}`, stamp),
 
-    /** Whether `insertDecisions` stores all of these rows or none, also without a transaction. */
-    isAtomic(rows: readonly Stored<LogDecision>[]): boolean {
+    /** Whether `insert` stores all of these rows or none, also without a transaction. */
+    isAtomic({ decisions, shown, outcomes }: LogRows): boolean {
+      const rows = [...decisions, ...shown, ...outcomes];
       const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
       if (rows.length > MAX_STATEMENT_ROWS || bytes > MAX_STATEMENT_BYTES) return false;
-      return !isMysql || (newFacts(rows).length === 0 && rows.every(({ row }) => row.args === null));
+      if (!isMysql) return true;
+      const isOneTable = rows.length === decisions.length && decisions.every(({ row }) => row.args === null);
+      return isOneTable && newFacts(decisions).length === 0;
     },
   };
 }

@@ -43,7 +43,7 @@ function faulty(database: Database, next: () => Fault) {
     };
     return {
       ...real,
-      insertDecisions: (rows) => around(() => real.insertDecisions(rows)),
+      insert: (rows) => around(() => real.insert(rows)),
       holdsDecision: (row) => read(() => real.holdsDecision(row)),
       holdsShown: (row) => read(() => real.holdsShown(row)),
       holdsOutcomes: (row) => read(() => real.holdsOutcomes(row)),

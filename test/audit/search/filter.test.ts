@@ -102,7 +102,7 @@ eachEngine(
       }),
     );
     const base = records.map(chain.decision);
-    await store.insertDecisions(base);
+    await store.insert({ decisions: base });
     // Read from a copy, because a server that selects from the table that it inserts into writes a temporary file first.
     await knex.raw('create table audit_base as select * from audit_decisions');
     const columns = Object.keys(base[0]?.row ?? {}).filter((name) => name !== 'id');

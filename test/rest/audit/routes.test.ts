@@ -33,9 +33,9 @@ eachEngine(test.serial, 'administrators and auditors read the log, newest first'
     resource_type: null,
     resource_name: null,
   });
-  await store.insertDecisions([...records, list].map(chain.decision));
-  await store.insertShown([chain.shown({ decision_id: list.id, resource_type: 'tool', names: ['echo'], hidden: 2 })]);
-  await store.insertOutcomes([chain.outcome({ decision_id: list.id, outcome: 'ok', duration_ms: 3 }, 1)]);
+  await store.insert({ decisions: [...records, list].map(chain.decision) });
+  await store.insert({ shown: [chain.shown({ decision_id: list.id, resource_type: 'tool', names: ['echo'], hidden: 2 })] });
+  await store.insert({ outcomes: [chain.outcome({ decision_id: list.id, outcome: 'ok', duration_ms: 3 }, 1)] });
   await database.close();
 
   const gateway = await startGateway(t, at.url);
