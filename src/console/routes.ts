@@ -403,7 +403,7 @@ const turnOf = ({ session }: SignedIn, res: Response): Promise<void> =>
       res.once('close', end);
       resolve();
     };
-    starts.run(`console ${session.id}`, work, AT_ONCE);
+    starts.run(`console ${session.id}`, work, { most: AT_ONCE, partOf: null });
   });
 
 /** A refusal is shown inside of the frame, so that the menu stays. A fault is thrown. */

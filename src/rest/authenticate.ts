@@ -150,7 +150,7 @@ export function createAuthenticate(
       };
       // Tokens of a provider share the claim `jti` with the other tokens of their user.
       const { jti, kid } = claimsOf(req);
-      starts.run(`rest ${jti} ${kid}`, work, AT_ONCE);
+      starts.run(`rest ${jti} ${kid}`, work, { most: AT_ONCE, partOf: null });
     },
 
     admit: async (req, res, next) => {

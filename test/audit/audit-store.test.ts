@@ -48,7 +48,9 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
         resource_name: null,
       });
       await store.insert({ decisions: [chain.decision(denied), chain.decision(allowed)] });
-      await store.insert({ shown: [chain.shown({ decision_id: allowed.id, resource_type: 'tool', names: ['b', 'a'], hidden: 3 })] });
+      await store.insert({
+        shown: [chain.shown({ decision_id: allowed.id, resource_type: 'tool', names: ['b', 'a'], hidden: 3 })],
+      });
       await store.insert({ outcomes: [outcome({ decision_id: allowed.id })] });
 
       const { entries } = await store.page({}, 10, null);

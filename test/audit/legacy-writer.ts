@@ -94,7 +94,8 @@ export function legacyWriter(database: Database, { key = KEY, now = Date.now }: 
     head: () => head,
     decision: (record: DecisionRecord) => write('decision', storedDecision(record), (decisions) => store.insert({ decisions })),
     shown: (record: ShownRecord) => write('shown', storedShown(record), (shown) => store.insert({ shown })),
-    outcome: (record: OutcomeRecord): void => void write('outcome', storedOutcome(record, now()), (outcomes) => store.insert({ outcomes })),
+    outcome: (record: OutcomeRecord): void =>
+      void write('outcome', storedOutcome(record, now()), (outcomes) => store.insert({ outcomes })),
     flush: () => running,
     close: () => running,
   };

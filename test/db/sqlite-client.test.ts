@@ -137,10 +137,7 @@ test('a statement does not wait for ever for the transaction of another connecti
     await trx('entries').insert({ n: 1 });
     await mayEnd.promise;
   });
-  await t.throwsAsync(
-    () => count(),
-    { code: 'SQLITE_BUSY', message: /another transaction of this process did not end/ },
-  );
+  await t.throwsAsync(() => count(), { code: 'SQLITE_BUSY', message: /another transaction of this process did not end/ });
   mayEnd.resolve();
   await endless;
   t.is(await count(), 1);

@@ -1,12 +1,18 @@
 /**
  * Begins work in turns: in one turn of the event loop, only a few pieces of work of each caller begin. Otherwise a hundred requests
- * of one caller that arrive together would all begin before the next step of any other request. While only one caller brings work,
- * far more may begin at once, because larger batches cost less: fewer commits, and fewer processes to wake.
+ * of one caller that arrive together would all begin before the next step of any other request. Of the parts into which requests to
+ * several targets are divided, only as many begin in one turn for all callers together: a few such requests are a thousand parts. While
+ * only one caller brings work, far more may begin at once, because larger batches cost less: fewer commits, and fewer processes to wake.
  */
 
-/** `most`: how many pieces of work of one caller begin in one turn of the event loop. `longMs`: after a longer turn, fewer begin. */
-const BESIDE_OTHERS = { most: 8, longMs: 2 };
-const ALONE = { most: 64, longMs: 20 };
+/**
+ * `most`: how many pieces of work of one caller, and how many parts, begin in one turn of the event loop. `longMs`: after a longer turn,
+ * fewer begin. `share`: how much of its limit a caller may use.
+ */
+const BESIDE_OTHERS = { most: 8, longMs: 2, share: 1 / 2 };
+const ALONE = { most: 64, longMs: 20, share: 1 };
+/** No part begins for at most this many turns. */
+const MOST_RESTED = 6;
 /** A caller is alone if no other has brought work for this time. */
 const ALONE_AFTER_MS = 1_000;
 
@@ -18,9 +24,18 @@ export interface StartsClock {
 
 const CLOCK: StartsClock = { now: () => performance.now(), later: (then) => void setImmediate(then) };
 
+interface Limit {
+  /** How much work with the same key may be under way. Only half of it while there are other callers, if it is a part. */
+  readonly most: number;
+  /** The caller whose request is divided into parts; null: the work is no part. */
+  readonly partOf: string | null;
+}
+
+const NO_LIMIT: Limit = { most: Number.POSITIVE_INFINITY, partOf: null };
+
 interface Waiting {
   readonly work: (end: () => void) => void;
-  readonly most: number;
+  readonly limit: Limit;
 }
 
 export function createStarts({ now, later }: StartsClock = CLOCK) {
@@ -30,8 +45,13 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   const running = new Map<string, number>();
   /** How much work of each caller has begun in this turn. */
   const begun = new Map<string, number>();
-  /** How many pieces of work may begin for each caller in one turn. */
+  /** How many parts have begun in this turn. */
+  let parts = 0;
+  /** For how many turns no part has begun, including this one. 0: parts may begin in this turn. */
+  let rested = 0;
+  /** How many pieces of work of each caller, and how many parts, may begin in one turn. */
   let quota = BESIDE_OTHERS.most;
+  let share = BESIDE_OTHERS.share;
   let isArmed = false;
   let beganAt = 0;
   let lastCaller = '';
@@ -45,10 +65,11 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     later(turn);
   }
 
-  function begin(key: string, { work, most }: Waiting): void {
+  function begin(key: string, { work, limit }: Waiting): void {
     begun.set(key, (begun.get(key) ?? 0) + 1);
+    if (limit.partOf !== null) parts++;
     // Work without a limit is not counted, and need not tell when it is over.
-    if (most === Number.POSITIVE_INFINITY) {
+    if (limit === NO_LIMIT) {
       work(() => undefined);
       return;
     }
@@ -64,25 +85,35 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     });
   }
 
-  const mayBegin = (key: string, { most }: Pick<Waiting, 'most'>): boolean =>
-    (begun.get(key) ?? 0) < quota && (running.get(key) ?? 0) < most;
+  const isBelowLimit = (key: string, { most, partOf }: Limit): boolean =>
+    (running.get(key) ?? 0) < (partOf === null ? most : Math.max(1, most * share));
+
+  function mayBegin(key: string, limit: Limit): boolean {
+    const isTurn = limit.partOf === null ? (begun.get(key) ?? 0) < quota : rested === 0 && parts < quota;
+    return isTurn && isBelowLimit(key, limit);
+  }
 
   function turn(): void {
     isArmed = false;
     const at = now();
-    const { most, longMs } = at - changedAt > ALONE_AFTER_MS ? ALONE : BESIDE_OTHERS;
-    quota = Math.min(most, at - beganAt > longMs ? Math.ceil(quota / 2) : quota + 1);
+    const { most, longMs, share: newShare } = at - changedAt > ALONE_AFTER_MS ? ALONE : BESIDE_OTHERS;
+    share = newShare;
+    const isLong = at - beganAt > longMs;
+    quota = Math.min(most, isLong ? Math.ceil(quota / 2) : quota + 1);
     begun.clear();
+    // After a long turn in which parts began, none begins until a turn is short: what a part causes takes several turns.
+    rested = isLong && (parts > 0 || rested > 0) && rested < MOST_RESTED ? rested + 1 : 0;
+    parts = 0;
     for (const [key, line] of waiting) {
       const [next] = line;
-      if (next === undefined || !mayBegin(key, next)) continue;
+      if (next === undefined || !mayBegin(key, next.limit)) continue;
       line.shift();
       waiting.delete(key);
       if (line.length > 0) waiting.set(key, line);
       begin(key, next);
     }
     // All other waiting work has reached its limit. It begins when earlier work of its caller ends.
-    if ([...begun.keys()].some((key) => waiting.has(key))) arm();
+    if ([...waiting].some(([key, [next]]) => next !== undefined && isBelowLimit(key, next.limit))) arm();
   }
 
   return {
@@ -91,23 +122,23 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
       return new Set([...waiting.keys(), ...running.keys()]).size;
     },
     /**
-     * Begins the work: at once, or when it is the turn of the caller (`key`), and less than `most` work of the same caller is
-     * under way. The work must not throw. If there is a limit, it calls `end` when it is over.
+     * Begins the work: at once, or when it is the turn of the caller (`key`), and less than `most` work with the same key is under way. The
+     * work must not throw. If there is a limit, it calls `end` when it is over.
      */
-    run(key: string, work: (end: () => void) => void, most = Number.POSITIVE_INFINITY): void {
+    run(key: string, work: (end: () => void) => void, limit = NO_LIMIT): void {
       arm();
-      // Work with a limit is a part of work without one, under a different key.
-      if (key !== lastCaller && most === Number.POSITIVE_INFINITY) {
-        lastCaller = key;
+      const caller = limit === NO_LIMIT ? key : limit.partOf;
+      if (caller !== null && caller !== lastCaller) {
+        lastCaller = caller;
         changedAt = beganAt;
       }
-      if (!waiting.has(key) && mayBegin(key, { most })) {
-        begin(key, { work, most });
+      if (!waiting.has(key) && mayBegin(key, limit)) {
+        begin(key, { work, limit });
         return;
       }
       const line = waiting.get(key);
-      if (line === undefined) waiting.set(key, [{ work, most }]);
-      else line.push({ work, most });
+      if (line === undefined) waiting.set(key, [{ work, limit }]);
+      else line.push({ work, limit });
     },
   };
 }
@@ -115,15 +146,24 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
 /** The turns of this thread. */
 export const starts = createStarts();
 
-/** Does the work when it is the turn of the caller, and less than `most` work of the caller is under way. */
-export function inTurnOf<T>(key: string, most: number, work: () => Promise<T>): Promise<T> {
+function inTurn<T>(key: string, limit: Limit | undefined, work: () => Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     starts.run(
       key,
       (end) => {
         work().finally(end).then(resolve, reject);
       },
-      most,
+      limit,
     );
   });
+}
+
+/** Does the work when it is the turn of the caller. `most`: how much of the caller's work may be under way; null: any number. */
+export function inTurnOf<T>(key: string, most: number | null, work: () => Promise<T>): Promise<T> {
+  return inTurn(key, most === null ? undefined : { most, partOf: null }, work);
+}
+
+/** Does one part of a request of the caller. Parts of all callers share the turns. `most`: how many parts may be under way. */
+export function partInTurnOf<T>(caller: string, most: number, work: () => Promise<T>): Promise<T> {
+  return inTurn(`parts of ${caller}`, { most, partOf: caller }, work);
 }

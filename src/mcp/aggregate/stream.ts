@@ -275,7 +275,8 @@ export async function deleteAggregate(caller: Caller, claimed: ClaimedSession): 
     );
     const ended = await endSession(caller, session);
     caller.deps.inFlight.end(session.id);
-    await Promise.all(halves.map(([target, link], index) => endAt(caller, { session, link }, target, verdicts[index])));
+    const ending = halves.map(([target, link], index) => ({ target, link, verdict: verdicts[index] }));
+    await Promise.all(forEach(caller, ending, ({ target, link, verdict }) => endAt(caller, { session, link }, target, verdict)));
     return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
   } catch (err) {
     caller.deps.log.error({ err }, 'recording the end of a session failed; the request is refused');

@@ -7,7 +7,7 @@ import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
 import type { Caller, SessionMessage } from '../context/context.ts';
-import { sessionAt } from '../context/upstream-opening.ts';
+import { ASKED_AT_ONCE, sessionAt, turnToAsk } from '../context/upstream-opening.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 
 /** A request of a session that has not ended. */
@@ -51,15 +51,9 @@ export async function upstreamSessionsOf(
   return (await Promise.all(found)).flat();
 }
 
-/** How many requests to targets are under way at once for one principal at the aggregate endpoint. */
-const ASKED_AT_ONCE = 16;
-
-const turnAt = <R>({ claims }: Caller, work: () => Promise<R>): Promise<R> =>
-  inTurnOf(`targets of ${principalKey(claims)}`, ASKED_AT_ONCE, work);
-
 /** Does the work for each target. A request to a hundred targets takes turns with the requests of others. */
 export function forEach<T, R>(caller: Caller, targets: readonly T[], work: (target: T) => Promise<R>): Promise<R>[] {
-  return targets.map((target) => turnAt(caller, () => work(target)));
+  return targets.map((target) => turnToAsk(caller.claims, () => work(target)));
 }
 
 /**
@@ -77,7 +71,7 @@ export async function forEachWhile<T, R>(
   // All loops take their targets from one iterator, so the work begins in the order of the targets.
   const loop = async (): Promise<void> => {
     for (const [index, target] of rest) {
-      if (await mayBegin()) results[index] = await turnAt(caller, () => work(target));
+      if (await mayBegin()) results[index] = await turnToAsk(caller.claims, () => work(target));
     }
   };
   await Promise.all(Array.from({ length: Math.min(ASKED_AT_ONCE, targets.length) }, loop));
@@ -86,7 +80,7 @@ export async function forEachWhile<T, R>(
 
 /** Resolves when the stream of one more target may be opened. The number of streams has a limit of its own. */
 export const turnToConnect = ({ claims }: Caller): Promise<void> =>
-  inTurnOf(`streams of ${principalKey(claims)}`, Number.POSITIVE_INFINITY, async () => undefined);
+  inTurnOf(`streams of ${principalKey(claims)}`, null, async () => undefined);
 
 /** Records a request to all targets when the caller may use none. False: it could not be recorded. */
 export async function recordEmptyAggregate(caller: Caller, method: string): Promise<boolean> {

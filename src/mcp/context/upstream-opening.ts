@@ -1,11 +1,13 @@
 /** Opens an upstream session at a target, and gives it the settings of the client's session. */
 
 import { createHash } from 'node:crypto';
+import { type Principal, principalKey } from '../../auth/principal.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { isUnread } from '../../base/json/steps.ts';
 import type { Log } from '../../base/log.ts';
+import { partInTurnOf } from '../../base/turns/caller-turns.ts';
 import { reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
 import { resourceOf } from '../../protocol/uri.ts';
@@ -35,6 +37,14 @@ export function sessionAt(session: Session, target: RoutedTarget, admission: Adm
 /** The target, access and principal for which an upstream session is opened. */
 export function askedAt({ target, access, admission }: SessionTarget): Asked {
   return { target, access, principal: admission.principal.sub };
+}
+
+/** How many requests to targets are under way at once for the sessions of one principal that several targets serve. */
+export const ASKED_AT_ONCE = 8;
+
+/** Does the work for one of several targets. A request to a hundred targets takes turns with the requests of others. */
+export function turnToAsk<R>(principal: Pick<Principal, 'sub'>, work: () => Promise<R>): Promise<R> {
+  return partInTurnOf(principalKey(principal), ASKED_AT_ONCE, work);
 }
 
 /** The part of the target's answer to `initialize` that is kept. */

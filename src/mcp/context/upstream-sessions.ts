@@ -27,6 +27,7 @@ import {
   type SessionTarget,
   sessionAt,
   setUp,
+  turnToAsk,
 } from './upstream-opening.ts';
 
 /** The session has ended, on this replica or on another. */
@@ -235,7 +236,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     async begin(session: Session, admission: Admission): Promise<void> {
       const held = waiting.get(session.id) ?? [];
       waiting.delete(session.id);
-      await Promise.all(held.map((half) => tell(session, admission, half)));
+      await Promise.all(held.map((half) => turnToAsk(admission.principal, () => tell(session, admission, half))));
     },
     /** The capabilities that the target announced when this process opened the upstream session. */
     helloOf: (session: Session, targetId: string): ServerHello | null => known.get(session.id)?.get(targetId)?.hello ?? null,

@@ -74,11 +74,11 @@ test('no more work of a caller is under way than its limit, and others do not wa
   const { clock, turn } = loop(() => 0.1);
   const starts = createStarts(clock);
   const ends: (() => void)[] = [];
-  for (let i = 0; i < 10; i++) starts.run('a caller', (end) => ends.push(end), 3);
+  for (let i = 0; i < 10; i++) starts.run('a caller', (end) => ends.push(end), { most: 3, partOf: null });
   while (turn());
   t.is(ends.length, 3);
   let other = 0;
-  starts.run('other', () => other++, 3);
+  starts.run('other', () => other++, { most: 3, partOf: null });
   t.is(other, 1);
   ends[0]?.();
   ends[0]?.();
@@ -96,7 +96,7 @@ test('callers whose work has begun or ended are forgotten', (t) => {
   const starts = createStarts(clock);
   for (let i = 0; i < 1_000; i++) {
     starts.run(`address ${i}`, () => undefined);
-    starts.run(`token ${i}`, (end) => end(), 4);
+    starts.run(`token ${i}`, (end) => end(), { most: 4, partOf: null });
   }
   while (turn());
   t.is(starts.size, 0);
@@ -108,4 +108,55 @@ test('work that fails ends', async (t) => {
     { message: 'failed' },
   );
   t.is(await inTurnOf('failing', 1, () => Promise.resolve(1)), 1);
+});
+
+/** Brings a thousand parts, and returns how many begin in each turn. */
+function partsBegun({ callers, turnMs, turns = 20 }: { callers: number; turnMs: number; turns?: number }): {
+  inTurns: number[];
+  underWay: number;
+} {
+  const { clock, turn } = loop(() => turnMs);
+  const starts = createStarts(clock);
+  const ends: (() => void)[] = [];
+  let begun = 0;
+  for (let i = 0; i < 1_000; i++) {
+    const part = (end: () => void): void => {
+      begun++;
+      ends.push(end);
+    };
+    starts.run(`parts of ${i % callers}`, part, { most: 16, partOf: `${i % callers}` });
+  }
+  const inTurns: number[] = [];
+  for (let i = 0; i < turns; i++) {
+    const before = begun;
+    turn();
+    inTurns.push(begun - before);
+  }
+  const underWay = ends.length;
+  for (const end of ends) end();
+  return { inTurns, underWay };
+}
+
+test('beside others, parts begin for all callers together, after a long turn none in the next turns, but one after six', (t) => {
+  const { inTurns } = partsBegun({ callers: 10, turnMs: 10 });
+  t.deepEqual(
+    inTurns,
+    Array.from({ length: 20 }, (_, i) => ((i + 1) % 7 === 0 ? 1 : 0)),
+  );
+  t.true(Math.max(...partsBegun({ callers: 10, turnMs: 0.1 }).inTurns) <= 8);
+});
+
+test('while there are other callers, half as many parts of a caller are under way', (t) => {
+  t.is(partsBegun({ callers: 10, turnMs: 0.1 }).underWay, 80);
+  const { clock, turn } = loop(() => 100);
+  const starts = createStarts(clock);
+  starts.run('caller', () => undefined);
+  for (let i = 0; i < 11; i++) {
+    starts.run('caller', () => undefined);
+    turn();
+  }
+  let underWay = 0;
+  for (let i = 0; i < 100; i++) starts.run('parts of caller', () => underWay++, { most: 16, partOf: 'caller' });
+  while (turn());
+  t.is(underWay, 16);
 });
