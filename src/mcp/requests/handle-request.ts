@@ -25,52 +25,70 @@ export async function handleRequest(arrived: Caller, request: ClientRequest): Pr
   const { id, method, params } = message;
   const leave = deps.calls.take(arrived.claims);
   if (leave === null) return tooManyCalls(id);
-  // Retries that reply to the gateway's own question are rare: others must not wait for a promise.
-  const caller = mayReply(request) ? await whenConnected(arrived, request) : arrived;
-  const resolved = resolve(caller, request);
-  if ('code' in resolved) {
-    leave();
-    return refuse(id, resolved);
-  }
+  /** Ends the call if a step throws. Otherwise a slot of the caller, and the outcome, would be lost. */
+  let endOfFault: (outcome: Outcome) => void = leave;
+  try {
+    // Retries that reply to the gateway's own question are rare: others must not wait for a promise.
+    const caller = mayReply(request) ? await whenConnected(arrived, request) : arrived;
+    const resolved = resolve(caller, request);
+    if ('code' in resolved) {
+      leave();
+      return refuse(id, resolved);
+    }
 
-  // Decide, and record: nothing may follow from a decision that is not durable (law 5).
-  const { operation } = resolved;
-  const verdict = await ifRecorded(caller, authorize(caller, { method, operation, params }));
-  if (verdict === null) {
-    leave();
-    return unavailable(id);
-  }
-  const ending = endOnce(caller, method, verdict, leave);
-  const { end } = ending;
-  if (!verdict.allowed) {
-    end('denied');
-    return denied(caller, client.mode, message, operation, verdict);
-  }
+    // Decide, and record: nothing may follow from a decision that is not durable (law 5).
+    const { operation } = resolved;
+    const verdict = await ifRecorded(caller, authorize(caller, { method, operation, params }));
+    if (verdict === null) {
+      leave();
+      return unavailable(id);
+    }
+    const ending = endOnce(caller, method, verdict, leave);
+    const { end } = ending;
+    endOfFault = end;
+    if (!verdict.allowed) {
+      end('denied');
+      return denied(caller, client.mode, message, operation, verdict);
+    }
 
-  // Rebuild the message from its checked members (law 9).
-  const { changeItem } = request;
-  const awaited = { id, method, params, operation, task: resolved.task, client, decisionId: verdict.decisionId, changeItem, end };
-  const context = contextOf(caller, verdict.target, client.mode, awaited);
-  const preparing = prepare(context, request);
-  const prepared = preparing instanceof Promise ? await preparing : preparing;
-  if ('kind' in prepared) {
-    end('error');
-    return prepared;
-  }
+    // Rebuild the message from its checked members (law 9).
+    const { changeItem } = request;
+    const awaited = {
+      id,
+      method,
+      params,
+      operation,
+      task: resolved.task,
+      client,
+      decisionId: verdict.decisionId,
+      changeItem,
+      end,
+    };
+    const context = contextOf(caller, verdict.target, client.mode, awaited);
+    const preparing = prepare(context, request);
+    const prepared = preparing instanceof Promise ? await preparing : preparing;
+    if ('kind' in prepared) {
+      end('error');
+      return prepared;
+    }
 
-  // Forward.
-  ending.forwarded();
-  const forwarding = prepared.listened === null ? context : { ...context, ...prepared.listened };
-  const reached = await (client.mode === 'stateless'
-    ? forwardStateless(forwarding, client, prepared)
-    : forwardStateful(forwarding, prepared));
-  if ('kind' in reached) {
-    end('error');
-    return reached;
-  }
+    // Forward.
+    ending.forwarded();
+    const forwarding = prepared.listened === null ? context : { ...context, ...prepared.listened };
+    const reached = await (client.mode === 'stateless'
+      ? forwardStateless(forwarding, client, prepared)
+      : forwardStateful(forwarding, prepared));
+    if ('kind' in reached) {
+      end('error');
+      return reached;
+    }
 
-  // Filter, record what a list shows, and answer.
-  return await answerWith({ ...forwarding, linked: reached.linked }, reached);
+    // Filter, record what a list shows, and answer.
+    return await answerWith({ ...forwarding, linked: reached.linked }, reached);
+  } catch (err) {
+    endOfFault('error');
+    throw err;
+  }
 }
 
 /**

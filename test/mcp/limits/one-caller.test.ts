@@ -24,6 +24,33 @@ async function start(t: ExecutionContext, script: Script, limits: Partial<McpLim
   return gateway;
 }
 
+test('a call that ends with a fault of the gateway gives its slot back, and has an outcome', async (t) => {
+  const upstream = await startRecording(byMethod({ 'tools/call': { content: [] } }));
+  let isBroken = false;
+  const usual = routed('t', upstream.url);
+  const accessOf: typeof usual.accessOf = (principal) => {
+    if (isBroken) throw new Error('a fault');
+    return usual.accessOf(principal);
+  };
+  const target = routed('t', upstream.url, { accessOf });
+  const gateway = await startGateway({ targets: [target], rights, limits: { callsPerPrincipal: 3 } });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const session = await open(gateway);
+  const calling = async (): Promise<number> =>
+    (await send(gateway, inSession(session, call('tools/call', { name: 'x' })))).status;
+  isBroken = true;
+  for (let i = 0; i < 5; i++) t.is(await calling(), 500);
+  isBroken = false;
+  t.is(await calling(), 200);
+  const last = gateway.decisions
+    .slice(-6)
+    .map(({ id }) => gateway.outcomes.find((outcome) => outcome.decision_id === id)?.outcome);
+  t.deepEqual(last, [...Array(5).fill('error'), 'ok']);
+});
+
 test('messages to a hanging target take the slots of their sender, also when the sender has left', async (t) => {
   const usual = byMethod({ 'tools/call': { content: [] } });
   let held = 0;
