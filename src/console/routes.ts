@@ -1,7 +1,6 @@
 /** `/console`: pages for administrators and reviewers. They read through the operations of REST. */
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { AppError } from '../base/errors.ts';
-import { starts } from '../base/turns/caller-turns.ts';
 import { pathId } from '../base/validate.ts';
 import { type Content, html, type Markup } from '../browser/html.ts';
 import { GATE, redirect, sendFragment, sendPage } from '../browser/page.ts';
@@ -9,6 +8,7 @@ import { THEME_COOKIE, THEMES, type Theme, themeOf } from '../browser/reader.ts'
 import { readForm, requireSameOrigin, returnPath, signInPath, urlOf } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
 import { contextOf } from '../http/context.ts';
+import { takeTurn } from '../http/turn.ts';
 import { DRAFT_NAME } from '../policies/sets/draft.ts';
 import { authorize } from '../rest/authorize.ts';
 import { TARGET_NAME } from '../targets/target.ts';
@@ -151,7 +151,7 @@ export function consoleRoutes({ ask, pass, publicUrl, sessions }: ConsoleParts):
       return null;
     }
     contextOf(res).admission = current.admission;
-    await turnOf(current, res);
+    await turnOf(current, req, res);
     return current;
   }
 
@@ -209,7 +209,7 @@ export function consoleRoutes({ ask, pass, publicUrl, sessions }: ConsoleParts):
       const current = await sessions.currentUser(req, res);
       if (current === null) return leftPage(res, pathOf(req), form);
       contextOf(res).admission = current.admission;
-      await turnOf(current, res);
+      await turnOf(current, req, res);
       const view = viewOf(req, res, current, idOf);
       const prove = (kept: Form | null = null): void => {
         if (!current.isRecent) throw new ProofNeeded(kept);
@@ -389,22 +389,9 @@ function targetName(value: unknown): string {
 
 const THEME_SECONDS = 31_536_000;
 
-/** The pages that one session gets at once, like the requests with one token. */
-const AT_ONCE = 4;
-
-/** Resolves when the session has fewer than four other pages under way; never, if the browser has left. */
-const turnOf = ({ session }: SignedIn, res: Response): Promise<void> =>
-  new Promise((resolve) => {
-    const work = (end: () => void): void => {
-      if (res.closed) {
-        end();
-        return;
-      }
-      res.once('close', end);
-      resolve();
-    };
-    starts.run(`console ${session.id}`, work, { most: AT_ONCE, partOf: null });
-  });
+/** Resolves when it is the turn of the session's request. */
+const turnOf = ({ session }: SignedIn, req: Request, res: Response): Promise<void> =>
+  new Promise((resolve) => takeTurn(`console ${session.id}`, req, res, resolve));
 
 /** A refusal is shown inside of the frame, so that the menu stays. A fault is thrown. */
 async function shownOrRefused(work: () => Promise<Shown>, res: Response): Promise<Shown & { readonly status: number }> {

@@ -18,8 +18,8 @@ import {
   type TokenType,
 } from '../auth/verify.ts';
 import { AppError } from '../base/errors.ts';
-import { starts } from '../base/turns/caller-turns.ts';
 import { contextOf } from '../http/context.ts';
+import { takeTurn } from '../http/turn.ts';
 import type { Admit } from '../state/admission.ts';
 
 export interface Authenticate {
@@ -31,13 +31,6 @@ export interface Authenticate {
   readonly admit: RequestHandler;
 }
 
-/**
- * The requests with one token that are handled at once. Each token has its own slots, so that the thief of a token cannot keep its owner,
- * who can log in again, from revoking it.
- */
-const AT_ONCE = 4;
-/** A client that reads its answer slowly keeps its other requests waiting no longer than this. */
-const COUNTED_MS = 1_000;
 /** The resource that access tokens for the REST API name. */
 const API = '/api';
 
@@ -134,23 +127,11 @@ export function createAuthenticate(
       });
     },
 
+    // Each token has its own turns, so that the thief of a token cannot keep its owner, who can log in again, from revoking it. Tokens of a
+    // provider share the claim `jti` with the other tokens of their user.
     takeTurn: (req, res, next) => {
-      const work = (end: () => void): void => {
-        // The client has left. Its request is not handled, and no further event comes.
-        if (res.closed || !req.socket.writable) {
-          end();
-          return;
-        }
-        const counted = setTimeout(end, COUNTED_MS).unref();
-        res.once('close', () => {
-          clearTimeout(counted);
-          end();
-        });
-        next();
-      };
-      // Tokens of a provider share the claim `jti` with the other tokens of their user.
       const { jti, kid } = claimsOf(req);
-      starts.run(`rest ${jti} ${kid}`, work, { most: AT_ONCE, partOf: null });
+      takeTurn(`rest ${jti} ${kid}`, req, res, next);
     },
 
     admit: async (req, res, next) => {

@@ -1,0 +1,63 @@
+/** How many requests of one sender are handled at once, also if clients leave. */
+import { EventEmitter } from 'node:events';
+import { setImmediate as turnOver } from 'node:timers/promises';
+import test from 'ava';
+import type { Request, Response } from 'express';
+import { takeTurn } from '../../src/http/turn.ts';
+
+let senders = 0;
+
+/** Sends requests of one sender, and tells which have begun. */
+function sender() {
+  const name = `sender ${++senders}`;
+  const begun: number[] = [];
+  const requests: { readonly req: Request; readonly res: Response }[] = [];
+  return {
+    requests,
+    send(): void {
+      const index = requests.length;
+      const req = { socket: { writable: true } } as unknown as Request;
+      const res = Object.assign(new EventEmitter(), { closed: false }) as unknown as Response;
+      requests.push({ req, res });
+      takeTurn(name, req, res, () => begun.push(index));
+    },
+    async begun(): Promise<readonly number[]> {
+      for (let i = 0; i < 4; i++) await turnOver();
+      return begun;
+    },
+    leave(index: number): void {
+      const res = requests[index]?.res;
+      Object.assign(res ?? {}, { closed: true });
+      res?.emit('close');
+    },
+  };
+}
+
+test('a request waits for one of four others of its sender to be answered', async (t) => {
+  const { requests, send, begun } = sender();
+  for (let i = 0; i < 6; i++) send();
+  t.deepEqual(await begun(), [0, 1, 2, 3]);
+  requests[2]?.res.emit('finish');
+  t.deepEqual(await begun(), [0, 1, 2, 3, 4]);
+  const other = sender();
+  other.send();
+  t.deepEqual(await other.begun(), [0]);
+});
+
+test('clients that leave do not make room for more requests: the work for them goes on', async (t) => {
+  const { send, begun, leave } = sender();
+  for (let i = 0; i < 4; i++) send();
+  t.deepEqual(await begun(), [0, 1, 2, 3]);
+  for (let i = 0; i < 4; i++) leave(i);
+  send();
+  t.deepEqual(await begun(), [0, 1, 2, 3]);
+});
+
+test('a request whose client has left before its turn does not begin, and takes no turn', async (t) => {
+  const { requests, send, begun, leave } = sender();
+  for (let i = 0; i < 6; i++) send();
+  t.deepEqual(await begun(), [0, 1, 2, 3]);
+  leave(4);
+  requests[0]?.res.emit('finish');
+  t.deepEqual(await begun(), [0, 1, 2, 3, 5]);
+});
