@@ -103,6 +103,7 @@ async function pathsOf({ gateway, admin, targets }: Company): Promise<string[]> 
     ...['log', 'log?effect=deny&target_name=github', `log/${await decision('effect=deny&reason=default')}`],
     `log/${await decision('effect=deny&reason=matched')}?again=yes`,
     ...[`log/${await decision('effect=deny&reason=matched')}`, `log/${await decision('effect=allow')}`, 'changes', 'replicas'],
+    ...['demand', 'keys'],
     ...['mine', 'mine/github', 'connect', 'tokens', 'denied', 'policies/none'],
   ];
 }
