@@ -15,6 +15,8 @@ const ALONE = { most: 64, longMs: 20, share: 1 };
 const MOST_RESTED = 6;
 /** A caller is alone if no other has brought work for this time. */
 const ALONE_AFTER_MS = 1_000;
+/** A part that takes longer waits for a target, which costs this thread nothing: it no longer counts. */
+const PART_COUNTED_MS = 100;
 
 export interface StartsClock {
   readonly now: () => number;
@@ -146,12 +148,12 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
 /** The turns of this thread. */
 export const starts = createStarts();
 
-function inTurn<T>(key: string, limit: Limit | undefined, work: () => Promise<T>): Promise<T> {
+function inTurn<T>(key: string, limit: Limit | undefined, work: (end: () => void) => Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     starts.run(
       key,
       (end) => {
-        work().finally(end).then(resolve, reject);
+        work(end).finally(end).then(resolve, reject);
       },
       limit,
     );
@@ -165,5 +167,8 @@ export function inTurnOf<T>(key: string, most: number | null, work: () => Promis
 
 /** Does one part of a request of the caller. Parts of all callers share the turns. `most`: how many parts may be under way. */
 export function partInTurnOf<T>(caller: string, most: number, work: () => Promise<T>): Promise<T> {
-  return inTurn(`parts of ${caller}`, { most, partOf: caller }, work);
+  return inTurn(`parts of ${caller}`, { most, partOf: caller }, (end) => {
+    const counted = setTimeout(end, PART_COUNTED_MS);
+    return work().finally(() => clearTimeout(counted));
+  });
 }

@@ -1,6 +1,6 @@
 /** Turns in which the work of callers begins. */
 import test from 'ava';
-import { createStarts, inTurnOf } from '../../../src/base/turns/caller-turns.ts';
+import { createStarts, inTurnOf, partInTurnOf } from '../../../src/base/turns/caller-turns.ts';
 
 /** Turns of an event loop; each takes `ms`. */
 function loop(ms: () => number) {
@@ -159,4 +159,10 @@ test('while there are other callers, half as many parts of a caller are under wa
   for (let i = 0; i < 100; i++) starts.run('parts of caller', () => underWay++, { most: 16, partOf: 'caller' });
   while (turn());
   t.is(underWay, 16);
+});
+
+test('parts that wait for a slow target do not keep the others waiting', async (t) => {
+  const endless = new Promise<never>(() => undefined);
+  for (let i = 0; i < 20; i++) void partInTurnOf('a caller of slow targets', 8, () => endless);
+  t.is(await partInTurnOf('a caller of slow targets', 8, async () => 'done'), 'done');
 });

@@ -228,6 +228,20 @@ test('lists do not wait for a target that hangs only at lists, and each list is 
   t.deepEqual(namesIn((await list(at, two)).result), ['fine__1', 'hung__1']);
 });
 
+test('targets are asked while more of the others than are asked at once do not answer', async (t) => {
+  const clock = manualClock();
+  const mute = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`hung-${i}`, silent]));
+  const scripts: Record<string, Script> = { ...mute, well };
+  const at = await everywhere(t, scripts, { limits, deps: { pace: createPace(limits, clock) } });
+  const opening = openEverywhere(at);
+  await until(() => at.upstreams['well']?.seen().includes('initialize') === true);
+  clock.pass(LATE_MS);
+  clock.pass(limits.joinMs);
+  const { result } = await list(at, await opening);
+  t.deepEqual(namesIn(result), ['well__1']);
+  t.is(result._meta[UNAVAILABLE].length, 20);
+});
+
 for (const [what, method, message] of [
   ['begin', 'notifications/initialized', { body: { jsonrpc: '2.0', method: 'notifications/initialized' } }],
   ['end', 'DELETE', { method: 'DELETE' }],
