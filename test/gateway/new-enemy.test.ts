@@ -6,7 +6,7 @@ import { freePort } from '../support/port.ts';
 import { dataDir, runGateway } from '../support/process.ts';
 import { newEnemy, type Score, scoreLine } from './new-enemy.ts';
 
-const ROUNDS = Number(process.env['PORTCULLIS_TEST_REVOCATIONS'] ?? 20);
+const ROUNDS = Number(process.env['PORTCULLIS_TEST_REVOCATIONS'] ?? 8);
 const REPLICAS = (process.env['PORTCULLIS_TEST_REPLICAS'] ?? '2').split(',').map(Number);
 /** Without the gate, a round takes as long as replicas may lag behind, and fewer rounds are enough to find stale allows. */
 const OPEN_ROUNDS = Math.min(40, Math.ceil(ROUNDS / 10));
