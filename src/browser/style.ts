@@ -78,7 +78,7 @@ const COMPONENTS = `
 .btn.wide{width:100%}.btn{white-space:nowrap}time{white-space:nowrap}
 .field{display:flex;flex-direction:column;gap:.3rem}.field label{font-size:var(--t-sm);font-weight:600}.hint{font-size:var(--t-xs);color:var(--ink-2)}
 .in{font:400 var(--t)/1.3 var(--sans);color:var(--ink);background:var(--surface);border:1px solid var(--edge);border-radius:var(--r);padding:.4rem .55rem;min-height:2rem;width:100%}
-.in[aria-invalid=true]{border-color:var(--deny);box-shadow:inset 0 0 0 1px var(--deny)}
+select.in{padding-block:.33rem}.in[aria-invalid=true]{border-color:var(--deny);box-shadow:inset 0 0 0 1px var(--deny)}
 .error{display:flex;gap:.35rem;font-size:var(--t-xs);color:var(--deny)}.error svg{width:14px;height:14px;margin-top:1px}
 .note{display:flex;gap:var(--s2);align-items:flex-start;border:1px solid;border-radius:6px;padding:var(--s3) var(--s4);font-size:var(--t-sm)}.note svg{margin-top:2px}.note>div{min-width:0}
 .note.done{color:var(--allow);background:var(--allow-bg);border-color:var(--allow-edge)}

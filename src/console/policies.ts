@@ -146,6 +146,7 @@ ${
         ),
       )
 }
+${policies.length > 0 && findings === null && view.may('lintPolicies') && html`<p class="muted">The analysis of the policies is not ready, so their <a href="${FINDINGS}">findings</a> are not shown here.</p>`}
 ${nextPage(POLICIES, nextQuery(next), 'Next 100')}`,
   };
 }
@@ -178,7 +179,7 @@ function row(
   const classes = `${priority === previous ? 'same' : ''} ${enabled ? '' : 'off'}`;
   return html`<tr class="${classes}" data-id="${id}" data-position="${position}"><td class="num pos" data-label="#">${position}${moves}</td><td class="num prio" data-label="Priority">${priority}</td>
 <td data-label="Effect">${effectMark(effect)}</td>
-<th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span>${findings.slice(0, FINDINGS_SHOWN).map((finding) => html`<span class="sub">${findingMark(finding)}</span>`)}${findings.length > FINDINGS_SHOWN && html`<span class="sub"><a href="${FINDINGS}">${findings.length - FINDINGS_SHOWN} more findings</a></span>`}</th>
+<th scope="row"><a href="/console/policies/${id}">${name}</a>${!enabled && html` <span class="tag">disabled</span>`}<span class="sub">${patternMark(resource_pattern)}</span>${findings.slice(0, FINDINGS_SHOWN).map((finding) => html`<span class="sub finding">${findingMark(finding)}</span>`)}${findings.length > FINDINGS_SHOWN && html`<span class="sub"><a href="${FINDINGS}">${findings.length - FINDINGS_SHOWN} more findings</a></span>`}</th>
 <td data-label="Target">${targetMark(target_id, names)}<span class="sub">${TYPES[resource_type]}</span></td>
 <td data-label="Applies to"><span class="tags">${subjects.slice(0, SUBJECTS_SHOWN).map((subject) => subjectMark(subject, emails))}${more > 0 && html`<span class="tag">${more} more</span>`}${subjects.length === 0 && html`<span class="tag find">no subject: matches no request</span>`}</span>
 <span class="sub">${managed_as === null ? 'no file' : `file ${managed_as}`}${drift(policy)}</span></td>${decisions !== undefined && html`<td class="num" data-label="Decisions, 7 days"><a href="${withQuery('/console/log', { policy_id: id })}">${number(decisions)}</a></td>`}</tr>`;

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { sendPage } from '../../src/browser/page.ts';
 import { findingsPage } from '../../src/console/findings.ts';
+import { policiesPage } from '../../src/console/policies.ts';
 import { foundBeside } from '../../src/console/search.ts';
 import type { View } from '../../src/console/view.ts';
 import type { CountsJson } from '../../src/rest/audit/contract.ts';
@@ -170,6 +171,23 @@ test('while the analysis is under way, the page of findings loads again by itsel
   const page = await (await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)).text();
   t.true(page.includes('<meta http-equiv="refresh" content="3">'));
   t.regex(page, /The analysis of all policies is under way/);
+});
+
+test('while the analysis is under way, the list of policies says that it shows no findings', async (t) => {
+  const policy = { id: 'one', name: 'One', priority: 1, effect: 'allow', enabled: true, resource_type: 'tool' };
+  const whole = { ...policy, resource_pattern: '^a$', target_id: null, subjects: [{ type: 'everyone' }], managed_as: null };
+  const listOf = async (lint: Promise<object>, may: (operation: string) => boolean): Promise<string> => {
+    const get = async (path: string) => {
+      if (path.startsWith('/policies/lint')) return lint;
+      return { body: path === '/targets' ? [] : [{ position: 1, policy: { ...whole, drift_since: null } }], next: null };
+    };
+    return String((await policiesPage({ get, query: {}, may, done: '' } as unknown as View)).body);
+  };
+  const lints = (operation: string): boolean => operation === 'lintPolicies';
+  const endless = new Promise<never>(() => {});
+  t.regex(await listOf(endless, lints), /The analysis of the policies is not ready/);
+  t.notRegex(await listOf(Promise.resolve({ body: { findings: [] } }), lints), /not ready/);
+  t.notRegex(await listOf(endless, () => false), /not ready/, 'who may not see findings is not told of them');
 });
 
 test('the search asks targets only for names with the text, and only until it has enough', async (t) => {

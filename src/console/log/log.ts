@@ -34,7 +34,8 @@ const OUTCOMES: Readonly<Record<NonNullable<LogJson['outcome']>, string>> = {
 /** Decisions have milliseconds, so that calls of one second can be told apart. */
 export const instant = (iso: string): Markup => timeOf(Date.parse(iso), true);
 
-export const asked = ({ resource_name, method }: LogJson): Markup => html`<code>${resource_name ?? method}</code>`;
+export const asked = ({ resource_name, method }: LogJson): Markup =>
+  html`<code>${resource_name ?? method.split('/').map((part, i) => (i === 0 ? part : html`/<wbr>${part}`))}</code>`;
 
 export const decider = ({ policy_id, policy_name, reason }: LogJson): Content =>
   policy_id === null ? REASONS[reason] : html`<a href="/console/policies/${policy_id}">${policy_name ?? policy_id}</a>`;
