@@ -93,7 +93,7 @@ table{width:100%;border-collapse:collapse;font-size:var(--t-sm)}caption{text-ali
 thead th{font-size:var(--t-xs);font-weight:400;color:var(--ink-3);text-align:left;padding:.45rem .75rem;background:var(--paper);border-bottom:1px solid var(--line);white-space:nowrap}
 td,tbody th{padding:.55rem .75rem;border-bottom:1px solid var(--line);vertical-align:middle;text-align:left;font-weight:400}tbody th{font-weight:600;min-width:10rem}
 tbody tr:last-child>*{border-bottom:0}td.end{text-align:right;white-space:nowrap}.sub{display:block;color:var(--ink-2);font-size:var(--t-xs);font-weight:400;overflow-wrap:anywhere}
-@media(max-width:40rem){thead{display:none}tbody tr{display:flex;flex-wrap:wrap;align-items:center;gap:.3rem var(--s4);padding:.6rem .75rem;border-bottom:1px solid var(--line)}tbody tr:last-child{border-bottom:0}tbody th{flex:1 1 100%}td,tbody th{border:0;padding:0}td.end{margin-left:auto}td[data-label]::before{content:attr(data-label);display:block;font-size:var(--t-xs);color:var(--ink-3)}}
+@media(max-width:40rem){thead{display:none}tbody tr{display:flex;flex-wrap:wrap;align-items:center;gap:.3rem var(--s4);padding:.6rem .75rem;border-bottom:1px solid var(--line)}tbody tr:last-child{border-bottom:0}tbody th{flex:1 1 100%}td,tbody th{border:0;padding:0}td.end{margin-left:auto}td[data-label]::before{content:attr(data-label);display:block;font-family:var(--sans);font-size:var(--t-xs);color:var(--ink-3)}}
 @media(forced-colors:active){.btn,.note,.tag{border:1px solid}}`;
 
 export const STYLE = [FONTS, TOKENS, BASE, LAYOUT, COMPONENTS].join('').trim();

@@ -313,7 +313,7 @@ function triedPage({ id, name }: TargetJson, check: TargetCheck): Shown {
   const { fault, tools, more, server } = check;
   const action = `${pathOf(id)}/allow`;
   const row = (tool: TargetCheck['tools'][number]): Markup =>
-    html`<tr><th scope="row"><code>${tool.name}</code><span class="sub">${tool.description?.slice(0, DESCRIBED)}</span></th><td data-label="Says">${tool.read_only ? 'only reads' : 'may change something'}${!isNameable(tool) && html` <span class="tag find">no policy can name it</span>`}</td></tr>`;
+    html`<tr><th scope="row"><code>${tool.name}</code><span class="sub">${described(tool.description ?? '')}</span></th><td data-label="Says">${tool.read_only ? 'only reads' : 'may change something'}${!isNameable(tool) && html` <span class="tag find">no policy can name it</span>`}</td></tr>`;
   const again = html`<form class="row" method="post" action="${action}">${act('try', 'Try again')}<a class="btn plain" href="${`${pathOf(id)}/edit`}">Edit the target</a></form>`;
   const body: Content =
     fault !== null
@@ -333,3 +333,4 @@ ${WHOM.map((each) => field(each, null, each.name === 'choice' && chosen(tools, '
 }
 
 const DESCRIBED = 200;
+const described = (text: string): string => (text.length > DESCRIBED ? `${text.slice(0, DESCRIBED).toWellFormed()}…` : text);
