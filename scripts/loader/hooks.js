@@ -10,18 +10,19 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
-const { version } = createRequire(import.meta.url)('ts-blank-space/package.json');
+const require = createRequire(import.meta.url);
+const { version } = require('ts-blank-space/package.json');
 const folder = join(root, 'node_modules/.cache/typescript-erased');
 mkdirSync(folder, { recursive: true });
 
-async function erased(source) {
+function erased(source) {
   const path = join(folder, `${createHash('sha256').update(version).update(source).digest('hex')}.js`);
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
     if (error.code !== 'ENOENT') throw error;
   }
-  const { default: erase } = await import('ts-blank-space');
+  const { default: erase } = require('ts-blank-space');
   const text = erase(source);
   // Other processes may read at the same time: they see the whole file or none.
   const draft = `${path}.${process.pid}`;
@@ -30,8 +31,9 @@ async function erased(source) {
   return text;
 }
 
-export async function load(url, context, nextLoad) {
+/** For `register` and for `registerHooks`: `nextLoad` returns a promise for the former. */
+export function load(url, context, nextLoad) {
   if (!url.startsWith('file:') || !new URL(url).pathname.endsWith('.ts')) return nextLoad(url, context);
-  const source = await erased(readFileSync(fileURLToPath(url), 'utf8'));
+  const source = erased(readFileSync(fileURLToPath(url), 'utf8'));
   return { format: 'module', shortCircuit: true, source: `${source}\n//# sourceURL=${url}` };
 }

@@ -1,8 +1,10 @@
 /** Lets node run the TypeScript of this repository: `node --import ./scripts/loader/register.js`. */
-import { register, syncBuiltinESMExports } from 'node:module';
+import nodeModule, { register, syncBuiltinESMExports } from 'node:module';
 import workerThreads from 'node:worker_threads';
 
-register('./hooks.js', import.meta.url);
+// Since Node 22, hooks can run in this thread, which takes half the time.
+if ('registerHooks' in nodeModule) nodeModule.registerHooks(await import('./hooks.js'));
+else register('./hooks.js', import.meta.url);
 
 // A worker thread would start with this module, and with one more thread for its hooks. A run of all tests has the same code in `dist`.
 if (process.env.PORTCULLIS_TEST_BUILT === 'true') {
