@@ -62,6 +62,11 @@ export async function runProcess(whenEmpty: WhenEmpty): Promise<void> {
   }
 
   await gateway.listen().catch((error: unknown) => fail([reason(error)]));
-  await gateway.loadLibraries();
-  if (await gateway.awaitsAdministrator()) await whenEmpty(config.publicUrl, await gateway.setupCode());
+  try {
+    await gateway.loadLibraries();
+    if (await gateway.awaitsAdministrator()) await whenEmpty(config.publicUrl, await gateway.setupCode());
+  } catch (error) {
+    // A signal may close the database in the meantime.
+    if (!ending) throw error;
+  }
 }
