@@ -16,7 +16,7 @@ const MOST_RESTED = 6;
 /** A caller is alone if no other has brought work for this time. */
 const ALONE_AFTER_MS = 1_000;
 /** A part that takes longer waits for a target, which costs this thread nothing: it no longer counts. */
-const PART_COUNTED_MS = 100;
+const PART_COUNTED_MS = 500;
 
 export interface StartsClock {
   readonly now: () => number;

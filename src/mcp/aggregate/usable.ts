@@ -7,7 +7,7 @@ import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
 import type { Caller, SessionMessage } from '../context/context.ts';
-import { sessionAt, turnToAsk } from '../context/upstream-opening.ts';
+import { ASKED_AT_ONCE, sessionAt, turnToAsk } from '../context/upstream-opening.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 
 /** A request of a session that has not ended. */
@@ -56,12 +56,9 @@ export function forEach<T, R>(caller: Caller, targets: readonly T[], work: (targ
   return targets.map((target) => turnToAsk(caller.claims, () => work(target)));
 }
 
-/** The targets of one request whose pages are waited for at once. More than are asked at once, because some may be slow. */
-const PAGES_AT_ONCE = 16;
-
 /**
  * The same, but the work for a target begins only if `mayBegin` resolves with true. Otherwise the result for the target is null. `mayBegin`
- * is called for the targets in their order, for PAGES_AT_ONCE of them at a time. No turn is taken until it has resolved.
+ * is called for the targets in their order, for ASKED_AT_ONCE of them at a time. No turn is taken until it has resolved.
  */
 export async function forEachWhile<T, R>(
   caller: Caller,
@@ -77,7 +74,7 @@ export async function forEachWhile<T, R>(
       if (await mayBegin()) results[index] = await turnToAsk(caller.claims, () => work(target));
     }
   };
-  await Promise.all(Array.from({ length: Math.min(PAGES_AT_ONCE, targets.length) }, loop));
+  await Promise.all(Array.from({ length: Math.min(ASKED_AT_ONCE, targets.length) }, loop));
   return results;
 }
 

@@ -40,7 +40,7 @@ export function askedAt({ target, access, admission }: SessionTarget): Asked {
 }
 
 /** How many requests to targets of one principal are under way at once for requests that several targets serve. Slow ones do not count. */
-const ASKED_AT_ONCE = 8;
+export const ASKED_AT_ONCE = 8;
 
 /** Does the work for one of several targets. A request to a hundred targets takes turns with the requests of others. */
 export function turnToAsk<R>(principal: Pick<Principal, 'sub'>, work: () => Promise<R>): Promise<R> {
