@@ -107,12 +107,18 @@ browserTest('a policy is written as YAML in the code editor and saved as a draft
   await editor.focus();
   await page.keyboard.press('ControlOrMeta+a');
   // It completes members and the words of each, and goes on with what is typed.
+  const complete = async (name: string) => {
+    const option = page.getByRole('option', { name });
+    await option.waitFor();
+    // For 75 ms, CodeMirror takes no word of a list that has just appeared: Enter begins a line. Nothing tells when they are over.
+    await page.evaluate('new Promise((done) => setTimeout(done, 150))');
+    await page.keyboard.press('Enter');
+    await option.waitFor({ state: 'detached' });
+  };
   await page.keyboard.type('name: Sums for all\nresource_type: to');
-  await page.getByRole('option', { name: 'tool' }).waitFor();
-  await page.keyboard.press('Enter');
+  await complete('tool');
   await page.keyboard.type('\nresource_pattern: ^get-sum$\neff');
-  await page.getByRole('option', { name: 'effect:' }).waitFor();
-  await page.keyboard.press('Enter');
+  await complete('effect:');
   await page.keyboard.type(' maybe');
   await page.keyboard.press('Escape');
   await page.keyboard.type('\npriority: 7\nsubjects: [everyone]\n');

@@ -117,11 +117,28 @@ test.serial('beyond their limit, wrong tokens cost no query, and the valid token
 });
 
 test.serial('more requests of a directory than may wait are refused, and all others are answered', async (t) => {
-  const { directory, providerId, gateway, admin } = await directoryWorld(t);
+  // The two requests that are handled wait for the database until the first request has been refused.
+  let held: Promise<void> | null = null;
+  const open: typeof openDatabase = async (...parts) => {
+    const database = await openDatabase(...parts);
+    const { client } = database.knex;
+    const run = client._query;
+    client._query = async (connection: unknown, query: { sql: string }) => {
+      if (/^select count.*directory_users/.test(query.sql)) await held;
+      return run.call(client, connection, query);
+    };
+    return database;
+  };
+  const { directory, providerId, gateway, admin } = await directoryWorld(t, null, {}, { open });
+  let release = () => {};
+  held = new Promise((resolve) => {
+    release = resolve;
+  });
   const headers = { authorization: `Bearer ${directory.token}` };
   const answers = await Promise.all(
     Array.from({ length: 400 }, async () => {
       const answer = await fetch(`${directory.base}/Users`, { headers });
+      if (answer.status === 429) release();
       const body = (await answer.json()) as Partial<Refusal>;
       return [answer.status, answer.headers.get('retry-after'), body.status ?? null].join();
     }),

@@ -132,8 +132,9 @@ export async function directoryWorld(
   t: ExecutionContext,
   databaseUrl: string | null = null,
   more: Claims = {},
+  parts: Parameters<typeof startGateway>[3] = {},
 ): Promise<DirectoryWorld> {
-  const gateway = await startGateway(t, databaseUrl);
+  const gateway = await startGateway(t, databaseUrl, {}, parts);
   const provider = await startProvider(t);
   const admin = await person(gateway, 'admin@example.com');
   const { body } = await gateway.rest<{ id: string }>(201, 'POST', '/api/providers', {
