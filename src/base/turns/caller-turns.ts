@@ -1,8 +1,12 @@
 /**
  * Begins work in turns: in one turn of the event loop, only a few pieces of work of each caller begin. Otherwise a hundred requests
- * of one caller that arrive together would all begin before the next step of any other request. Of the parts into which requests to
- * several targets are divided, only as many begin in one turn for all callers together: a few such requests are a thousand parts. While
- * only one caller brings work, far more may begin at once, because larger batches cost less: fewer commits, and fewer processes to wake.
+ * of one caller that arrive together would all begin before the next step of any other request.
+ *
+ * A request to several targets is divided into parts, and a few such requests can be a thousand parts. So the few parts that begin in a
+ * turn are shared by all callers.
+ *
+ * While only one caller brings work, far more may begin at once, because larger batches cost less: fewer commits, and fewer processes to
+ * wake.
  */
 
 /**
@@ -115,7 +119,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
       begin(key, next);
     }
     // All other waiting work has reached its limit. It begins when earlier work of its caller ends.
-    if ([...waiting].some(([key, [next]]) => next !== undefined && isBelowLimit(key, next.limit))) arm();
+    for (const [key, [next]] of waiting) if (next !== undefined && isBelowLimit(key, next.limit)) return arm();
   }
 
   return {

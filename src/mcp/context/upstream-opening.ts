@@ -39,7 +39,7 @@ export function askedAt({ target, access, admission }: SessionTarget): Asked {
   return { target, access, principal: admission.principal.sub };
 }
 
-/** How many requests to targets of one principal are under way at once for requests that several targets serve. Slow ones do not count. */
+/** The parts of requests to several targets that one principal has under way at once. Slow parts do not count. */
 export const ASKED_AT_ONCE = 8;
 
 /** Does the work for one of several targets. A request to a hundred targets takes turns with the requests of others. */
