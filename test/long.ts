@@ -1,5 +1,5 @@
 /**
- * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,suggest,limits,kills,upgrade,faults,frozen,new-enemy,accounts,sign-in,keycloak,galera,group-replication`
+ * `npm run test:long`: what takes longer than `npm test` may. `--only=mutants,growth,differential,analysis,suggest,limits,servers,kills,upgrade,faults,frozen,new-enemy,accounts,sign-in,keycloak,galera,group-replication`
  * runs some of it; `--decisions=n` (10 million), `--requests=n` (2 million), `--sets=n` (20,000), `--suggestions=n` (10,000), `--changes=n` (10,000), `--kills=n` (200), `--rows=n` (a million rows of an older
  * version) and `--revocations=n` (1,000 of each kind; in the clusters a tenth) and `--calls=n` (10,000 with users' own
  * accounts) say how much. The exit code is 0 if all passed.
@@ -55,6 +55,11 @@ const STEPS: Readonly<Record<string, Step>> = {
   limits: {
     args: ['node_modules/ava/entrypoints/cli.mjs', 'test/policies/limits.test.ts'],
     env: { PORTCULLIS_TEST_LIMIT_CASES: values.changes },
+  },
+  // `npm test` runs most tests on one of the servers.
+  servers: {
+    args: [...typescript, 'test/run.ts'],
+    env: { PORTCULLIS_TEST_DATABASES: 'mariadb,mysql', PORTCULLIS_TEST_ONE_SERVER: 'false' },
   },
   kills: { args: [...typescript, 'test/run.ts', 'test/gateway/kill.test.ts'], env: { PORTCULLIS_TEST_KILLS: values.kills } },
   upgrade: {

@@ -4,17 +4,22 @@
  * use nothing else. With `CI=true` at least one of MariaDB and MySQL is mandatory. The report ends with the tests that were left out, those that failed, and `N passed, N failed`.
  */
 import { once } from 'node:events';
+import { readFileSync, statfsSync } from 'node:fs';
+import { freemem } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { createGuardian, type Guardian, killGroup } from './support/databases/guardian.ts';
-import { SPARE_DATABASES, startDatabases, wantedDatabases } from './support/databases/start.ts';
+import { ONE_SERVER, SPARE_DATABASES, startDatabases, wantedDatabases } from './support/databases/start.ts';
 import { findOpa, OPA_HINT } from './support/opa.ts';
 import { createProgress, testFilesIn } from './support/progress.ts';
-import { filesWithMore } from './support/selection.ts';
+import { testsWithMore } from './support/selection.ts';
 import { createTally, type Tally } from './support/tally.ts';
 
 const INTERRUPT_GRACE_MS = 10_000;
+/** Far more than a run of all tests has at once. */
+const LEAST_ROOM = 8 * 1024 ** 3;
 const ava = join(import.meta.dirname, '../node_modules/ava/entrypoints/cli.mjs');
+const named = process.argv.slice(2);
 const inCi = process.env.CI === 'true';
 const NOT_RUN = 'not run: ';
 const notRun: string[] = [];
@@ -27,33 +32,51 @@ let avaRuns = false;
 
 async function runAva(guardian: Guardian, urls: Readonly<Record<string, string>>, interrupted: AbortSignal): Promise<Tally> {
   const tally = createTally();
-  const named = process.argv.slice(2);
-  const { dirname } = import.meta;
-  const selected = named.length > 0 || wantedDatabases().has('sqlite') ? [] : filesWithMore(dirname);
-  const progress = createProgress(named.length > 0 ? [] : selected.length > 0 ? selected : testFilesIn(dirname));
+  const isWhole = named.length === 0;
+  const selections = isWhole && !wantedDatabases().has('sqlite') ? testsWithMore(import.meta.dirname) : [];
+  const files = selections.length > 0 ? selections.flatMap((one) => one.files) : testFilesIn(import.meta.dirname);
+  const progress = createProgress(isWhole ? files : []);
   const colours = process.stdout.isTTY && !process.env.NO_COLOR ? { FORCE_COLOR: '1' } : {};
   const isOwn = Object.keys(urls).every((name) => process.env[name] === undefined);
   const spare = isOwn ? { [SPARE_DATABASES]: join(guardian.folder, 'spare') } : {};
-  const env = { ...process.env, ...colours, ...urls, ...spare, PORTCULLIS_TEST_BUILT: 'true' };
-  const child = guardian.start(process.execPath, [ava, ...named, ...selected.map((file) => join('test', file))], { env });
-  const { pid, stdout } = child;
-  if (pid === undefined || stdout === null) throw new Error('ava did not start');
-  avaRuns = true;
-  interrupted.addEventListener('abort', () => {
-    // ava names the tests that were running. After a while, processes that it has not ended are killed.
-    killGroup(pid, 'SIGINT');
-    setTimeout(() => killGroup(pid, 'SIGKILL'), INTERRUPT_GRACE_MS).unref();
-  });
-  child.stderr?.pipe(process.stderr);
-  const lines = createInterface({ input: stdout });
-  lines.on('line', (line) => {
-    tally.read(line);
-    const reached = progress.read(line);
-    if (reached !== null) console.log(reached);
-    console.log(line);
-  });
-  const [[code, signal]] = await Promise.all([once(child, 'exit'), once(lines, 'close')]);
-  tally.end(code ?? signal);
+  const oneServer = process.env[ONE_SERVER] ?? String(isWhole);
+  if (oneServer === 'true' && Object.keys(urls).length > 1)
+    say(`${NOT_RUN}most tests on the other server: each title chooses one. To have it: npm run test:long -- --only=servers`);
+  const env = {
+    ...{ ...process.env, ...colours, ...urls, ...spare },
+    // What tests leave behind is removed with this folder.
+    ...{ TMPDIR: guardian.folder, [ONE_SERVER]: oneServer, PORTCULLIS_TEST_BUILT: 'true' },
+  };
+
+  async function run(args: readonly string[]): Promise<void> {
+    const child = guardian.start(process.execPath, [ava, ...args], { env });
+    const { pid, stdout } = child;
+    if (pid === undefined || stdout === null) throw new Error('ava did not start');
+    avaRuns = true;
+    const interrupt = () => {
+      // ava names the tests that were running. After a while, processes that it has not ended are killed.
+      killGroup(pid, 'SIGINT');
+      setTimeout(() => killGroup(pid, 'SIGKILL'), INTERRUPT_GRACE_MS).unref();
+    };
+    interrupted.addEventListener('abort', interrupt);
+    child.stderr?.pipe(process.stderr);
+    const lines = createInterface({ input: stdout });
+    lines.on('line', (line) => {
+      tally.read(line);
+      const reached = progress.read(line);
+      if (reached !== null) console.log(reached);
+      console.log(line);
+    });
+    const [[code, signal]] = await Promise.all([once(child, 'exit'), once(lines, 'close')]);
+    interrupted.removeEventListener('abort', interrupt);
+    tally.end(code ?? signal);
+  }
+
+  if (selections.length === 0) await run(named);
+  for (const one of selections) {
+    if (interrupted.aborted) break;
+    await run([...one.titles.map((title) => `--match=${title}`), ...one.files.map((file) => join('test', file))]);
+  }
   return tally;
 }
 
@@ -87,6 +110,23 @@ async function main(guardian: Guardian, interrupted: AbortSignal): Promise<boole
   }
 }
 
+/**
+ * A folder in memory. At each commit, databases wait for the disk, which this saves. Null: there is none, it has little room, or no
+ * program may be started from it, as in most containers.
+ */
+function folderInMemory(): string | null {
+  if (process.platform !== 'linux') return null;
+  const [, options] = /^\S+ \/dev\/shm tmpfs (\S+)/m.exec(readFileSync('/proc/mounts', 'utf8')) ?? [];
+  if (options === undefined || options.split(',').includes('noexec')) return null;
+  const { bavail, bsize } = statfsSync('/dev/shm');
+  return Math.min(bavail * bsize, freemem()) >= LEAST_ROOM ? '/dev/shm' : null;
+}
+
+const inMemory = process.env.TMPDIR === undefined ? folderInMemory() : null;
+if (inMemory !== null) {
+  process.env.TMPDIR = inMemory;
+  console.log(`databases and files of this run are in memory, in ${inMemory}; TMPDIR=/tmp uses the disk`);
+}
 const guardian = createGuardian();
 const interruption = new AbortController();
 let exitCode = 1;

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { type Connection, createConnection } from 'mysql2/promise';
-import { type EngineName, engines } from '../support/databases/engines.ts';
+import { type EngineName, enginesFor } from '../support/databases/engines.ts';
 import { createGuardian, type Guardian, lastLines } from '../support/databases/guardian.ts';
 import { endConnections, type OwnDatabase, type OwnServer, startOwn, withAdmin } from '../support/databases/own.ts';
 import { rest } from '../support/gateway.ts';
@@ -54,7 +54,7 @@ function eachOwnServer(
   title: string,
   run: (t: ExecutionContext, server: OwnServer, database: OwnDatabase) => Promise<void>,
 ): void {
-  for (const { name } of engines()) {
+  for (const { name } of enginesFor(title)) {
     if (name === 'sqlite') continue;
     test.serial(`${title} [${name}]`, async (t) => {
       t.timeout(180_000 + 4 * HOLD_MS);

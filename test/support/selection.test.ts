@@ -2,13 +2,29 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { filesWithMore } from './selection.ts';
+import { testsWithMore } from './selection.ts';
 
-test('files that use a server, a browser, a terminal or OPA, or leave tests out, run without SQLite; others do not', (t) => {
-  const files = filesWithMore(join(import.meta.dirname, '..'));
-  for (const file of ['scim/replicas', 'console/chromium', 'cli/first-hour/terminal', 'engine/rego', 'cli/completion/completion'])
-    t.true(files.includes(join(`${file}.test.ts`)), file);
-  for (const file of ['support/progress', 'cli/command', 'http/body']) t.false(files.includes(join(`${file}.test.ts`)), file);
+test('what uses a server, a browser, a terminal or OPA, or leaves tests out, runs without SQLite; all else does not', (t) => {
+  const [whole, servers] = testsWithMore(join(import.meta.dirname, '..')).map(({ files }) => files);
+  for (const file of [
+    'console/chromium',
+    'cli/first-hour/terminal',
+    'engine/rego',
+    'cli/completion/completion',
+    'providers/sign-in',
+  ])
+    t.true(whole?.includes(join(`${file}.test.ts`)), file);
+  for (const file of ['scim/replicas', 'support/databases/engines', 'audit/writer', 'gateway/kill'])
+    t.true(servers?.includes(join(`${file}.test.ts`)), file);
+  for (const file of ['support/progress', 'cli/command', 'http/body'])
+    t.false([...(whole ?? []), ...(servers ?? [])].includes(join(`${file}.test.ts`)), file);
+});
+
+test('the tests on servers, and no others, have titles that end with the name of the server', (t) => {
+  const [, servers] = testsWithMore(join(import.meta.dirname, '..'));
+  t.deepEqual(servers?.titles, ['*[mariadb]', '*[mysql]']);
+  for (const file of servers?.files ?? [])
+    t.regex(readFileSync(join(import.meta.dirname, '..', file), 'utf8'), /\beachEngine\(|\beachServer\(|\[\$\{name\}\]`/, file);
 });
 
 test('what leaves out the tests of other files is known to the selection', (t) => {

@@ -21,6 +21,21 @@ test('skipped tests are named, and count neither as passed nor as failed', (t) =
   t.deepEqual(tally.skipped, ['d']);
 });
 
+test('the reports of several runs of ava are counted together, and each must be whole', (t) => {
+  const ends = (...reports: readonly (readonly [string, number])[]) => {
+    const tally = createTally();
+    for (const [report, status] of reports) {
+      for (const line of report.split('\n')) tally.read(line);
+      tally.end(status);
+    }
+    return tally.summary().at(-1);
+  };
+  t.is(ends([PASSED, 0], [PASSED, 0]), '4 passed, 0 failed');
+  t.is(ends(['  ✘ [fail]: a\n  ─', 1], [PASSED, 0]), '2 passed, 1 failed');
+  t.is(ends([PASSED, 0], ['', 0]), '2 passed, 1 failed');
+  t.is(ends(['  ✘ [fail]: a\n  ─', 1], ['', 9]), '0 passed, 2 failed');
+});
+
 test('colours in a report are ignored', (t) => {
   t.is(count('  \u001B[32m✔\u001B[39m a\n  \u001B[31m✘ [fail]:\u001B[39m b'), '1 passed, 1 failed');
 });

@@ -7,7 +7,7 @@ import { stripVTControlCharacters } from 'node:util';
 export interface Tally {
   readonly failed: number;
   read(line: string): void;
-  /** Takes the exit code or signal of ava. An abnormal end counts as a failure, too. */
+  /** Takes the exit code or signal of ava. An abnormal end counts as a failure, too. Then the report of another run of ava may follow. */
   end(status: number | string): void;
   fail(reason: string): void;
   /** Titles of the tests that ava skipped. */
@@ -27,6 +27,9 @@ const SEPARATOR = /^ {2}(─|-)$/u;
 
 export function createTally(): Tally {
   let passed = 0;
+  /** How many tests earlier reports counted. */
+  let counted = 0;
+  let failedBefore = 0;
   let report: 'running' | 'summary' = 'running';
   const failures: string[] = [];
   const skipped: string[] = [];
@@ -53,8 +56,11 @@ export function createTally(): Tally {
       else if (crash !== undefined) fail(crash);
     },
     end(status) {
-      if (status !== 0 && failures.length === 0) fail(`ava ended with ${status}`);
-      if (status === 0 && passed + failures.length === 0) fail('no test ran');
+      if (status !== 0 && failures.length === failedBefore) fail(`ava ended with ${status}`);
+      if (status === 0 && passed + failures.length === counted) fail('no test ran');
+      counted = passed + failures.length;
+      failedBefore = failures.length;
+      report = 'running';
     },
     fail,
     skipped,

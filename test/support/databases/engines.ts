@@ -1,14 +1,14 @@
 /** The databases of this run, for contract suites: `test/run.ts` starts the servers and passes their URLs in the environment. */
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { mkdirSync, readdirSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ExecutionContext } from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { createConnection, type Connection as MysqlConnection, type ResultSetHeader, type RowDataPacket } from 'mysql2/promise';
 import { readConfig } from '../../../src/config/config.ts';
 import { openDatabase } from '../../../src/db/database.ts';
 import { createSqlite } from './sqlite.ts';
-import { MARIADB_URL, MYSQL_URL, SPARE_DATABASES, wantedDatabases } from './start.ts';
+import { MARIADB_URL, MYSQL_URL, ONE_SERVER, SPARE_DATABASES, wantedDatabases } from './start.ts';
 
 export type EngineName = 'sqlite' | 'mariadb' | 'mysql';
 
@@ -35,6 +35,21 @@ export function engines(): Engine[] {
   ];
   const sqlite: Engine[] = wantedDatabases().has('sqlite') ? [{ name: 'sqlite', create: createSqlite }] : [];
   return [...sqlite, ...servers.flatMap(([name, url]) => (url ? [{ name, create: () => createOnServer(url) }] : []))];
+}
+
+/** The files whose tests run on each server: contract suites of what stores, and what differs between the servers. */
+const ON_EACH_SERVER = /\/test\/(?:audit|db|engine|replicas|support)\/|-store\.test\.ts$/;
+
+/**
+ * The engines for the test with this title. In a run of all files, only the files above run on each server. All other tests run on one of
+ * them, which the title chooses, so that each area has tests on both. `npm run test:long` runs all on both.
+ */
+export function enginesFor(title: string): Engine[] {
+  const all = engines();
+  if (process.env[ONE_SERVER] !== 'true' || ON_EACH_SERVER.test(test.meta.file)) return all;
+  const servers = all.filter(({ name }) => name !== 'sqlite');
+  const chosen = servers[(createHash('sha256').update(title).digest()[0] ?? 0) % servers.length];
+  return all.filter((engine) => engine.name === 'sqlite' || engine === chosen);
 }
 
 async function administer(adminUrl: string, statement: string): Promise<void> {
@@ -169,9 +184,9 @@ function declareEach(on: readonly Engine[], declare: Declare, title: string, run
   }
 }
 
-/** Declares the test once for each engine, with a new database: `eachEngine(test, 'keeps order', async (t, database) => ...)`. */
+/** Declares the test once for each engine (`enginesFor`), with a new database: `eachEngine(test, 'keeps order', async (t, database) => ...)`. */
 export function eachEngine(declare: Declare, title: string, run: Run): void {
-  declareEach(engines(), declare, title, run);
+  declareEach(enginesFor(title), declare, title, run);
 }
 
 /**
@@ -179,7 +194,7 @@ export function eachEngine(declare: Declare, title: string, run: Run): void {
  * the report names it, and a file that holds only such tests is not an empty file, which ava counts as a failure.
  */
 export function eachServer(declare: Declare, title: string, run: Run): void {
-  const servers = engines().filter((engine) => engine.name !== 'sqlite');
+  const servers = enginesFor(title).filter((engine) => engine.name !== 'sqlite');
   if (servers.length === 0) declare.skip(`${title} [needs MariaDB or MySQL]`, async () => {});
   declareEach(servers, declare, title, run);
 }

@@ -6,8 +6,13 @@ import type { DatabaseServer } from './server.ts';
 
 export const MARIADB_URL = 'PORTCULLIS_TEST_MARIADB_URL';
 export const MYSQL_URL = 'PORTCULLIS_TEST_MYSQL_URL';
-/** A folder that lists databases for later tests. It is set if the servers end with this run, because only then tests may leave databases behind. */
+/**
+ * A folder of this run that has a migrated SQLite file, and lists databases for later tests. It is set if the servers end with this run,
+ * because only then tests may leave databases behind.
+ */
 export const SPARE_DATABASES = 'PORTCULLIS_TEST_SPARE_DATABASES';
+/** `true`: with several servers, most tests run on one of them (`enginesFor`). */
+export const ONE_SERVER = 'PORTCULLIS_TEST_ONE_SERVER';
 
 export interface StartedDatabases {
   /** Variables for the environment of the tests. */
