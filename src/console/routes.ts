@@ -427,14 +427,14 @@ const frame =
         ? html`<li><a href="${entry.path}" aria-current="page">${entry.label}</a></li>`
         : html`<li><a href="${entry.path}">${entry.label}</a></li>`;
     return html`<a class="skip" href="#main">Skip to content</a><div class="app">
-<nav class="side" aria-label="Console"><a class="brand" href="/console">${GATE}Portcullis</a>
+<nav class="side" aria-label="Console"><a class="brand" href="/console">${GATE}Portcullis</a><button class="btn" type="button" popovertarget="menu">Menu</button>
 <search-box data-found="${`${SEARCH}/found`}"><form role="search" aria-label="Console" action="${SEARCH}"><label class="hidden" for="q">Search</label><input class="in" id="q" name="q" placeholder="Policy, user, tool or id" spellcheck="false" autocomplete="off" aria-keyshortcuts="/ Control+K"><kbd aria-hidden="true">/</kbd></form>
 <div class="found" hidden></div><p class="hidden" role="status"></p></search-box>
-${menuFor(admission).map(({ title, entries }) => html`<div>${title !== null && html`<h2>${title}</h2>`}<ul>${entries.map(link)}</ul></div>`)}
+<div class="menu" id="menu" popover>${menuFor(admission).map(({ title, entries }) => html`<div>${title !== null && html`<h2>${title}</h2>`}<ul>${entries.map(link)}</ul></div>`)}
 <div class="foot">${labelOf(user)}<br>${user.role}<form class="looks" method="post" action="/console/theme" aria-label="Colours"><input type="hidden" name="return" value="${path}">${LOOKS.map(
       ([value, label]) =>
         html`<button class="btn plain" name="theme" value="${value ?? 'system'}" aria-pressed="${String(value === theme)}">${label}</button>`,
-    )}</form><form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form></div></nav>
+    )}</form><form method="post" action="/account/sign-out"><button class="btn plain">Sign out</button></form></div></div></nav>
 <main id="main" tabindex="-1">
 ${body}
 </main></div>`;

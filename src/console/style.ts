@@ -5,7 +5,9 @@ import { type Asset, assetPath } from '../browser/style.ts';
 const LAYOUT = `
 .app{display:grid;grid-template-columns:13.5rem minmax(0,1fr);min-height:100vh}
 .skip{position:absolute;left:-100vw}.skip:focus{left:var(--s2);top:var(--s2);z-index:2;background:var(--surface);padding:var(--s2)}
-.side{position:sticky;top:0;height:100vh;overflow:auto;padding:var(--s4) var(--s3);display:flex;flex-direction:column;gap:var(--s4);border-right:1px solid var(--line)}
+.side{position:sticky;top:0;height:100vh;overflow:auto;padding:var(--s4) var(--s3);border-right:1px solid var(--line)}
+.side,.menu{display:flex;flex-direction:column;gap:var(--s4)}
+.menu{position:static;flex:1;width:auto;height:auto;margin:0;padding:0;border:0;overflow:visible;background:none;color:inherit}.side>.btn{display:none}
 .side .brand{margin:0;padding:0 var(--s2)}
 .side h2{font-size:var(--t-xs);font-weight:400;color:var(--ink-3);padding:0 var(--s2) var(--s1)}
 .side li a{display:block;padding:.3rem var(--s2);border-radius:var(--r);color:var(--ink-2);font-size:var(--t-sm);text-decoration:none}
@@ -16,7 +18,8 @@ const LAYOUT = `
 .head p{color:var(--ink-2);margin-top:var(--s1);max-width:46rem}
 .filter{display:flex;flex-wrap:wrap;gap:var(--s3);align-items:flex-end}.filter .field{min-width:9rem}.filter .grow{flex:1;min-width:14rem}.filter .wide{flex:1 1 100%}
 .side search-box form{position:relative}.side kbd{position:absolute;right:.5rem;top:.45rem;font:400 var(--t-xs)/1 var(--mono);color:var(--ink-3);border:1px solid var(--line);border-radius:3px;padding:.15rem .3rem;pointer-events:none}.side input:focus+kbd{display:none}
-@media(max-width:48rem){.app{grid-template-columns:minmax(0,1fr)}.side{position:static;height:auto;border:0;border-bottom:1px solid var(--line)}.side ul{display:flex;flex-wrap:wrap}.side h2{display:none}.side{gap:var(--s1)}.side .foot{margin-top:var(--s2)}.app>main{padding:var(--s4)}}`;
+@media(max-width:48rem){.app{grid-template-columns:minmax(0,1fr);grid-template-rows:auto 1fr}.side{position:static;height:auto;overflow:visible;border:0;border-bottom:1px solid var(--line);padding:var(--s3) var(--s4);gap:var(--s2);flex-flow:row wrap;align-items:center;justify-content:space-between}.side search-box{flex:1 1 100%}.side ul{display:flex;flex-wrap:wrap}.menu{gap:var(--s2);flex:1 1 100%}.side .foot{margin-top:var(--s2)}.app>main{padding:var(--s4)}}
+@supports selector(:popover-open){@media(max-width:48rem){.side>.btn{display:inline-flex}.menu{display:none}.menu:popover-open{display:flex;position:fixed;inset:3.75rem var(--s3) auto;width:auto;max-height:calc(100vh - 4.5rem);overflow:auto;padding:var(--s3);background:var(--surface);border:1px solid var(--edge);border-radius:6px;box-shadow:0 8px 24px rgb(0 0 0/.2)}}}`;
 
 const COMPONENTS = `
 .fx{display:inline-flex;align-items:center;gap:.25rem;font-size:var(--t-xs);font-weight:600;line-height:1;padding:.25rem .45rem .25rem .35rem;white-space:nowrap;border:1px solid}.fx svg{width:12px;height:12px;stroke-width:2.75}

@@ -1,5 +1,6 @@
 /** The console in a real browser: the way through its pages. */
 import { browserTest } from '../support/chromium.ts';
+import { assertAccessible } from './axe.ts';
 import { scene } from './scene.ts';
 import { keyboard, start } from './start.ts';
 
@@ -67,3 +68,31 @@ browserTest(
     t.is(await page.getByText('Sums for all').count(), 0);
   },
 );
+
+for (const javaScriptEnabled of [true, false]) {
+  browserTest(
+    `on a phone, the menu is closed until its button opens it, ${javaScriptEnabled ? 'with' : 'without'} JavaScript`,
+    async (t, open) => {
+      const { gateway, admin } = await scene(t);
+      const context = await open({ javaScriptEnabled, viewport: { width: 320, height: 640 } });
+      const page = await start(t, context, gateway.url, admin);
+      const { press } = keyboard(page);
+      const audit = page.getByRole('navigation').getByRole('link', { name: 'Audit log' });
+      t.true(((await page.getByRole('heading', { level: 1 }).boundingBox())?.y ?? 640) < 160, 'the page begins at its top');
+      t.is(await audit.count(), 0);
+      await press('button', 'Menu');
+      await audit.waitFor();
+      if (javaScriptEnabled) await assertAccessible(t, page, 'the open menu');
+      await page.keyboard.press('Escape');
+      await audit.waitFor({ state: 'hidden' });
+      await press('button', 'Menu');
+      await page.keyboard.press('Tab');
+      t.is(await page.locator(':focus').innerText(), 'Overview');
+      await audit.focus();
+      await page.keyboard.press('Enter');
+      await page.waitForURL(/\/console\/log$/);
+      await press('button', 'Menu');
+      t.true(await page.getByRole('button', { name: 'Sign out' }).isVisible());
+    },
+  );
+}
