@@ -119,7 +119,11 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
       begin(key, next);
     }
     // All other waiting work has reached its limit. It begins when earlier work of its caller ends.
-    for (const [key, [next]] of waiting) if (next !== undefined && isBelowLimit(key, next.limit)) return arm();
+    for (const [key, [next]] of waiting) {
+      if (next === undefined || !isBelowLimit(key, next.limit)) continue;
+      arm();
+      break;
+    }
   }
 
   return {
