@@ -32,17 +32,15 @@ const membersOf = (value: unknown): Members | null =>
 
 /** The name by which people know the object. */
 function nameIn(value: unknown): string | null {
-  const { name, email } = membersOf(value) ?? {};
+  const { name, email, right, subject_type: type, subject_value: who } = membersOf(value) ?? {};
+  if (typeof right === 'string') return [right, 'for', type, who].filter((part) => typeof part === 'string').join(' ');
   return typeof name === 'string' ? name : typeof email === 'string' && email !== '' ? email : null;
 }
 
 /** Returns only the members that differ, if an object was changed. */
 function difference(before: unknown, after: unknown): Content {
   const [was, is] = [membersOf(before), membersOf(after)];
-  if (was === null || is === null) {
-    const only = was ?? is;
-    return only === null ? html`<p>No content is kept of this change.</p>` : html`<code class="secret">${json(only)}</code>`;
-  }
+  if (was === null || is === null) return html`<code class="secret">${json(was ?? is)}</code>`;
   const members = [...new Set([...Object.keys(was), ...Object.keys(is)])].filter(
     (member) => member !== 'updated_at' && JSON.stringify(was[member]) !== JSON.stringify(is[member]),
   );
@@ -59,7 +57,7 @@ export async function changesPage({ get, query }: View): Promise<Shown> {
     return html`<tr><td class="num" data-label="#">${sequence}</td>
 <th scope="row">${name ?? html`<code>${object_id}</code>`}<span class="sub"><code>${action}</code></span>${override && html`<span class="tag find">outside of its file</span>`}</th><td data-label="When">${timeOf(Date.parse(created_at))}</td>
 <td data-label="Who">${actor.email === '' ? actor.id : actor.email}<span class="sub">${reason}</span></td>
-<td data-label="What"><details><summary>${before === null ? 'What was made' : after === null ? 'What there was' : 'What changed'}</summary>${name !== null && html`<p class="xs muted">Id <code>${object_id}</code></p>`}${difference(before, after)}</details></td></tr>`;
+<td data-label="What">${(before !== null || after !== null) && html`<details><summary>${before === null ? 'What was made' : after === null ? 'What there was' : 'What changed'}</summary>${name !== null && html`<p class="xs muted">Id <code>${object_id}</code></p>`}${difference(before, after)}</details>`}</td></tr>`;
   };
   return {
     title: 'Changes',

@@ -88,6 +88,14 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
       /default\/old(\.yaml)? changed outside of its file since revision \d/,
     );
   t.regex(textOf(await open(console_, '/console/changes')), /Old policy\.update outside of its file/);
+
+  // A change without content, and one of something without a name.
+  await gateway.rest(200, 'POST', `/api/targets/${target.id}/check`, { token });
+  const right = { right: 'read', subject_type: 'group', subject_value: 'auditors' };
+  await gateway.rest(201, 'POST', '/api/rights', { token, body: right });
+  const changes = textOf(await open(console_, '/console/changes'));
+  t.regex(changes, /read for group auditors right\.give .* What was made/);
+  t.regex(changes, new RegExp(`${target.id} target\\.check (?:(?!What).)* Old policy\\.update`));
 });
 
 test.serial('texts of strangers do not become markup', async (t) => {
