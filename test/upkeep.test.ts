@@ -8,7 +8,7 @@ import { createCurrent } from '../src/state/live-state.ts';
 import { createUpkeep } from '../src/upkeep.ts';
 import { localUser, userStore } from '../src/users/user-store.ts';
 import { openTestDatabase } from './support/database.ts';
-import { eachEngine } from './support/databases/engines.ts';
+import { eachEngine } from './support/databases/each-engine.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 const NOW = 1_800_000_000_000;

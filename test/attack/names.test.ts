@@ -1,6 +1,6 @@
 /** For names that can be read in two ways, list, call and audit log agree on one of them. */
 import test from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { openSession, post } from '../support/mcp.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { world } from '../support/world.ts';

@@ -4,7 +4,7 @@ import { MAX_SET_BYTES } from '../../src/audit/records/log-rows.ts';
 import type { OutcomeRecord } from '../../src/audit/records/records.ts';
 import type { Connection } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { legacyStore } from './legacy-rows.ts';
 import { decision, firstStamper, stamper } from './records.ts';
 

@@ -7,7 +7,7 @@ import { type AuditLine, auditLines, lineText, readLine } from '../../src/audit/
 import { createVerification } from '../../src/audit/verify/verify.ts';
 import type { Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { legacyWriter } from './legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from './records.ts';

@@ -5,7 +5,7 @@ import { hexOfBytes } from '../../src/audit/chain/tables/log-tables.ts';
 import { createIndexCheck } from '../../src/audit/verify/index-check.ts';
 import { auditLines } from '../../src/audit/verify/lines.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { decision, quietWriter, verified } from './records.ts';
 
 eachEngine(

@@ -7,7 +7,7 @@ import { firstIdOf, timeOf } from '../../src/audit/chain/chain.ts';
 import { outcomesByRecord } from '../../src/audit/records/log-rows.ts';
 import type { OutcomeRecord } from '../../src/audit/records/records.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { decision, quietWriter, verified } from './records.ts';
 import { idAt, NOW } from './upkeep/keeper.ts';
 

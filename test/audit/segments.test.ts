@@ -10,7 +10,7 @@ import { createIndexCheck } from '../../src/audit/verify/index-check.ts';
 import { auditLines } from '../../src/audit/verify/lines.ts';
 import type { Connection, Database } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { legacyWriter } from './legacy-writer.ts';
 import { decision, quietWriter, verified } from './records.ts';
 

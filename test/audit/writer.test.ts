@@ -5,7 +5,7 @@ import { chainStore } from '../../src/audit/chain/tables/chain-store.ts';
 import { type AuditWriterParts, createAuditWriter } from '../../src/audit/writer.ts';
 import type { Connection, Database, Transaction } from '../../src/db/database.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { until } from '../support/listener.ts';
 import { decision, KEY, verified } from './records.ts';
 

@@ -9,7 +9,7 @@ import { AppError } from '../../src/base/errors.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 
 eachEngine(test.serial, 'a change is refused if its caller has lost the right since it was admitted', async (t, at) => {
   const database = await openTestDatabase(t, at);

@@ -1,6 +1,6 @@
 /** Law 4 for callers: a change that one replica has answered applies at the other. */
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';
 
 /** Starts two replicas. SQLite serves one process, so there both are the same gateway. */

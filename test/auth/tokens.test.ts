@@ -8,7 +8,7 @@ import { tokenStore } from '../../src/auth/token-store.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { createVerifier } from '../../src/auth/verify.ts';
 import { openDatabase } from '../../src/db/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { type Rest, startRest } from '../support/rest.ts';
 

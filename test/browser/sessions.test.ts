@@ -11,7 +11,7 @@ import { createFreshRead } from '../../src/state/fresh-read.ts';
 import { createUpkeep } from '../../src/upkeep.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { browse, signIn } from './browser.ts';
 

@@ -8,7 +8,8 @@ import { targetStore } from '../../src/targets/target-store.ts';
 import { type FactsRefusal, type ProviderFacts, type User, userStore } from '../../src/users/user-store.ts';
 import { insertTarget, insertVisitor, PUBLIC_URL, type Replica, replica, vault } from '../support/connections.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
+import type { TestDatabase } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import {
   type AccountProvider,

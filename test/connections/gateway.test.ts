@@ -5,7 +5,7 @@ import test from 'ava';
 import { COOKIE } from '../../src/browser/sessions.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { browserTest } from '../support/chromium.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { startGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
 import { linkIn, OWN, signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';

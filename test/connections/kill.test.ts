@@ -1,6 +1,6 @@
 /** A replica is killed while it renews an account. The lock that it held must run out first, so this takes longer than other tests. */
 import test from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { startGateway } from '../support/gateway.ts';
 import { runGateway } from '../support/process.ts';
 import { call, connect, open, textOf, world } from './world.ts';

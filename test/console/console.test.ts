@@ -2,7 +2,7 @@
 import test from 'ava';
 import { OPERATIONS } from '../../src/rest/contract.ts';
 import type { Browser } from '../browser/browser.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person } from '../support/gateway.ts';
 import { HOSTILE, scene } from './scene.ts';
 

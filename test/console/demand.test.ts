@@ -2,7 +2,7 @@
 import test from 'ava';
 import type { DemandJson } from '../../src/rest/audit/contract.ts';
 import { browserTest } from '../support/chromium.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { apiToken, person } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
 import { HOSTILE, scene } from './scene.ts';

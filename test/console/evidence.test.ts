@@ -17,7 +17,7 @@ import { browse, signIn } from '../browser/browser.ts';
 import { folder, inProcess } from '../cli/cli.ts';
 import { policyBody } from '../policies/policies.ts';
 import { addTarget } from '../policies/sets.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
 

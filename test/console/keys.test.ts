@@ -1,7 +1,7 @@
 /** The keys that sign tokens. */
 import test from 'ava';
 import { browse, signIn } from '../browser/browser.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
 
 interface Key {

@@ -1,6 +1,6 @@
 /** Users by what they have: over REST, on the page of users, and behind the example of a changed decision. */
 import test from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { HOSTILE, scene } from './scene.ts';
 

@@ -11,7 +11,7 @@ import { foundBeside } from '../../src/console/search.ts';
 import type { View } from '../../src/console/view.ts';
 import type { CountsJson } from '../../src/rest/audit/contract.ts';
 import { browse, signIn } from '../browser/browser.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway, type TestGateway } from '../support/gateway.ts';
 import { HOSTILE, scene } from './scene.ts';
 

@@ -1,7 +1,7 @@
 /** The console of two replicas behind one address: each request goes to the other one, and the user sees one gateway. */
 import test from 'ava';
 import { browse, signIn } from '../browser/browser.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
 import { freePort } from '../support/port.ts';

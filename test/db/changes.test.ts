@@ -18,7 +18,8 @@ import {
   readPosition,
 } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
-import { eachEngine, eachServer, type TestDatabase } from '../support/databases/engines.ts';
+import { eachEngine, eachServer } from '../support/databases/each-engine.ts';
+import type { TestDatabase } from '../support/databases/engines.ts';
 
 const actor: Actor = { id: 'admin-id', email: 'admin@example.com', request_id: 'request' };
 const change = (object_id: string, over: Partial<Change> = {}): Change => ({

@@ -1,7 +1,7 @@
 import test from 'ava';
 import knex from 'knex';
 import { boundedMysql } from '../../src/db/mysql-client.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 
 eachServer(
   test.serial,

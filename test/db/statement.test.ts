@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { isDuplicate, literalOf, statement } from '../../src/db/statement.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine, eachServer } from '../support/databases/engines.ts';
+import { eachEngine, eachServer } from '../support/databases/each-engine.ts';
 import { withAdmin } from '../support/databases/own.ts';
 
 const HOSTILE = [

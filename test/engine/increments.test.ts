@@ -11,7 +11,7 @@ import type { Snapshot } from '../../src/state/admission.ts';
 import { readIdentities } from '../../src/state/identity-store.ts';
 import { type Current, createCurrent } from '../../src/state/live-state.ts';
 import { routedTargets } from '../../src/targets/credentials.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { type Administration, administration, randomFrom } from './increments.ts';
 

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { modernClient, sessionClient } from '../support/mcp.ts';
 import { startDualEra } from '../support/upstreams/dual-mode.ts';
 import { type World, world } from '../support/world.ts';

@@ -5,7 +5,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { type Connection, createConnection } from 'mysql2/promise';
-import { type EngineName, enginesFor } from '../support/databases/engines.ts';
+import { enginesFor } from '../support/databases/each-engine.ts';
+import type { EngineName } from '../support/databases/engines.ts';
 import { createGuardian, type Guardian, lastLines } from '../support/databases/guardian.ts';
 import { endConnections, type OwnDatabase, type OwnServer, startOwn, withAdmin } from '../support/databases/own.ts';
 import { rest } from '../support/gateway.ts';

@@ -1,6 +1,6 @@
 /** Law 5: nothing takes effect before its decision is durable. The process is killed at random moments under load. */
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { startLoad } from '../support/load.ts';
 
 const KILLS = Number(process.env['PORTCULLIS_TEST_KILLS'] ?? 3);

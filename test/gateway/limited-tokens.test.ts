@@ -1,6 +1,6 @@
 /** API tokens with limits and with an expiry. */
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { type Person, person, rest, startGateway } from '../support/gateway.ts';
 import { call, openSession, post, sessionClient } from '../support/mcp.ts';
 import { startRestOnSqlite } from '../support/rest.ts';

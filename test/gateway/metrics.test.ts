@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { parse } from 'yaml';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { rest } from '../support/gateway.ts';
 import { listen, until } from '../support/listener.ts';
 import { call, openSession, post } from '../support/mcp.ts';

@@ -1,6 +1,6 @@
 /** Law 4: when the API has answered the removal of a right, no replica allows a call by that right. */
 import test, { type ExecutionContext } from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { rest } from '../support/gateway.ts';
 import { freePort } from '../support/port.ts';
 import { dataDir, runGateway } from '../support/process.ts';

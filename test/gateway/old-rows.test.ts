@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { readConfig } from '../../src/config/config.ts';
 import { createChanges, makeCounter } from '../../src/db/changes.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { startGateway } from '../support/gateway.ts';
 import { until } from '../support/listener.ts';

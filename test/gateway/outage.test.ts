@@ -3,7 +3,7 @@ import { AppError } from '../../src/base/errors.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { createGateway } from '../../src/gateway.ts';
 import { cuttable } from '../support/cuttable.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { rest } from '../support/gateway.ts';
 import { call, openSession, post } from '../support/mcp.ts';
 import { world } from '../support/world.ts';

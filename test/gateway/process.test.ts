@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { rest } from '../support/gateway.ts';
 import { until } from '../support/listener.ts';
 import { dataDir, program, runGateway, spawnGateway } from '../support/process.ts';

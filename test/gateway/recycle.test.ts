@@ -1,6 +1,6 @@
 /** When a caller's rights, credentials or target change, the client's session continues (laws 4 and 7). */
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine, eachServer } from '../support/databases/engines.ts';
+import { eachEngine, eachServer } from '../support/databases/each-engine.ts';
 import { startGateway } from '../support/gateway.ts';
 import { listen, named, until } from '../support/listener.ts';
 import { call, openSession, post, sessionClient } from '../support/mcp.ts';

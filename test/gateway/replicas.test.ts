@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine, eachServer } from '../support/databases/engines.ts';
+import { eachEngine, eachServer } from '../support/databases/each-engine.ts';
 import { rest, startGateway } from '../support/gateway.ts';
 import { call, openSession, post } from '../support/mcp.ts';
 import { type World, world } from '../support/world.ts';

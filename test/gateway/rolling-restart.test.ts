@@ -2,7 +2,7 @@
 import { request } from 'node:http';
 import test from 'ava';
 import { balance } from '../support/balancer.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { rest } from '../support/gateway.ts';
 import { until } from '../support/listener.ts';
 import { call, openSession, post } from '../support/mcp.ts';

@@ -11,7 +11,7 @@ import { makeCounter } from '../../src/db/changes.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { fillLegacy, legacyWriter, removeLogTables } from '../audit/legacy-writer.ts';
 import { decision } from '../audit/records.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { rest } from '../support/gateway.ts';
 import { MASTER_KEY, startLoad } from '../support/load.ts';
 

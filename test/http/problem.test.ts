@@ -6,7 +6,7 @@ import type { Log } from '../../src/base/log.ts';
 import { boundedMysql } from '../../src/db/mysql-client.ts';
 import { problemOf } from '../../src/http/problem.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 
 const nothing = (): void => undefined;

@@ -22,7 +22,7 @@ import { createSeal } from '../../src/mcp/sessions/seal.ts';
 import { type TaskStore, taskStore } from '../../src/mcp/sessions/task-store.ts';
 import { openTask, sealTask, TASK_LIFETIME_MS, type TaskScope, taskKey } from '../../src/mcp/sessions/tasks.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { routed, startGateway } from './gateway.ts';
 import { memoryTasks } from './stores.ts';
 

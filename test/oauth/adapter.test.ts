@@ -24,7 +24,8 @@ import { recordStore } from '../../src/oauth/record-store.ts';
 import { createUpkeep } from '../../src/upkeep.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
+import type { TestDatabase } from '../support/databases/engines.ts';
 
 const errors: AdapterErrors = {
   invalidGrant: (detail) => new Error(`invalid_grant: ${detail}`),

@@ -1,6 +1,6 @@
 /** A whole sign-in, step by step, on each kind of database. */
 import test from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { world } from '../support/world.ts';
 import { connected, initialize, payloadOf, refresh } from './support.ts';
 

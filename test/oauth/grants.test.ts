@@ -1,6 +1,6 @@
 /** Grants and clients over REST, and what their end ends. */
 import test from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, type TestGateway } from '../support/gateway.ts';
 import { listen } from '../support/listener.ts';
 import { call, openSession } from '../support/mcp.ts';

@@ -1,7 +1,7 @@
 /** Clients that present an identity assertion of the company's provider (ID-JAG), and attackers who present something similar. */
 import { randomUUID } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { type Person, person, rest, startGateway, type TestGateway } from '../support/gateway.ts';
 import { type Claims, registration, seconds, startProvider, type TestProvider, type TokenOptions } from '../support/provider.ts';
 import { CALLBACK, form, initialize, payloadOf, register } from './support.ts';

@@ -1,6 +1,6 @@
 /** A replica is killed while it gives out tokens: what it has answered holds at the other one. */
 import test from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { runGateway } from '../support/process.ts';
 import { world } from '../support/world.ts';
 import { begin, codeOf, initialize, openTab, redeem, refresh, register, type Tokens } from './support.ts';

@@ -1,6 +1,6 @@
 /** Two replicas that take turns, on a real server. */
 import test from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { rest, startGateway } from '../support/gateway.ts';
 import { world } from '../support/world.ts';
 import { begin, codeOf, form, initialize, openTab, redeem, refresh, register } from './support.ts';

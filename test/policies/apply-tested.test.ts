@@ -13,7 +13,7 @@ import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createApplyTested, readTests, testSet } from '../../src/policies/sets/test-set.ts';
 import { ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { NO_INVARIANTS, policyBody } from './policies.ts';

@@ -10,7 +10,8 @@ import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
+import type { TestDatabase } from '../support/databases/engines.ts';
 import { NO_INVARIANTS, policyBody } from './policies.ts';
 
 async function start(t: ExecutionContext, at: TestDatabase, over: Partial<PolicyEditParts> = {}) {

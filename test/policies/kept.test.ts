@@ -5,7 +5,7 @@ import { type Database, openDatabase } from '../../src/db/database.ts';
 import type { HeavyParts } from '../../src/policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../src/policies/heavy/jobs.ts';
 import { createKeptLint } from '../../src/policies/heavy/kept-lint.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { policyBody } from './policies.ts';
 

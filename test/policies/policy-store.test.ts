@@ -2,7 +2,7 @@ import test from 'ava';
 import { inReadingOrder } from '../../src/engine/compile/compile.ts';
 import { type OrderFilter, policyStore } from '../../src/policies/policy-store.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { policy } from './policies.ts';
 
 eachEngine(test.serial, 'stored policies are read back, each with its own subjects', async (t, at) => {

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { FILE_NAME } from '../../src/policies/files/file.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
 import { world } from '../support/world.ts';

@@ -24,7 +24,7 @@ import { matcher, world } from '../engine/arbitraries.ts';
 import { decide, decideTarget } from '../engine/oracle.ts';
 import { ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { policy } from './policies.ts';
 

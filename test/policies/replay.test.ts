@@ -1,6 +1,6 @@
 /** Drafts are evaluated against recorded decisions: by replays, and by shadows that follow the log. */
 import test from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { modernClient } from '../support/mcp.ts';
 import { world } from '../support/world.ts';

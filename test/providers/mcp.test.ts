@@ -1,6 +1,6 @@
 /** Programs that call targets with an access token of a provider. */
 import test, { type ExecutionContext } from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { rest, startGateway } from '../support/gateway.ts';
 import { call, openSession, post } from '../support/mcp.ts';
 import { type Claims, registration, seconds, startProvider } from '../support/provider.ts';

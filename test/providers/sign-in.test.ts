@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { begin, codeOf, openTab, redeem, refresh, register } from '../oauth/support.ts';
 import { browserTest } from '../support/chromium.ts';
 import { CLIENT_ID, CLIENT_SECRET, type Company, startCompany, walker } from '../support/company.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { type Person, person, startGateway, type TestGateway } from '../support/gateway.ts';
 import type { Claims } from '../support/provider.ts';
 

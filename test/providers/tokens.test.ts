@@ -1,7 +1,7 @@
 /** Programs that present access tokens of a provider, and attackers who present something similar. */
 import test from 'ava';
 import { SignJWT } from 'jose';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, rest } from '../support/gateway.ts';
 import { AUDIENCE, type Claims, registration, seconds, startProvider } from '../support/provider.ts';
 import { type Health, type ProviderDocument, type User, world } from './support.ts';

@@ -13,7 +13,7 @@ import { createPresence } from '../../src/replicas/presence.ts';
 import { replicaStore } from '../../src/replicas/replica-store.ts';
 import { cuttable } from '../support/cuttable.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { startGateway } from '../support/gateway.ts';
 import { until } from '../support/listener.ts';
 import { call, openSession, post } from '../support/mcp.ts';

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import { openDatabase } from '../../src/db/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, rest, startGateway } from '../support/gateway.ts';
 import { registration, startProvider } from '../support/provider.ts';
 import { connectDirectory, directoryAt, directoryWorld, GROUP, PATCH, type Refusal, USER } from './support.ts';

@@ -5,7 +5,7 @@ import test, { type ExecutionContext } from 'ava';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import { directoryStore, nameKey } from '../../src/providers/directory-store.ts';
 import { userStore } from '../../src/users/user-store.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
 import { registration, startProvider } from '../support/provider.ts';
 import { connectDirectory, GROUP, type Refusal } from './support.ts';

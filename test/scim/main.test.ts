@@ -1,6 +1,6 @@
 /** A directory that keeps users and groups of the gateway up to date. */
 import test from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { person } from '../support/gateway.ts';
 import { registration } from '../support/provider.ts';
 import { connectDirectory, directoryWorld, GROUP, type Listing, type Refusal, type Resource, USER } from './support.ts';

@@ -1,6 +1,6 @@
 /** A directory that reaches one replica, and users at another. */
 import test, { type ExecutionContext } from 'ava';
-import { eachServer } from '../support/databases/engines.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 import { startGateway } from '../support/gateway.ts';
 import { call, openSession, post } from '../support/mcp.ts';
 import { registration, seconds, startProvider } from '../support/provider.ts';

@@ -6,7 +6,7 @@ import { sessionRules } from '../../src/sessions/rules.ts';
 import { EVERY_TARGET, type SessionRow, type SessionStore, sessionStore } from '../../src/sessions/session-store.ts';
 import { memorySessions } from '../mcp/stores.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 
 const NOW = 1_800_000_000_000;
 const HOUR = 3_600_000;

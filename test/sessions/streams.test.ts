@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { apiToken, person } from '../support/gateway.ts';
 import { type Listener, listen, named, until } from '../support/listener.ts';
 import { call, modernClient, openSession, post } from '../support/mcp.ts';

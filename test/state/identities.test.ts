@@ -6,7 +6,7 @@ import { createIdentities } from '../../src/state/identities.ts';
 import { readIdentities } from '../../src/state/identity-store.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 
 const of = (token: string, user: string, role = 'user'): Identity => ({
   token: { id: token, user_id: user, kind: 'api', kid: 'k', expires_at: null, limits: null, revoked_at: null },

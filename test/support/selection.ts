@@ -8,7 +8,7 @@ const importOf = (modules: string) => new RegExp(`^import (?!type ).* from '\\.[
 const PROGRAMS = importOf('chromium|launch-chromium|terminal|opa|small-disk');
 const SKIPS = /\.skip\b/;
 /** What gives a test a database server. */
-const SERVERS = importOf('(?:databases/)?engines');
+const SERVERS = importOf('(?:databases/)?each-engine');
 
 export interface Selection {
   /** Paths below the folder. */

@@ -6,7 +6,7 @@ import type { OwnCredentialJson } from '../../src/rest/targets/contract.ts';
 import type { CredentialJson } from '../../src/targets/credentials.ts';
 import type { TargetJson } from '../../src/targets/document.ts';
 import { policyBody } from '../policies/policies.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { apiToken, type Person, person, rest, startGateway, type TestGateway } from '../support/gateway.ts';
 import { sessionClient } from '../support/mcp.ts';

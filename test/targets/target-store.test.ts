@@ -16,7 +16,8 @@ import {
 import type { HttpTarget, StdioTarget } from '../../src/targets/target.ts';
 import { type CredentialRow, targetStore } from '../../src/targets/target-store.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachEngine, type TestDatabase } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
+import type { TestDatabase } from '../support/databases/engines.ts';
 
 const vault = createVault(Buffer.alloc(32, 1));
 const bearer = { type: 'bearer', name: 'authorization', value: 'secret' } as const;

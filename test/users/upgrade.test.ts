@@ -3,7 +3,7 @@ import test from 'ava';
 import { readConfig } from '../../src/config/config.ts';
 import { makeCounter } from '../../src/db/changes.ts';
 import { openDatabase } from '../../src/db/database.ts';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { apiToken, person, rest, startGateway } from '../support/gateway.ts';
 import { registration, startProvider } from '../support/provider.ts';
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { eachEngine } from '../support/databases/engines.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
 import { type Body, PASSWORD, startRest } from '../support/rest.ts';
 
 const paths = (body: Body) => body.errors?.map(({ path }) => path);

@@ -7,7 +7,7 @@ import { recordMac } from '../../../src/audit/chain/record-mac.ts';
 import { hexOfBytes } from '../../../src/audit/chain/tables/log-tables.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 
 /** A statement, a commit or a read fails before it is done, after it is done or long before it is done, or it succeeds. */

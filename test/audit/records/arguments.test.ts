@@ -18,7 +18,7 @@ import { createVerification } from '../../../src/audit/verify/verify.ts';
 import type { JsonValue } from '../../../src/base/json/json.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { modernClient, sessionClient } from '../../support/mcp.ts';
 import { world } from '../../support/world.ts';

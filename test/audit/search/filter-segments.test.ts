@@ -6,7 +6,7 @@ import type { AuditPage } from '../../../src/audit/search/entries.ts';
 import type { LogFilter } from '../../../src/audit/search/filter.ts';
 import type { Connection } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { decision, quietWriter } from '../records.ts';
 
 const BASE = 12_500;

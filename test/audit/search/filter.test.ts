@@ -5,7 +5,7 @@ import type { AuditPage } from '../../../src/audit/search/entries.ts';
 import { driversOf, type LogFilter, readFilter, unindexedOf } from '../../../src/audit/search/filter.ts';
 import { LOOKED_AT } from '../../../src/audit/search/legacy-store.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { legacyStore as auditStore } from '../legacy-rows.ts';
 import { decision, firstStamper as stamper } from '../records.ts';
 

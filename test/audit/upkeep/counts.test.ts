@@ -9,7 +9,7 @@ import { createCounts } from '../../../src/audit/upkeep/counts.ts';
 import type { Database } from '../../../src/db/database.ts';
 import { countsOf, readCounts } from '../../../src/rest/audit/counts.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, quietWriter } from '../records.ts';
 

@@ -4,7 +4,7 @@ import { auditStore } from '../../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../../src/audit/chain/chain.ts';
 import { createErasure } from '../../../src/audit/upkeep/erasure.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine, eachServer } from '../../support/databases/engines.ts';
+import { eachEngine, eachServer } from '../../support/databases/each-engine.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 
 const NOW = 1_800_000_000_000;

@@ -5,7 +5,7 @@ import { timeOf } from '../../../src/audit/chain/chain.ts';
 import { hexOfBytes, LOG_TABLES, literalId, tailOf } from '../../../src/audit/chain/tables/log-tables.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { decision, quietWriter, verified } from '../records.ts';
 import { checkpointAt, DAY, idAt, keeperOf, NOW } from './keeper.ts';
 

@@ -4,7 +4,7 @@ import { createChainKey, retentionSignature } from '../../../src/audit/chain/cha
 import { type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
 import type { Connection, Database, Transaction } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, verified } from '../records.ts';
 import { checkpointAt, DAY, idAt, keeperOf, NOW } from './keeper.ts';

@@ -5,7 +5,7 @@ import { auditLines } from '../../../src/audit/verify/lines.ts';
 import { createVerification } from '../../../src/audit/verify/verify.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine, eachServer } from '../../support/databases/engines.ts';
+import { eachEngine, eachServer } from '../../support/databases/each-engine.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 

@@ -7,7 +7,8 @@ import { type AuditLine, auditLines, lineText, readLine } from '../../../src/aud
 import { createVerification, type ProblemKind } from '../../../src/audit/verify/verify.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine, type TestDatabase } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
+import type { TestDatabase } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';

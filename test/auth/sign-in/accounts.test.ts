@@ -1,5 +1,5 @@
 import test from 'ava';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { PASSWORD, startRest } from '../../support/rest.ts';
 
 eachEngine(test.serial, 'exactly one of many simultaneous first registrations becomes administrator', async (t, database) => {

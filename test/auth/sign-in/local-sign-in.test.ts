@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
 import { begin, connected, initialize, openTab, refresh } from '../../oauth/support.ts';
-import { eachServer } from '../../support/databases/engines.ts';
+import { eachServer } from '../../support/databases/each-engine.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { apiToken, type Person, person, rest, startGateway, type TestGateway } from '../../support/gateway.ts';
 import { program } from '../../support/process.ts';

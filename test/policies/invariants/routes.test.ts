@@ -1,5 +1,5 @@
 import test from 'ava';
-import { eachEngine, eachServer } from '../../support/databases/engines.ts';
+import { eachEngine, eachServer } from '../../support/databases/each-engine.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 import { file } from '../sets.ts';
 import { asAdmin, breaking, CONTRACTORS, denial, invariantBody, type Refusal, scene } from './scene.ts';

@@ -1,6 +1,6 @@
 /** Changed decisions of a plan and between two revisions, over REST. Decisions of the gateway confirm them. */
 import test from 'ava';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 import { policyBody } from '../policies.ts';
 import { addTarget, type ChangeJson, type Files, file, type PlanAnswer, type ProblemAnswer, policySets } from '../sets.ts';

@@ -1,6 +1,6 @@
 /** Moving a policy in the order of evaluation, over REST. */
 import test from 'ava';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 import { policyBody } from '../policies.ts';
 import { file, type ProblemAnswer, policySets, type RevisionAnswer } from '../sets.ts';

@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { readConfig } from '../../../src/config/config.ts';
 import { makeCounter } from '../../../src/db/changes.ts';
 import { openDatabase } from '../../../src/db/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { person, startGateway, type TestGateway } from '../../support/gateway.ts';
 import { type PolicyAnswer, policyBody } from '../policies.ts';
 import { file, type PlanAnswer, type ProblemAnswer, policySets, type RevisionAnswer } from '../sets.ts';

@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { readConfig } from '../../../src/config/config.ts';
 import { makeCounter, newestOf } from '../../../src/db/changes.ts';
 import { openDatabase } from '../../../src/db/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { person, rest, startGateway } from '../../support/gateway.ts';
 import { policyBody } from '../policies.ts';
 import { file, type ProblemAnswer, policySets } from '../sets.ts';

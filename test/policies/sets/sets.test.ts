@@ -16,7 +16,7 @@ import { createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts'
 import { localUser, userStore } from '../../../src/users/user-store.ts';
 import { ALL_RIGHTS } from '../../support/authority.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 import { NO_INVARIANTS, policy, policyBody } from '../policies.ts';

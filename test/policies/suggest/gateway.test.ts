@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { policies as command, folder, inProcess, type Ran } from '../../cli/cli.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { apiToken, person } from '../../support/gateway.ts';
 import { modernClient } from '../../support/mcp.ts';
 import { world } from '../../support/world.ts';

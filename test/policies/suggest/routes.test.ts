@@ -16,7 +16,7 @@ import type { Admission } from '../../../src/state/admission.ts';
 import { legacyWriter } from '../../audit/legacy-writer.ts';
 import { decision, quietWriter } from '../../audit/records.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { policy } from '../policies.ts';
 

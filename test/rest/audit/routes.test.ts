@@ -6,7 +6,7 @@ import { segmentKey } from '../../../src/audit/chain/tables/segment-store.ts';
 import { readConfig } from '../../../src/config/config.ts';
 import { openDatabase } from '../../../src/db/database.ts';
 import { decision, quietWriter, stamper } from '../../audit/records.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 
 interface Entry {

@@ -6,7 +6,7 @@ import { policyStore } from '../../../src/policies/policy-store.ts';
 import { policy } from '../../policies/policies.ts';
 import { addTarget, file, type PlanAnswer, type ProblemAnswer } from '../../policies/sets.ts';
 import { openTestDatabase } from '../../support/database.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { type Answer, person, rest, startGateway, type TestGateway } from '../../support/gateway.ts';
 
 const GROUP = [{ subject_type: 'group', subject_value: 'a' }] as const;

@@ -1,7 +1,7 @@
 import { get } from 'node:http';
 import test from 'ava';
 import { type PolicyAnswer, policyBody } from '../../policies/policies.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { type Person, person, startGateway, type TestGateway } from '../../support/gateway.ts';
 
 const NOBODY = '0190163d-8694-739b-aea5-966c26f8ad90';

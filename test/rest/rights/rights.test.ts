@@ -1,6 +1,6 @@
 /** Rights of administration: giving and taking them, and what a holder tries beyond them. */
 import test, { type ExecutionContext } from 'ava';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { type Answer, type Person, person, startGateway, type TestGateway } from '../../support/gateway.ts';
 
 interface Problem {

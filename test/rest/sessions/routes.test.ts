@@ -1,6 +1,6 @@
 /** Administrators list, end and recycle sessions. */
 import test from 'ava';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { apiToken, person, rest } from '../../support/gateway.ts';
 import { listen } from '../../support/listener.ts';
 import { call, openSession, post } from '../../support/mcp.ts';

@@ -2,7 +2,7 @@ import test from 'ava';
 import type { CredentialJson } from '../../../src/targets/credentials.ts';
 import type { TargetJson } from '../../../src/targets/document.ts';
 import { policyBody } from '../../policies/policies.ts';
-import { eachEngine } from '../../support/databases/engines.ts';
+import { eachEngine } from '../../support/databases/each-engine.ts';
 import { type Person, person, startGateway, type TestGateway } from '../../support/gateway.ts';
 
 const NOBODY = '0190163d-8694-739b-aea5-966c26f8ad90';

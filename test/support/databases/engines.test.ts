@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs';
 import test from 'ava';
 import { createConnection, type RowDataPacket } from 'mysql2/promise';
-import { eachEngine, engines } from './engines.ts';
+import { eachEngine } from './each-engine.ts';
+import { engines } from './engines.ts';
 
 eachEngine(test.serial, 'each test gets a database without rows', async (t, database, engine) => {
   if (engine === 'sqlite') {
