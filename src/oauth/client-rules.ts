@@ -17,7 +17,7 @@ const FORBIDDEN = new Set(
     ...['chrome-extension', 'moz-extension', 'safari-web-extension', 'chrome-search', 'chrome-untrusted', 'devtools'],
     // Other protocols.
     ...['ws', 'wss', 'ftp', 'ftps', 'sftp', 'ssh', 'telnet', 'ldap', 'ldaps', 'smb', 'nfs', 'afp', 'dav', 'davs', 'rdp', 'vnc'],
-    ...['irc', 'ircs', 'news', 'nntp', 'gopher', 'rtsp', 'magnet', 'webcal', 'git', 'svn'],
+    ...['irc', 'ircs', 'news', 'nntp', 'gopher', 'rtsp', 'magnet', 'webcal', 'git', 'svn', 'urn', 'content', 'read'],
     // Messages, calls, shops and settings.
     ...['mailto', 'tel', 'sms', 'mms', 'smsto', 'callto', 'facetime', 'facetime-audio', 'sip', 'sips', 'skype', 'geo', 'maps'],
     ...[
@@ -36,8 +36,14 @@ const FORBIDDEN = new Set(
     ...['search-ms', 'help', 'x-apple.systempreferences', 'x-apple-helpbasic', 'applescript', 'onenote'],
   ].map((scheme) => `${scheme}:`),
 );
-/** Schemes with which Windows opens its own programs, such as `ms-settings:` and `ms-word:`. */
-const FORBIDDEN_FAMILY = /^ms-/;
+/**
+ * Schemes with which Windows opens its own programs, such as `ms-settings:`, and those that open a web page in a particular browser, such as
+ * `microsoft-edge:` and `googlechrome:`. The code would go to that page.
+ */
+const FORBIDDEN_FAMILY =
+  /^(ms-|microsoft-|google-?chrome|firefox|x-safari-|com-apple-|opera-|touch-|brave-|ddg|web\+|https?[+.-])/;
+/** A program that gets a web address may open it. */
+const WEB_ADDRESS = /https?(:|%3a)/i;
 /** RFC 8252: a scheme of the application's own. The form is what a content security policy can name. */
 const OWN_SCHEME = /^[a-z][a-z0-9+.-]*:$/;
 /** An address that every program reads alike: URL parsers drop tabs and line breaks, and read a backslash as a slash. */
@@ -66,6 +72,8 @@ function redirectProblem(uri: unknown): string | null {
   if (protocol === 'http:' && !isLoopback(uri)) {
     return 'redirect_uris must use https, or http with a loopback address (127.0.0.1, [::1] or localhost)';
   }
+  if (!/^https?:$/.test(protocol) && WEB_ADDRESS.test(uri.slice(protocol.length)))
+    return 'redirect_uris of an application must not contain a web address';
   if (!isPlainHost(uri)) return 'redirect_uris must write the host as a plain name, such as client.example.com';
   return null;
 }

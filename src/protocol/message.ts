@@ -157,7 +157,7 @@ export function isImitated(value: JsonObject, members: readonly string[]): boole
 /**
  * Finds a name that is a protocol name only after case folding: such a name is an attack, not data. Some receivers match
  * member names case-insensitively and read `"Name"` as `"name"`. Go's encoding/json does, with Unicode folding: U+017F is an
- * `s`, U+212A a `k`.
+ * `s`, U+212A a `k`. In Java, U+0130 is an `i`.
  */
 function foldedName(value: JsonObject, known: ReadonlyMap<string, string>): string | null {
   for (const name of Object.keys(value)) {
@@ -177,7 +177,9 @@ export function imitationOf(...lists: string[]): (name: string) => boolean {
 }
 
 function fold(name: string): string {
-  return name.length <= MAX_FOLDED_LENGTH && /[^a-z_]/.test(name) ? name.toUpperCase().toLowerCase() : name;
+  if (name.length > MAX_FOLDED_LENGTH || !/[^a-z_]/.test(name)) return name;
+  // JavaScript makes two characters of U+0130.
+  return name.replaceAll('\u0130', 'i').toUpperCase().toLowerCase();
 }
 
 /** `id` undefined: leaves the member out, as revision 2026-07-28 requires if the request's id could not be read. */

@@ -40,11 +40,11 @@ function segmentsAreCanonical(path: string): boolean {
 
 /**
  * Whether a server may resolve the segment to nothing or to dots: some remove its parameters (`..;x`, `;x`) before that, and others
- * remove white space. `isFirst`: the path has no slash before it, as in `data:;base64,`.
+ * remove white space and control characters. `isFirst`: the path has no slash before it, as in `data:;base64,`.
  */
 function vanishes(segment: string, isFirst: boolean): boolean {
   const [name = ''] = segment.split(';', 1);
-  const left = name.replace(/[\0-\x20\s]/g, '');
+  const left = name.replace(/[\0-\x20\x7f-\xa0\s]/g, '');
   // A server that decodes before it takes the URI apart ends the path here.
   return left === '' ? !isFirst : /^\.\.?([?#]|$)/.test(left);
 }

@@ -522,6 +522,14 @@ test('a registration is refused that would lead a browser astray', async (t) => 
         ...['javascript:alert(1)//', 'data:text/html,x', 'file:///etc/passwd', 'view-source:https://client.example/'],
         ...['mailto:a@client.example', 'tel:+1', 'sms:+1', 'chrome://settings', 'edge://settings', 'search-ms:query=x'],
         ...['ms-settings:privacy', 'MS-Word:ofe|u|https://evil.example/x.docx', 'ms-msdt:/id', 'intent://x#Intent;end'],
+        // The page of a stranger, in a particular browser.
+        ...['microsoft-edge:https://evil.example/cb', 'googlechromes://evil.example/cb', 'x-safari-https://evil.example/cb'],
+        ...['firefox://open-url?url=https%3A%2F%2Fevil.example', 'steam://openurl/https://evil.example/cb', 'web+evil://x/cb'],
+        ...[
+          'com-apple-mobilesafari-tab:https://evil.example/cb',
+          'unknown://open?url=HTTPS%3A//evil.example',
+          'opera-https://x/',
+        ],
         // Hosts with more than one reading.
         ...['https://client.example./cb', 'https://cliént.example/cb', 'https://client%2eexample/cb', 'https://0x7f.1/cb'],
         ...['https:\\\\client.example\\cb', 'https:client.example/cb', 'https://client.ex\tample/cb', 'https://a;b.example/cb'],

@@ -29,6 +29,8 @@ for (const uri of [
   'file:///public/..%3Fx/secret',
   'file:///public/..%23x/secret',
   'file:///public/%C2%A0../secret',
+  'file:///public/..%C2%85/secret',
+  'file:///public/..%7F/secret',
   'file:///public/..%EF%BB%BF/secret',
   'file:///public/.;x/secret',
   'file:///public/..%3B/secret',

@@ -78,7 +78,7 @@ export async function* csvOf<Row>(
 }
 
 /** A spreadsheet would run a text that begins with one of these as a formula. */
-const FORMULA = /^[=+\-@\t\r]/;
+const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/u;
 
 function csvCell(value: unknown): string {
   if (value === null || value === undefined) return '';

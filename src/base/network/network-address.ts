@@ -9,10 +9,14 @@ const DENIED = blockListOf([
   '100.100.100.200',
   '192.0.0.192',
   '168.63.129.16',
-  // AWS (instances, pods) and Google.
+  // AWS (instances, pods), Google, Oracle, Scaleway, Akamai and Alibaba.
   'fd00:ec2::254',
   'fd00:ec2::23',
   'fd20:ce::254',
+  'fd00:c1::a9fe:a9fe',
+  'fd00:42::42',
+  'fd00:a9fe:a9fe::1',
+  'fd00:100::100:200',
 ]);
 
 /**

@@ -63,6 +63,11 @@ for (const [what, body, codes] of [
     [-32700],
   ],
   ['Name beside name', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","Name":"secret"}}', [-32600]],
+  [
+    'dotted capital I',
+    '{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///public","ur\u0130":"file:///secret"}}',
+    [-32600],
+  ],
   ['paramſ', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok"},"paramſ":{"name":"secret"}}', [-32600]],
   ['a Kelvin sign', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ok","tas\u212a":{}}}', [-32600]],
   ['Method', '{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call","params":{"name":"secret"}}', [-32600]],
