@@ -163,11 +163,20 @@ function checkMeta(draft: Draft, context: ResultContext): boolean {
   const looked = look((sight) => changedPointers(meta, sight), context.decide);
   if (looked === null) return false;
   Object.assign(changed, asTexts(looked.result));
-  if (Object.keys(changed).length > 0) replaceMember(draft, '_meta', withMembers(draft.text, span, changed));
+  if (Object.keys(changed).length === 0) return true;
+  // The item of a list has no spans below its members.
+  const isLocated = span.members?.size === Object.keys(meta).length;
+  const text = isLocated ? withMembers(draft.text, span, changed) : objectOf({ ...asTexts(meta), ...changed });
+  replaceMember(draft, '_meta', text);
   return true;
 }
 
-function asTexts(changed: { readonly [name: string]: JsonObject | undefined }): MemberTexts {
+function objectOf(texts: MemberTexts): string {
+  const members = Object.entries(texts).flatMap(([name, text]) => (text === null ? [] : [`${JSON.stringify(name)}:${text}`]));
+  return `{${members.join()}}`;
+}
+
+function asTexts(changed: { readonly [name: string]: JsonValue | undefined }): MemberTexts {
   return Object.fromEntries(
     Object.entries(changed).map(([name, value]) => [name, value === undefined ? null : JSON.stringify(value)]),
   );
@@ -232,7 +241,9 @@ export function createdTask(draft: Draft, context: ResultContext): Filtered {
   const { task } = draft.value;
   const span = draft.span.members?.get('task');
   if (!isObject(task) || span === undefined) return fault('the answer has no task');
-  const made = newTask(draft, { ...draft, span, value: task }, context);
+  const inner: Draft = { ...draft, span, value: task };
+  if (!checkMeta(inner, context)) return fault(TOO_MANY);
+  const made = newTask(draft, inner, context);
   if (!made.ok) return made;
   const filtered = filterToolResult(draft, context);
   return filtered.ok ? { ...made, shown: filtered.shown } : filtered;
@@ -294,7 +305,10 @@ export function filterTasks(draft: Draft, context: ResultContext): Filtered {
   for (const [index, task] of own.entries()) {
     const span = spans[index];
     if (task === undefined || span === undefined || !allowed[index]) continue;
-    texts.push(withMembers(draft.text, span, { taskId: JSON.stringify(task.handle) }));
+    const item: Draft = { text: draft.text, span, value: items[index] as JsonObject, edits: [] };
+    if (!checkMeta(item, context)) return fault(TOO_MANY);
+    setMember(item, 'taskId', task.handle);
+    texts.push(applyEdits(item));
     names.push(task.tool);
   }
   replaceMember(draft, 'tasks', `[${texts.join()}]`);

@@ -404,6 +404,23 @@ test("a list of tasks shows the caller's tasks of tools that it may call", (t) =
   t.truthy(filter({}, { method: 'tasks/list' }).fault);
 });
 
+test('the `_meta` of a task in a list, and of a new task, shows what the caller may read', (t) => {
+  const task = (uri: string) => ({
+    ...{ taskId: 'u', status: 'working' },
+    _meta: { ui: { resourceUri: uri }, 'io.modelcontextprotocol/related-task': { taskId: 'another' }, x: 1 },
+  });
+  const allowed = ['tool of u', 'file:///a'];
+  const listed = (uri: string) => filter({ tasks: [task(uri)] }, { method: 'tasks/list', tasks: own('u'), allowed }).value;
+  const shown = { taskId: 'sealed u', status: 'working' };
+  t.deepEqual(listed('file:///a'), { tasks: [{ ...shown, _meta: { ui: { resourceUri: 'file:///a' }, x: 1 } }] });
+  t.deepEqual(listed('file:///b'), { tasks: [{ ...shown, _meta: { ui: {}, x: 1 } }] });
+  const sealTask = (): Task => ({ ...(own('u').get('u') as Task), handle: 'sealed u' });
+  const made = (uri: string) =>
+    filter({ task: task(uri) }, { method: 'tools/call', params: { task: {} }, sealTask, allowed }).value;
+  t.deepEqual(made('file:///a'), { task: { ...shown, _meta: { ui: { resourceUri: 'file:///a' }, x: 1 } } });
+  t.deepEqual(made('file:///b'), { task: { ...shown, _meta: { ui: {}, x: 1 } } });
+});
+
 test("a result names its task by the client's id, or not at all", (t) => {
   const related = (taskId: string) => ({ _meta: { 'io.modelcontextprotocol/related-task': { taskId }, x: 1 }, content: [] });
   const result = (taskId: string) => filter(related(taskId), { method: 'tasks/result', tasks: own('u') }).value;
