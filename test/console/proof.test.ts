@@ -72,6 +72,38 @@ test('a sensitive change leads to the sign-in page first, and back to its own pa
   t.is(asked.filter((one) => !one.startsWith('GET')).length, sensitive.length);
 });
 
+test('what sends the calls of users to a server needs a recent sign-in, and the form is kept', async (t) => {
+  const target = {
+    name: 'mine',
+    transport: 'streamable-http',
+    url: 'https://one.example/mcp',
+    description: 'x',
+    environment: [],
+  };
+  const { asked, send, signInAgain } = await startConsole(t, { ...target, id: ID });
+  const address = { transport: 'streamable-http', url: 'https://two.example/mcp' };
+  const changes = (): string[] => asked.filter((one) => !one.startsWith('GET'));
+  const sensitive: readonly (readonly [string, Record<string, string>])[] = [
+    ['/console/targets/new', { name: 'other', ...address }],
+    [`/console/targets/${ID}/edit`, { ...address, description: 'y' }],
+    [`/console/targets/${ID}`, { do: 'enable' }],
+    [`/console/targets/${ID}/settings`, { timeout: '5' }],
+  ];
+  for (const [path, form] of sensitive) {
+    const { to, text } = await send(path, form);
+    t.is(to, '403', path);
+    for (const [name, value] of Object.entries(form))
+      t.true(text.includes(`name="${name}" value="${value}"`), `${path}: ${name}`);
+  }
+  t.deepEqual(changes(), []);
+  const { transport, url } = target;
+  t.regex((await send(`/console/targets/${ID}/edit`, { transport, url, description: 'y' })).to, /\?done=saved/);
+  t.regex((await send(`/console/targets/${ID}`, { do: 'disable' })).to, /\?done=disabled/);
+  t.is(changes().length, 2);
+  signInAgain();
+  for (const [path, form] of sensitive) t.regex((await send(path, form)).to, /\?done=/);
+});
+
 for (const [verdict, isSensitive] of [
   ['looser', true],
   ['incomparable', true],

@@ -38,6 +38,14 @@ const NAME: Field = {
 const DESCRIPTION: Field = { name: 'description', label: 'Description', hint: 'For administrators. You can leave it out.' };
 const FIELDS = [NAME, ...ADDRESS, DESCRIPTION];
 
+/** Whether the form sends the calls of users to a different server. */
+function isElsewhere(target: TargetJson, view: Changing): boolean {
+  const { transport } = target;
+  const address =
+    transport === 'stdio' ? { transport, command: target.command, args: target.args } : { transport, url: target.url };
+  return JSON.stringify(address) !== JSON.stringify(addressIn(view));
+}
+
 /** The members of the address that the form has. */
 function addressIn({ form }: Changing): object {
   const { transport = '', url = '', command = '', args = '' } = form;
@@ -58,6 +66,7 @@ ${refusal(refused, FIELDS)}
 }
 
 export const makeTarget: Act = async (view) => {
+  view.prove(view.form);
   const { name = '', description = '' } = view.form;
   const body = { name, ...addressIn(view), ...(description === '' ? {} : { description }) };
   const { id } = (await view.send<TargetJson>('POST', '/targets', body)).body;
@@ -86,6 +95,8 @@ ${fields.map((each) => field(each, refused, each === DESCRIPTION ? (target.descr
 
 export const editTarget: Act = async (view) => {
   const { description = '', etag, reason } = view.form;
+  const { body: target } = await view.get<TargetJson>(`/targets/${view.id}`);
+  if (isElsewhere(target, view)) view.prove(view.form);
   const body = { ...addressIn(view), description: description === '' ? null : description };
   await view.send('PUT', `/targets/${view.id}`, body, { ifMatch: etag, reason });
   return `${pathOf(view.id)}?done=saved`;
@@ -93,7 +104,7 @@ export const editTarget: Act = async (view) => {
 
 /** What the buttons of the page of a target do. */
 export const operateTarget: Act = async (view) => {
-  const { form, id, send } = view;
+  const { form, id, send, prove } = view;
   switch (form['do']) {
     case 'check': {
       const { body } = await send<TargetCheck>('POST', `/targets/${id}/check`);
@@ -101,6 +112,7 @@ export const operateTarget: Act = async (view) => {
     }
     case 'enable':
     case 'disable':
+      if (form['do'] === 'enable') prove(form);
       await send('PUT', `/targets/${id}`, { enabled: form['do'] === 'enable' });
       return `${pathOf(id)}?done=${form['do']}d`;
     case 'recycle':

@@ -197,7 +197,8 @@ ${ofTransport}${one(KEYS)}${one(METHODS)}${one(REASON)}
   };
 }
 
-export const changeSettings: Act = async ({ form, id, get, send }) => {
+export const changeSettings: Act = async ({ form, id, get, send, prove }) => {
+  prove(form);
   const { body: target } = await get<TargetJson>(`/targets/${id}`);
   await send('PUT', `/targets/${id}`, settingsIn(form, target), { ifMatch: form['etag'], reason: form['reason'] });
   return `/console/targets/${id}?done=saved`;
