@@ -1,5 +1,7 @@
 /** Ends an answer to a request whose body the gateway does not want, without letting such requests keep the thread busy. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { setImmediate } from 'node:timers/promises';
+import { joinInSlices, partsOf } from '../base/turns/slices.ts';
 import { bodyLength, LARGE_BODY } from './body.ts';
 import { hasSentCrowded } from './crowded.ts';
 
@@ -16,6 +18,9 @@ const MAX_LINGERING = 64;
 /** The requests whose bodies are discarded, each with a function that ends it early. The one read longest ago comes first. */
 const lingering = new Map<IncomingMessage, () => void>();
 let turns: NodeJS.Timeout | undefined;
+
+/** To encode a longer text at once would keep others waiting. */
+const LONG_TEXT = 64 * 1024;
 
 /** Node keeps about 200 bytes for a chunk of one byte, so a few such bodies would hold hundreds of megabytes while they wait. */
 const isInSmallChunks = (req: IncomingMessage): boolean => bodyLength(req) === null && hasSentCrowded(req.socket);
@@ -34,6 +39,14 @@ function readNext(): void {
   else req.resume();
 }
 
+async function endLong(res: ServerResponse, text: string): Promise<void> {
+  res.flushHeaders();
+  // The caller has just made the text.
+  await setImmediate();
+  const bytes = await joinInSlices(partsOf([text], LONG_TEXT / 4));
+  res.end(bytes);
+}
+
 /**
  * Ends an answer. If a long body is still arriving, the gateway discards some of it before it closes the connection: closing
  * while bytes arrive would reset the connection, and the client could lose the answer.
@@ -42,7 +55,8 @@ export function endAnswer(res: ServerResponse, text: string): void {
   const { req } = res;
   const length = bodyLength(req);
   if (req.complete || req.destroyed || (length !== null && length <= LARGE_BODY)) {
-    res.end(text);
+    if (text.length > LONG_TEXT) void endLong(res, text);
+    else res.end(text);
     return;
   }
   res.setHeader('Connection', 'close');

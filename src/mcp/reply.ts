@@ -2,6 +2,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Now } from '../base/promises.ts';
 import { laneOnce } from '../base/turns/lane.ts';
+import { partsOf } from '../base/turns/slices.ts';
 import type { Recipient } from '../http/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';
@@ -54,7 +55,7 @@ async function writeLong(res: ServerResponse, text: MessageText, recipient: Reci
  */
 async function writeParts(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
   const texts = typeof text === 'string' ? [text] : text;
-  const parts = partsOf(texts);
+  const parts = partsOf(texts, LONG_TEXT);
   let rest = texts.reduce((sum, { length }) => sum + length, 0);
   let isTaken = true;
   while (rest > 0 && !res.destroyed) {
@@ -65,18 +66,6 @@ async function writeParts(res: ServerResponse, text: MessageText, recipient: Rec
       isTaken = res.write(part);
     });
     if (!isTaken) await recipient.taken(rest);
-  }
-}
-
-/** Splits the texts, but never between the two code units of one character. */
-function* partsOf(texts: readonly string[]): Generator<string, undefined> {
-  for (const text of texts) {
-    for (let from = 0; from < text.length; ) {
-      let to = Math.min(from + LONG_TEXT, text.length);
-      if (to < text.length && text.charCodeAt(to - 1) >= 0xd800 && text.charCodeAt(to - 1) <= 0xdbff) to--;
-      yield text.slice(from, to);
-      from = to;
-    }
   }
 }
 

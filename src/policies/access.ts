@@ -57,10 +57,12 @@ export function holderOfUser(user: {
 }
 
 /** Returns `everyone`, and every role and group that an enabled policy names. */
-export function namedHolders(policies: readonly Policy[]): Holder[] {
+export async function namedHolders(policies: readonly Policy[]): Promise<Holder[]> {
   const roles = new Set<string>();
   const groups = new Set<string>();
+  const pause = createPause();
   for (const { enabled, subjects } of policies) {
+    await pause();
     if (!enabled) continue;
     for (const { subject_type, subject_value } of subjects) {
       if (subject_type === 'role' && subject_value !== null) roles.add(subject_value);

@@ -45,6 +45,18 @@ export async function sortedInSlices<T>(items: readonly T[], isBefore: (a: T, b:
   return runs[0] ?? [];
 }
 
+/** Splits the texts into parts of at most this length, but never between the two code units of one character. */
+export function* partsOf(texts: Iterable<string>, length: number): Generator<string, undefined> {
+  for (const text of texts) {
+    for (let from = 0; from < text.length; ) {
+      let to = Math.min(from + length, text.length);
+      if (to < text.length && text.charCodeAt(to - 1) >= 0xd800 && text.charCodeAt(to - 1) <= 0xdbff) to--;
+      yield text.slice(from, to);
+      from = to;
+    }
+  }
+}
+
 const PIECE_LENGTH = 64 * 1024;
 
 /** Joins the parts as UTF-8, in slices. Producing each part should take less than a millisecond. */

@@ -94,7 +94,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     showRevision(res, position);
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
-    const named = who ?? (page.cursor === null ? namedHolders(policies) : []);
+    const named = who ?? (page.cursor === null ? await namedHolders(policies) : []);
     const users = async (limit: number, after: string | null): Promise<User[]> =>
       who === null ? database.snapshot((db) => userStore(db).page(limit, after)) : [];
 
@@ -158,7 +158,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const found =
       asked.rows === 'users'
         ? users.map((user) => ({ key: user.id, holders: enabledHolders([user]) }))
-        : namedHolders(policies)
+        : (await namedHolders(policies))
             .slice(first, first + size + 1)
             .map((holder, at) => ({ key: String(first + at + 1), holders: [holder] }));
     const looked = found.slice(0, size).flatMap(({ key, holders }) => holders.map((holder) => ({ key, holder })));
@@ -279,14 +279,13 @@ function objectsOf(
 ): AccessObject[] {
   const wanted = target === null ? targets : targets.filter(({ name }) => name === target);
   if (target !== null && wanted.length === 0) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);
-  return wanted
-    .filter(({ enabled }) => enabled)
-    .flatMap((each): AccessObject[] => {
-      if (object !== null) return [{ target: each, object }];
-      const names = seen.filter(({ target_id }) => target_id === each.id);
-      return [
-        { target: each, object: null },
-        ...names.map(({ resource_type, resource_name }) => ({ target: each, object: { resource_type, resource_name } })),
-      ];
-    });
+  const usable = wanted.filter(({ enabled }) => enabled);
+  if (object !== null) return usable.map((each) => ({ target: each, object }));
+  const objects = new Map(usable.map((each): [string, AccessObject[]] => [each.id, [{ target: each, object: null }]]));
+  for (const { target_id, resource_type, resource_name } of seen) {
+    const its = objects.get(target_id);
+    const [first] = its ?? [];
+    if (first !== undefined) its?.push({ target: first.target, object: { resource_type, resource_name } });
+  }
+  return [...objects.values()].flat();
 }
