@@ -7,7 +7,7 @@ import { Socket } from 'node:net';
 import { StringDecoder } from 'node:string_decoder';
 import express, { type Response } from 'express';
 import { AppError } from '../base/errors.ts';
-import { createPause } from '../base/turns/slices.ts';
+import { pause } from '../base/turns/slices.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { authorizing } from '../rest/authorize.ts';
 import { LEFT_BODIES } from '../rest/policy-sets/heavy-answer.ts';
@@ -50,7 +50,6 @@ export function createAsk(mounts: readonly Mount[]): { readonly ask: Ask; readon
   app.use('/api', authorizing(routeTable(guarded)));
   for (const { path, router } of guarded) app.use(path, router);
 
-  const pause = createPause();
   let started = Promise.resolve();
 
   const pass: Pass = (page, path) =>

@@ -2,7 +2,7 @@
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../base/errors.ts';
-import { createPause, joinInSlices } from '../base/turns/slices.ts';
+import { joinInSlices, pause } from '../base/turns/slices.ts';
 import { UUID } from '../base/validate.ts';
 
 export interface Page {
@@ -94,7 +94,6 @@ const PIECE_LENGTH = 64 * 1024;
  */
 export async function streamList(res: Response, items: Iterable<object>): Promise<void> {
   async function* pieces(): AsyncGenerator<string> {
-    const pause = createPause();
     let piece = '[';
     let separator = '';
     for (const item of items) {

@@ -1,6 +1,6 @@
 /** Who can use what. It asks the engine about every subject with every object, one by one. */
 import { csvOf } from '../audit/search/log-json.ts';
-import { createPause } from '../base/turns/slices.ts';
+import { pause } from '../base/turns/slices.ts';
 import type { Effect, Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../engine/decision.ts';
 import { decideOne } from './questions.ts';
@@ -60,7 +60,6 @@ export function holderOfUser(user: {
 export async function namedHolders(policies: readonly Policy[]): Promise<Holder[]> {
   const roles = new Set<string>();
   const groups = new Set<string>();
-  const pause = createPause();
   for (const { enabled, subjects } of policies) {
     await pause();
     if (!enabled) continue;
@@ -82,7 +81,6 @@ export async function* accessRows(
   holders: Iterable<Holder>,
   objects: readonly AccessObject[],
 ): AsyncGenerator<AccessRow> {
-  const pause = createPause();
   for (const { subject_type, subject_value, email, facts } of holders) {
     const isUser = subject_type === 'user';
     for (const { target, object } of objects) {
@@ -115,7 +113,6 @@ export async function accessCells(
   holders: readonly Holder[],
   objects: readonly AccessObject[],
 ): Promise<AccessCell[][]> {
-  const pause = createPause();
   const rows: AccessCell[][] = [];
   for (const { facts } of holders) {
     const cells: AccessCell[] = [];

@@ -1,6 +1,6 @@
 /** Answers questions about policies with the engine that decides requests. */
 import { perObject } from '../base/kept.ts';
-import { createPause } from '../base/turns/slices.ts';
+import { pause } from '../base/turns/slices.ts';
 import type { Effect } from '../engine/compile/policy.ts';
 import type { DecidingPolicy, DecisionReason, Engine, NamedObject } from '../engine/decision.ts';
 import type { Question } from '../engine/explain.ts';
@@ -27,7 +27,6 @@ export function decideOne(engine: Engine, { principal, targetId, object }: Quest
 
 /** Returns `decideOne` of each question, in order. Pauses in between. */
 export async function decideEach(engine: Engine, questions: Iterable<Question>): Promise<Answered[]> {
-  const pause = createPause();
   const answers: Answered[] = [];
   for (const question of questions) {
     await pause();

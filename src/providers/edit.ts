@@ -8,7 +8,7 @@ import type { Vault } from '../auth/vault.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import type { AddressRule } from '../base/network/network-address.ts';
-import { createPause } from '../base/turns/slices.ts';
+import { pause } from '../base/turns/slices.ts';
 import type { Change } from '../db/changes.ts';
 import type { Connection, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';
@@ -105,7 +105,6 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
     const endedAt = time + provider.clock_skew_seconds * 1_000;
     const users = userStore(trx);
     const changes: Change[] = [];
-    const pause = createPause();
     for (let after: string | null = null; ; ) {
       const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
       const changed: User[] = [];

@@ -1,5 +1,5 @@
 /** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again. */
-import { createPause, sortedInSlices } from '../../base/turns/slices.ts';
+import { pause, sortedInSlices } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import { KEY_BYTES } from '../chain/facts.ts';
@@ -185,7 +185,6 @@ export async function seenObjects(db: Connection): Promise<SeenObject[]> {
 
 /** Returns each object once, ordered by target, type and name. In slices: callers choose how long these names are. */
 export async function inOrder<T extends SeenObject>(objects: readonly T[]): Promise<T[]> {
-  const pause = createPause();
   const rows = new Map<string, T>();
   for (const object of objects) {
     await pause();

@@ -3,22 +3,23 @@ import { setImmediate } from 'node:timers/promises';
 
 /** Yield to the event loop at least this often, in milliseconds. */
 const SLICE_MS = 5;
+/** When the slice is over. Pieces of work that follow each other share it: a slice for each would keep others waiting for the sum. */
+let end = 0;
 
-/** Returns a function that yields to the event loop if the slice is over, and otherwise does nothing. */
-export function createPause(): () => Promise<void> {
-  let end = performance.now() + SLICE_MS;
-  return async () => {
-    if (performance.now() < end) return;
-    await setImmediate();
-    end = performance.now() + SLICE_MS;
-  };
+async function begin(): Promise<void> {
+  await setImmediate();
+  end = performance.now() + SLICE_MS;
+}
+
+/** Yields to the event loop if the slice is over, and otherwise does nothing. */
+export async function pause(): Promise<void> {
+  if (performance.now() >= end) await begin();
 }
 
 const RUN = 128;
 
 /** Returns the items in order, sorted in slices. `isBefore`: whether the first item belongs before the second. */
 export async function sortedInSlices<T>(items: readonly T[], isBefore: (a: T, b: T) => boolean): Promise<readonly T[]> {
-  const pause = createPause();
   let runs: (readonly T[])[] = [];
   for (let at = 0; at < items.length; at += RUN) {
     await pause();
@@ -61,7 +62,6 @@ const PIECE_LENGTH = 64 * 1024;
 
 /** Joins the parts as UTF-8, in slices. Producing each part should take less than a millisecond. */
 export async function joinInSlices(parts: Iterable<string>): Promise<Buffer> {
-  const pause = createPause();
   const pieces: Buffer[] = [];
   let piece = '';
   for (const part of parts) {
@@ -98,11 +98,10 @@ export function atOnce<T>(steps: Generator<unknown, T>): T {
 export async function inSlices<T>(steps: Generator<unknown, T>, signal?: AbortSignal): Promise<T> {
   for (;;) {
     signal?.throwIfAborted();
-    const end = performance.now() + SLICE_MS;
     do {
       const step = steps.next();
       if (step.done === true) return step.value;
     } while (performance.now() < end);
-    await setImmediate();
+    await begin();
   }
 }

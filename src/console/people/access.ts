@@ -1,5 +1,5 @@
 /** Who can use what: the matrix of a target, and everything that one user, role or group can use. The decision function answers both. */
-import { createPause } from '../../base/turns/slices.ts';
+import { pause } from '../../base/turns/slices.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { TargetJson } from '../../targets/document.ts';
@@ -107,7 +107,6 @@ export async function matrixSection(matrix: Matrix, query: View['query'], next: 
   const objects = names.map(({ resource_type, resource_name }) =>
     new URLSearchParams({ target, ...(resource_type && resource_name ? { resource_type, resource_name } : {}) }).toString(),
   );
-  const pause = createPause();
   const body: Markup[] = [];
   for (const { subject_type, subject_value, email, cells, before } of rows) {
     await pause();

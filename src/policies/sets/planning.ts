@@ -1,6 +1,6 @@
 /** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
-import { createPause, inSlices } from '../../base/turns/slices.ts';
+import { inSlices, pause } from '../../base/turns/slices.ts';
 import type { Position } from '../../db/changes.ts';
 import { inReadingOrder } from '../../engine/compile/compile.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/pattern.ts';
@@ -63,7 +63,6 @@ export interface Made {
 export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Made {
   const ids = new Map<string, string>();
   const refusals = new Map<string, string | null>();
-  const pause = createPause();
   return {
     time: now(),
     outsideOf: createLimitCheck(),
@@ -293,7 +292,6 @@ function requireExpected(
 export async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> {
   const files = new Map<string, ParsedPolicyFile>();
   const errors: PolicyFileError[] = [];
-  const pause = createPause();
   for (const [file, text] of texts) {
     await pause();
     if (!FILE_NAME.test(file)) {

@@ -1,7 +1,7 @@
 /** Reads the test files of a request, and runs them on a policy set. */
 import type { Caller } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { createPause } from '../../base/turns/slices.ts';
+import { pause } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
@@ -16,7 +16,6 @@ const MAX_CASES = 10_000;
 
 /** `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the positions of the errors. */
 export async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
-  const pause = createPause();
   const errors: PolicyFileError[] = [];
   const cases: TestCase[] = [];
   for (const [file, text] of texts) {

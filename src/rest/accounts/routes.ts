@@ -9,7 +9,7 @@ import type { Login } from '../../auth/sign-in/login.ts';
 import type { Registration } from '../../auth/sign-in/registration.ts';
 import { tokenStore } from '../../auth/token-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { createPause } from '../../base/turns/slices.ts';
+import { pause } from '../../base/turns/slices.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import type { NamedObject } from '../../engine/decision.ts';
@@ -107,7 +107,6 @@ export function ownAuthRoutes({
     if (target === undefined || !mayUseTarget({ principal, snapshot }, target))
       throw new AppError('not_found', `There is no target ${req.params.target}, or no policy lets you use it.`);
     const listed = catalogue.of({ target, access: target.accessOf(principal) });
-    const pause = createPause();
     const allowed: NamedObject[] = [];
     for (const object of listed) {
       await pause();

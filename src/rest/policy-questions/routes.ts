@@ -1,6 +1,6 @@
 import { Router } from 'express';
 import { AppError } from '../../base/errors.ts';
-import { createPause } from '../../base/turns/slices.ts';
+import { pause } from '../../base/turns/slices.ts';
 import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
@@ -50,7 +50,6 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
     if (given === undefined) throw new AppError('internal', 'The request has no question.');
     const engine = await engineOf(policies, position.revision);
     // With 10,000 policies, each step takes some milliseconds.
-    const pause = createPause();
     const answer = decideOne(engine, given.question);
     await pause();
     const readings = readingsFor(policies, engine.compiled.document.policies, given.question);

@@ -2,7 +2,7 @@
 import { Router } from 'express';
 import { type RecordedDecision, recordedStore } from '../../audit/search/recorded-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { createPause } from '../../base/turns/slices.ts';
+import { pause } from '../../base/turns/slices.ts';
 import { UUID, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
@@ -187,7 +187,6 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   ): Promise<HeavyAnswer> {
     const { verdict, files, prune, adopt, changesJson, suggested, leftOut } = suggestion;
     // Each request can have 1,000 users.
-    const pause = createPause();
     const askers = new Set<string>();
     for (const need of suggested.flatMap(({ needs: met }) => met.flatMap((at) => needs[at] ?? []))) {
       await pause();
