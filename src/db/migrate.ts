@@ -27,6 +27,7 @@ import * as invariants from './migrations/0021-invariants.ts';
 import * as drift from './migrations/0022-drift.ts';
 import * as logCounts from './migrations/0023-log-counts.ts';
 import * as verification from './migrations/0024-verification.ts';
+import * as countsByKey from './migrations/0025-counts-by-key.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -57,6 +58,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0022-drift', drift.up],
   ['0023-log-counts', logCounts.up],
   ['0024-verification', verification.up],
+  ['0025-counts-by-key', countsByKey.up],
 ];
 
 const LOCK_SECONDS = 120;

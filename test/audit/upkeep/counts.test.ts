@@ -6,10 +6,13 @@ import { firstIdOf } from '../../../src/audit/chain/chain.ts';
 import type { DecisionRecord } from '../../../src/audit/records/records.ts';
 import { countStore, HOUR_MS } from '../../../src/audit/search/count-store.ts';
 import { createCounts } from '../../../src/audit/upkeep/counts.ts';
-import type { Database } from '../../../src/db/database.ts';
+import { readConfig } from '../../../src/config/config.ts';
+import { type Database, openDatabase } from '../../../src/db/database.ts';
+import { up } from '../../../src/db/migrations/0023-log-counts.ts';
 import { countsOf, readCounts } from '../../../src/rest/audit/counts.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
+import { createSqlite } from '../../support/databases/sqlite.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, quietWriter } from '../records.ts';
 
@@ -202,4 +205,22 @@ test('a range that is too long, or ends before it begins, and unknown parameters
   ])
     t.throws(() => readCounts({ from, ...query }, START), { code: 'invalid_request' } as never, JSON.stringify(query));
   t.like(readCounts({ by: 'hour' }, START + 1), { from: START / HOUR_MS - 23, to: START / HOUR_MS + 1 });
+});
+
+test('on SQLite, counts of an older version are kept, in the order of their key', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const open = () => openDatabase(readConfig({ DATABASE_URL: at.url }).database, async () => undefined);
+  const counts = [1, 2].map((hour) => ({ hour, effect: 'allow', policy_id: '', target_id: 'x', decisions: 5 }));
+  const before = await open();
+  await before.knex('migrations').where({ name: '0025-counts-by-key' }).delete();
+  await before.knex.schema.dropTable('log_counts');
+  await up(before.knex, null);
+  await before.knex('log_counts').insert(counts);
+  await before.close();
+  const { knex, close } = await open();
+  t.teardown(close);
+  t.deepEqual(await knex('log_counts').select('*').orderBy('hour'), counts);
+  const [{ sql }] = (await knex('sqlite_master').where({ name: 'log_counts' }).select('sql')) as [{ sql: string }];
+  t.regex(sql, /without rowid/);
 });
