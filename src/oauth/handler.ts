@@ -85,9 +85,17 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
       await provider.callback()(req, res);
     };
 
+  /** Whether the user who is signed in at this browser has approved the client. */
+  async function isApproved({ req, res }: KoaContextWithOIDC, clientId: string): Promise<boolean> {
+    const current = await currentUser(req, res);
+    if (current === null) return false;
+    return (await grants.ofUser(current.user.id)).some(({ client }) => client?.client_id === clientId);
+  }
+
   /**
-   * Keeps the browser from going to a client with an error, if no user has approved the client yet: a stranger could have registered it for
-   * this redirect. Returns the page to show instead; null: the answer stays.
+   * Keeps the browser from going to a client with an error, if its user has not approved the client: a stranger could have registered it, and
+   * approved it, for this redirect. A user who denies has seen where the browser goes. Returns the page to show instead; null: the answer
+   * stays.
    */
   async function keptBack(ctx: KoaContextWithOIDC): Promise<ErrorPage | null> {
     const refusal = refusals.get(ctx.req);
@@ -95,7 +103,8 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
     const { client, params } = ctx.oidc;
     if (client?.clientId === CLI_CLIENT) return null;
     const known = client === undefined ? null : await grants.findClient(client.clientId);
-    if (known?.enabled && known.used_at !== null) return null;
+    const isDenial = refusal.error === 'access_denied' && known?.used_at !== null;
+    if (known?.enabled && (isDenial || (await isApproved(ctx, known.client_id)))) return null;
     ctx.remove('Location');
     // The body, and the header with its length, belong to the redirect that is not sent.
     ctx.body = null;

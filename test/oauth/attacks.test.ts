@@ -255,6 +255,13 @@ test('the gateway shows the error of a client that no user has approved as a pag
   await kept('a refusal', refused);
   for (const [what, more] of Object.entries(wrong)) await kept(what, await visit(more));
   await approve(s, s.flow);
+  // Somebody could have approved the own client for this.
+  const elsewhere = openTab(url);
+  const wrongType = (): Promise<Visit> =>
+    elsewhere.follow(begin(url, s.clientId, { more: { response_type: 'token' } }).authorizeUrl);
+  await kept('a stranger', await wrongType());
+  await elsewhere.signIn(await person(s.gateway, `user${users++}@example.com`));
+  await kept('another user', await wrongType());
   for (const [what, more] of Object.entries(wrong)) {
     const { status, to } = await visit(more);
     t.is(status, 303, what);
