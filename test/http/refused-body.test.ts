@@ -25,6 +25,29 @@ function send(port: number, bytes: number, body = Buffer.alloc(bytes)) {
   return new Promise<string>((resolve) => client.on('close', () => resolve(text)));
 }
 
+test.serial('a long answer arrives unchanged, and other work runs while it is encoded', async (t) => {
+  const text = 'a\u{1f600}'.repeat(700_000);
+  let turns = 0;
+  let isEncoded = true;
+  const port = await serve(t, (_req, res) => {
+    let isOver = false;
+    const turn = (): void => {
+      turns++;
+      if (!isOver) setImmediate(turn);
+    };
+    res.once('finish', () => {
+      isOver = true;
+    });
+    endAnswer(res, text);
+    isEncoded = res.writableEnded;
+    turn();
+  });
+  const answer = await fetch(`http://127.0.0.1:${port}/`);
+  t.true((await answer.text()) === text);
+  t.false(isEncoded, 'at once');
+  t.true(turns > 1, String(turns));
+});
+
 test.serial('the rest of a refused body is discarded slowly, and its sender gets the answer', async (t) => {
   let began = 0;
   let took = 0;

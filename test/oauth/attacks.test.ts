@@ -530,7 +530,12 @@ test('a registration is refused that would lead a browser astray', async (t) => 
         ...['mailto:a@client.example', 'tel:+1', 'sms:+1', 'chrome://settings', 'edge://settings', 'search-ms:query=x'],
         ...['ms-settings:privacy', 'MS-Word:ofe|u|https://evil.example/x.docx', 'ms-msdt:/id', 'intent://x#Intent;end'],
         // The page of a stranger, in a particular browser.
-        ...['microsoft-edge:https://evil.example/cb', 'googlechromes://evil.example/cb', 'x-safari-https://evil.example/cb'],
+        ...[
+          'microsoft-edge:https://evil.example/cb',
+          'microsoft-edge:evil.example/cb',
+          'googlechromes://evil.example/cb',
+          'x-safari-https://evil.example/cb',
+        ],
         ...['firefox://open-url?url=https%3A%2F%2Fevil.example', 'steam://openurl/https://evil.example/cb', 'web+evil://x/cb'],
         ...[
           'com-apple-mobilesafari-tab:https://evil.example/cb',

@@ -146,29 +146,37 @@ export function checkHead(draft: Draft, isImitation: (name: string) => boolean, 
 const imitatesRelated = imitationOf(RELATED_TASK);
 
 /**
- * Checks `_meta`. Messages of 2025-11-25 may name the task that they belong to; if it is not the caller's, the reference is
- * removed. The result of a call may, like its tool, point to a resource that renders it. False: it names too many resources.
+ * The members of `_meta` that must change. Messages of 2025-11-25 may name the task that they belong to; if it is not the caller's, the
+ * reference is removed. The result of a call may, like its tool, point to a resource that renders it.
  */
-function checkMeta(draft: Draft, context: ResultContext): boolean {
-  const meta = draft.value._meta;
-  const span = draft.span.members?.get('_meta');
-  if (!isObject(meta) || span === undefined) return true;
+function changedMeta(value: JsonObject, { tasks }: ResultContext, sight: Sight): MemberTexts {
+  const meta = value._meta;
+  if (!isObject(meta)) return {};
   const changed: Record<string, string | null> = {};
   for (const name of Object.keys(meta)) if (imitatesRelated(name)) changed[name] = null;
-  const related = relatedTask(draft.value);
+  const related = relatedTask(value);
   if (related !== undefined) {
-    const task = context.tasks.get(related ?? '');
+    const task = tasks.get(related ?? '');
     changed[RELATED_TASK] = task === undefined ? null : JSON.stringify({ taskId: task.handle });
   }
-  const looked = look((sight) => changedPointers(meta, sight), context.decide);
-  if (looked === null) return false;
-  Object.assign(changed, asTexts(looked.result));
-  if (Object.keys(changed).length === 0) return true;
+  return { ...changed, ...asTexts(changedPointers(meta, sight)) };
+}
+
+function replaceMeta(draft: Draft, changed: MemberTexts): void {
+  const meta = draft.value._meta;
+  const span = draft.span.members?.get('_meta');
+  if (!isObject(meta) || span === undefined || Object.keys(changed).length === 0) return;
   // The item of a list has no spans below its members.
   const isLocated = span.members?.size === Object.keys(meta).length;
   const text = isLocated ? withMembers(draft.text, span, changed) : objectOf({ ...asTexts(meta), ...changed });
   replaceMember(draft, '_meta', text);
-  return true;
+}
+
+/** Filters `_meta`. False: it names too many resources. */
+function checkMeta(draft: Draft, context: ResultContext): boolean {
+  const looked = look((sight) => changedMeta(draft.value, context, sight), context.decide);
+  if (looked !== null) replaceMeta(draft, looked.result);
+  return looked !== null;
 }
 
 function objectOf(texts: MemberTexts): string {
@@ -300,17 +308,19 @@ export function filterTasks(draft: Draft, context: ResultContext): Filtered {
     own.map((task) => (task === undefined ? null : { resource_type: 'tool', resource_name: task.tool })),
     context,
   );
-  const texts: string[] = [];
-  const names: string[] = [];
-  for (const [index, task] of own.entries()) {
-    const span = spans[index];
-    if (task === undefined || span === undefined || !allowed[index]) continue;
-    const item: Draft = { text: draft.text, span, value: items[index] as JsonObject, edits: [] };
-    if (!checkMeta(item, context)) return fault(TOO_MANY);
+  const kept = own.flatMap((task, index) => {
+    const [value, span] = [items[index], spans[index]];
+    if (task === undefined || !isObject(value) || span === undefined || !allowed[index]) return [];
+    return [{ task, item: { text: draft.text, span, value, edits: [] } satisfies Draft }];
+  });
+  const looked = look((sight) => kept.map(({ item }) => changedMeta(item.value, context, sight)), context.decide);
+  if (looked === null) return fault(TOO_MANY);
+  const texts = kept.map(({ task, item }, at) => {
+    replaceMeta(item, looked.result[at] ?? {});
     setMember(item, 'taskId', task.handle);
-    texts.push(applyEdits(item));
-    names.push(task.tool);
-  }
+    return applyEdits(item);
+  });
+  const names = kept.map(({ task }) => task.tool);
   replaceMember(draft, 'tasks', `[${texts.join()}]`);
   return { ok: true, shown: { resource_type: 'tool', names, hidden: items.length - names.length } };
 }

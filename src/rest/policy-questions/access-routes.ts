@@ -281,11 +281,7 @@ function objectsOf(
   if (target !== null && wanted.length === 0) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);
   const usable = wanted.filter(({ enabled }) => enabled);
   if (object !== null) return usable.map((each) => ({ target: each, object }));
-  const objects = new Map(usable.map((each): [string, AccessObject[]] => [each.id, [{ target: each, object: null }]]));
-  for (const { target_id, resource_type, resource_name } of seen) {
-    const its = objects.get(target_id);
-    const [first] = its ?? [];
-    if (first !== undefined) its?.push({ target: first.target, object: { resource_type, resource_name } });
-  }
-  return [...objects.values()].flat();
+  const named = new Map(usable.map(({ id }): [string, NamedObject[]] => [id, []]));
+  for (const { target_id, resource_type, resource_name } of seen) named.get(target_id)?.push({ resource_type, resource_name });
+  return usable.flatMap((each) => [null, ...(named.get(each.id) ?? [])].map((one) => ({ target: each, object: one })));
 }

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { inOrder } from '../../../src/audit/search/recorded-store.ts';
-import { sortedInSlices } from '../../../src/base/turns/slices.ts';
+import { joinInSlices, partsOf, sortedInSlices } from '../../../src/base/turns/slices.ts';
 
 test('items are sorted as at once, whatever their number, and equal items keep their order', async (t) => {
   for (const count of [0, 1, 2, 127, 128, 129, 300, 2_000]) {
@@ -30,4 +30,35 @@ test('other work runs while many long names of a caller are put in order', async
   isOver = true;
   t.is(ordered.length, 9_973, 'each once');
   t.true(turns > 5, String(turns));
+});
+
+test('pieces of work that follow each other share a slice', async (t) => {
+  /** Keeps the thread busy for less than a slice. */
+  function* busy(): Generator<string, undefined> {
+    const until = performance.now() + 4;
+    while (performance.now() < until);
+    yield 'x';
+  }
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  let turns = 0;
+  let isOver = false;
+  const turn = (): void => {
+    turns++;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  await joinInSlices(busy());
+  const before = turns;
+  for (let piece = 0; piece < 20; piece++) await joinInSlices(busy());
+  isOver = true;
+  t.true(turns - before >= 8, `${turns - before} turns in 80 ms`);
+});
+
+test('a text is split into parts without cutting a character in two', (t) => {
+  const text = 'a\u{1f600}'.repeat(50);
+  for (let length = 2; length < 10; length++) {
+    const parts = [...partsOf([text, '', text], length)];
+    t.is(parts.join(''), text + text);
+    t.true(parts.every((part) => part.length > 0 && part.length <= length && part.isWellFormed()));
+  }
 });

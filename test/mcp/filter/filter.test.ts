@@ -414,6 +414,9 @@ test('the `_meta` of a task in a list, and of a new task, shows what the caller 
   const shown = { taskId: 'sealed u', status: 'working' };
   t.deepEqual(listed('file:///a'), { tasks: [{ ...shown, _meta: { ui: { resourceUri: 'file:///a' }, x: 1 } }] });
   t.deepEqual(listed('file:///b'), { tasks: [{ ...shown, _meta: { ui: {}, x: 1 } }] });
+  const many = Array.from({ length: 1_001 }, (_, at) => task(`file:///${at}`));
+  const named = filter({ tasks: many }, { method: 'tasks/list', tasks: own('u'), allowed });
+  t.regex(named.fault ?? '', /names more than/, 'the pointers of a list are decided together');
   const sealTask = (): Task => ({ ...(own('u').get('u') as Task), handle: 'sealed u' });
   const made = (uri: string) =>
     filter({ task: task(uri) }, { method: 'tools/call', params: { task: {} }, sealTask, allowed }).value;

@@ -7,16 +7,20 @@ import { ONE_SERVER } from './start.ts';
 /** The files whose tests run on each server: contract suites of what stores, and what differs between the servers. */
 const ON_EACH_SERVER = /\/test\/(?:audit|db|engine|replicas|support)\/|-store\.test\.ts$/;
 
-/**
- * The engines for the test with this title. In a run of all files, only the files above run on each server. All other tests run on one of
- * them, which the title chooses, so that each area has tests on both. `npm run test:long` runs all on both.
- */
-export function enginesFor(title: string): Engine[] {
-  const all = engines();
-  if (process.env[ONE_SERVER] !== 'true' || ON_EACH_SERVER.test(test.meta.file)) return all;
+/** SQLite, and the one of the servers that the title chooses. */
+export function withOneServer<E extends Pick<Engine, 'name'>>(all: readonly E[], title: string): E[] {
   const servers = all.filter(({ name }) => name !== 'sqlite');
   const chosen = servers[(createHash('sha256').update(title).digest()[0] ?? 0) % servers.length];
   return all.filter((engine) => engine.name === 'sqlite' || engine === chosen);
+}
+
+/**
+ * The engines for the test with this title. In a run of all files, only the files above run on each server. All other tests run on one of
+ * them, so that each area has tests on both. `npm run test:long` runs all on both.
+ */
+export function enginesFor(title: string): Engine[] {
+  const all = engines();
+  return process.env[ONE_SERVER] !== 'true' || ON_EACH_SERVER.test(test.meta.file) ? all : withOneServer(all, title);
 }
 
 type DeclareTest = (title: string, run: (t: ExecutionContext) => Promise<void>) => void;

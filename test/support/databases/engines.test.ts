@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import test from 'ava';
 import { createConnection, type RowDataPacket } from 'mysql2/promise';
-import { eachEngine } from './each-engine.ts';
+import { eachEngine, withOneServer } from './each-engine.ts';
 import { engines } from './engines.ts';
 
 eachEngine(test.serial, 'each test gets a database without rows', async (t, database, engine) => {
@@ -74,3 +74,13 @@ eachEngine(
     await t.throwsAsync(createConnection(next.url), { code: 'ER_BAD_DB_ERROR' }, 'a test has altered the schema');
   },
 );
+
+test('a title chooses one server and keeps SQLite, and titles choose each server', (t) => {
+  const all = [{ name: 'sqlite' }, { name: 'mariadb' }, { name: 'mysql' }] as const;
+  const chosen = Array.from({ length: 200 }, (_, at) => withOneServer(all, `title ${at}`).map(({ name }) => name));
+  t.true(chosen.every(([first, ...servers]) => first === 'sqlite' && servers.length === 1));
+  for (const name of ['mariadb', 'mysql'] as const) t.true(chosen.filter((names) => names.includes(name)).length > 60, name);
+  t.deepEqual(withOneServer(all, 'x'), withOneServer(all, 'x'));
+  t.deepEqual(withOneServer([all[0]], 'x'), [all[0]]);
+  t.deepEqual(withOneServer([all[2]], 'x'), [all[2]]);
+});
