@@ -43,11 +43,17 @@ test.serial('a denied decision becomes a draft that allows exactly this request,
   t.is((await console_.post(at, { do: 'end' })).status, 404);
 
   const [, etag = ''] = /name="etag" value="([^"]*)"/.exec(page.text) ?? [];
-  const [, expected = ''] = /name="expected" value="([^"]*)"/.exec(page.text) ?? [];
-  const form = { do: 'activate', etag: etag.replaceAll('&#34;', '"'), expected, reason: 'asked for' };
+  const [expected = '', targets = ''] = ['expected', 'targets'].map(
+    (field) => new RegExp(`name="${field}" value="([^"]*)"`).exec(page.text)?.[1] ?? '',
+  );
+  const form = { do: 'activate', etag: etag.replaceAll('&#34;', '"'), expected, targets, reason: 'asked for' };
   t.is((await console_.post(at, { ...form, etag: '"old"' })).status, 412);
   t.is((await console_.post(at, { ...form, expected: '' })).status, 412);
   t.is((await console_.post(at, { ...form, expected: 'x' })).status, 400);
+  t.is((await console_.post(at, { ...form, targets: '' })).status, 400);
+  const other = await console_.post(at, { ...form, targets: '0123456789abcdef' });
+  t.is(other.status, 412);
+  t.regex(other.text, /no longer mean the same targets/);
   t.is((await console_.post(at, { ...form, do: 'explode' })).status, 400);
   t.is((await console_.post(at, form)).headers.location, '/console/drafts?done=effective');
   await t.notThrowsAsync(client.callTool({ name: 'get-sum', arguments: { a: 1, b: 2 } }));

@@ -37,10 +37,10 @@ test('two changes at once never allow together what neither allows alone', async
     const body = { files: prune ? {} : { [`${name}.yaml`]: file({ ...all, enabled: false }) }, owner: name, prune };
     await gateway.rest(201, 'PUT', `/api/policies/drafts/${name}`, { token, body });
     const { text } = await console_.get(`/console/drafts/${name}`);
-    const [etag = '', expected = ''] = ['etag', 'expected'].map(
+    const [etag = '', expected = '', targets = ''] = ['etag', 'expected', 'targets'].map(
       (field) => new RegExp(`name="${field}" value="([^"]*)"`).exec(text)?.[1]?.replaceAll('&#34;', '"') ?? '',
     );
-    return async (named = etag) => console_.post(`/console/drafts/${name}`, { do: 'activate', etag: named, expected });
+    return async (named = etag) => console_.post(`/console/drafts/${name}`, { do: 'activate', etag: named, expected, targets });
   };
   const pairs = {
     deletions: async () => [remove(await add('deny', 5)), remove(await add('deny', 5))],

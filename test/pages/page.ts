@@ -30,6 +30,7 @@ export function blocksOf(page: string): Block[] {
 export const placeholders = (text: string): string =>
   text
     .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<id>')
+    .replace(/(?<=--expect-targets )[0-9a-f]{16}/g, '<hash>')
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, '<time>')
     .replace(/(?<=\()\d{4}-\d\d-\d\d(?=\))/g, '<day>')
     .replace(/\d+(?= bytes)/g, '<bytes>');

@@ -228,12 +228,19 @@ test.serial('the commands of the walkthrough work in order, and print what the p
       const plan = await job('plan');
       t.is(plan.code, 0, plan.log);
       t.regex(plan.log, /^Revision 2 would become:\n[\s\S]*1 to create, 1 to update, 0 to adopt, 0 to delete/m);
-      t.deepEqual(plan.outputs, { revision: '2', changes: '2' });
-      // If the revision differs from the planned one, nothing is applied, although the tests pass.
-      const stale = await job('apply', { 'needs.plan.outputs.revision': '1' });
-      t.is(stale.code, 1, stale.log);
-      t.regex(stale.log, /revision/);
-      const apply = await job('apply', { 'needs.plan.outputs.revision': plan.outputs['revision'] ?? '' });
+      t.is(plan.outputs['changes'], '2');
+      const { expected = '' } = plan.outputs;
+      t.regex(expected, /^--expect-revision 2 --expect-targets [0-9a-f]{16}$/);
+      // If the policies or targets are not those of the plan, nothing is applied, although the tests pass.
+      for (const [old, why] of [
+        [expected.replace('revision 2', 'revision 1'), /changed at revision 2/],
+        [expected.replace(/\w+$/, '0123456789abcdef'), /no longer mean the same targets/],
+      ] as const) {
+        const stale = await job('apply', { 'needs.plan.outputs.expected': old });
+        t.is(stale.code, 1, stale.log);
+        t.regex(stale.log, why);
+      }
+      const apply = await job('apply', { 'needs.plan.outputs.expected': expected });
       t.is(apply.code, 0, apply.log);
       t.regex(apply.log, /^Applied, as revision 3:/);
     },
@@ -241,13 +248,17 @@ test.serial('the commands of the walkthrough work in order, and print what the p
       const job = pushed('main');
       t.is((await job('check')).code, 0);
       const plan = await job('plan');
-      t.deepEqual(plan.outputs, { revision: '4', changes: '1' });
+      t.is(plan.outputs['changes'], '1');
+      const { expected = '' } = plan.outputs;
+      t.regex(expected, /^--expect-revision 4 /);
       t.regex(
         plan.log,
         /^Decisions: equal: [\s\S]* {4}changed outside of its file since revision 4\n\n0 to create, 1 to update/m,
       );
-      t.is((await job('apply', { 'needs.plan.outputs.revision': '4' })).code, 0);
-      t.deepEqual((await job('plan')).outputs, { revision: '5', changes: '0' });
+      t.is((await job('apply', { 'needs.plan.outputs.expected': expected })).code, 0);
+      const { outputs } = await job('plan');
+      t.is(outputs['changes'], '0');
+      t.regex(outputs['expected'] ?? '', /^--expect-revision 5 /);
     },
   };
 

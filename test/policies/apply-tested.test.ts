@@ -8,7 +8,7 @@ import { loadPolicyModule } from '../../src/engine/engine.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy } from '../../src/policies/schema.ts';
-import { readFiles, type TargetName } from '../../src/policies/sets/planning.ts';
+import { ANY, readFiles, type TargetName } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createApplyTested, readTests, testSet } from '../../src/policies/sets/test-set.ts';
 import { ALL_RIGHTS } from '../support/authority.ts';
@@ -118,7 +118,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
   });
   const apply = (what: string) => {
     const files = new Map([[`${what.replaceAll(' ', '-')}.yaml`, file({ name: what, target: 'everything' })]]);
-    const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null, files };
+    const request = { owner: 'default', prune: false, adopt: false, ...ANY, files };
     return applyTested(caller, request, new Map([['a.yaml', tests()]]));
   };
   const names = async () => (await policyStore(database.knex).all()).map(({ name }) => name);

@@ -13,7 +13,7 @@ import { ownerStore } from '../../src/policies/limits/owner-store.ts';
 import { createOwnerEdits } from '../../src/policies/owner-edits.ts';
 import { ownerOf } from '../../src/policies/owners.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
-import { readFiles } from '../../src/policies/sets/planning.ts';
+import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -181,8 +181,7 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
         const files = new Map(change.policies.map((one, i) => [`p${i}.yaml`, fileOf(one)]));
         return {
           after: change.policies.map((one) => ({ ...one, managed_as: `${change.owner}/p` })),
-          work: () =>
-            sets.apply(ADMIN, { files, owner: change.owner, prune: change.prune, adopt: false, expectedRevision: null }),
+          work: () => sets.apply(ADMIN, { files, owner: change.owner, prune: change.prune, adopt: false, ...ANY }),
         };
       }
       case 'update': {

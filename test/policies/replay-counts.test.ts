@@ -17,6 +17,7 @@ import { replay } from '../../src/policies/replay/replay.ts';
 import { createTally, NOTHING_TALLIED } from '../../src/policies/replay/tally.ts';
 import type { Moments } from '../../src/policies/sets/candidate-set.ts';
 import { draftHash } from '../../src/policies/sets/draft.ts';
+import { ANY } from '../../src/policies/sets/planning.ts';
 import type { PolicySets } from '../../src/policies/sets/sets.ts';
 import type { ApplyTested } from '../../src/policies/sets/test-set.ts';
 import { decision, quietWriter } from '../audit/records.ts';
@@ -282,13 +283,13 @@ eachEngine(test.serial, 'a draft that is deleted or replaced during its activati
       changes: (await alongside?.(trx, ALL_RIGHTS)) ?? [],
     }));
     applied++;
-    const plan = { changes: [], unchanged: 0, left: [], unmanaged: 0, candidate: [], ownerRevision: 0 };
+    const plan = { changes: [], unchanged: 0, left: [], unmanaged: 0, candidate: [], ownerRevision: 0, targetsHash: '' };
     return { result: { plan, targets: [] }, position };
   };
   const sets = {} as PolicySets;
   const drafts = createDrafts({ administer, sets, applyTested, database, now: Date.now });
   const caller = { principal: {} as Principal, requestId: 'r' };
-  const activate = () => drafts.activate(caller, DRAFT, { ifMatch: undefined, expectedRevision: null });
+  const activate = () => drafts.activate(caller, DRAFT, { ifMatch: undefined, expected: ANY });
 
   await draftStore(database.knex).put(draft);
   meanwhile = () => draftStore(database.knex).put({ ...draft, prune: true, hash: draftHash({ ...content, prune: true }) });

@@ -18,6 +18,7 @@ export interface ChangeJson {
 export interface PlanAnswer {
   readonly revision: number;
   readonly owner_revision: number;
+  readonly targets_hash: string;
   readonly changes: readonly ChangeJson[];
   readonly unchanged: number;
   readonly left: readonly {

@@ -8,7 +8,7 @@ import { type Command, type CommandGroup, counted, EXIT, type Given, UsageError 
 import { dirOf, testDirOf } from './manifest.ts';
 import { readPolicyFolder, requireEmpty, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
-import { fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
+import { EXPECT, expectedIn, fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
 
 const { draft: _, ...FILE_OPTIONS } = SET_OPTIONS;
 const REASON = { value: 'TEXT', help: 'why; the history records it' };
@@ -78,21 +78,18 @@ const activate: Command = {
   help: 'Applies nothing if the draft changes in the meantime or, for a draft with tests, if the policies or a target change.',
   options: {
     hash: { value: 'HASH', help: 'refuses if the draft no longer has this hash, so that you activate exactly what you reviewed' },
-    'expect-revision': { value: 'REVISION', help: 'refuses if policies of the owner changed after this revision' },
+    ...EXPECT,
     reason: REASON,
   },
   async run(given) {
     const path = pathOf(given);
-    const [hash, expected, reason] = ['hash', 'expect-revision', 'reason'].map((option) => given.text(option));
-    if (expected !== undefined && !/^[0-9]{1,15}$/.test(expected)) {
-      throw new UsageError(`--expect-revision must be a number, not ${expected}`);
-    }
+    const [hash, reason] = ['hash', 'reason'].map((option) => given.text(option));
     const client = connect(given);
     const plan = await client.call<{ revision: number; changes: readonly { action: string; name: string }[] }>(
       'POST',
       `${path}/activate`,
       {
-        ...(expected === undefined ? {} : { expected_revision: Number(expected) }),
+        ...expectedIn(given),
         ...(reason === undefined ? {} : { reason }),
       },
       hash === undefined ? {} : { 'if-match': `"${hash}"` },

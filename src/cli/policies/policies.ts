@@ -17,7 +17,7 @@ import { dirOf, manifestIn, ownerOf, testDirOf } from './manifest.ts';
 import { readPolicyFolder, removePolicyFile, writeManifest, writePolicyFile } from './policy-folder.ts';
 import { explainCommand, simulateCommand, testCommand, whatCanCommand, whoCanCommand } from './policy-questions.ts';
 import { replayCommand } from './policy-replay.ts';
-import { type Between, betweenOf, DIR, fileSetOf, OWNER, pointing, revisionOf } from './policy-set.ts';
+import { type Between, betweenOf, DIR, EXPECT, expectedIn, fileSetOf, OWNER, pointing, revisionOf } from './policy-set.ts';
 import { suggestCommand } from './policy-suggest.ts';
 import { compareCommand } from './review/compare.ts';
 import { contextCommand } from './review/context.ts';
@@ -36,10 +36,6 @@ const ADOPT: Option = {
   help: 'takes over policies that were created over the API, if export would give them the name of one of the files',
 };
 const REASON: Option = { value: 'TEXT', help: 'why; the history records it' };
-const EXPECT: Option = {
-  value: 'REVISION',
-  help: 'refuses if policies of the owner changed after this revision, so that you apply exactly what you reviewed; plan prints it',
-};
 
 const exportFiles: Command = {
   name: 'export',
@@ -100,7 +96,7 @@ const FILE_OPTIONS = {
   owner: OWNER,
   prune: { help: 'deletes policies of this owner whose files no longer exist; keeps policies that were created over the API' },
   adopt: ADOPT,
-  'expect-revision': EXPECT,
+  ...EXPECT,
 } as const satisfies Record<string, Option>;
 
 const plan: Command = {
@@ -127,7 +123,9 @@ Like compare, it analyses all possible requests to find the decisions that would
       text:
         decisions +
         planText(answer, changes ? `Revision ${answer.revision} would become:` : '') +
-        (changes ? `To apply exactly this, pass --expect-revision ${answer.owner_revision}.\n` : ''),
+        (changes
+          ? `To apply exactly this, pass --expect-revision ${answer.owner_revision} --expect-targets ${answer.targets_hash}.\n`
+          : ''),
       json: answer,
     };
   },
@@ -159,13 +157,12 @@ function testsIn(given: Given): object {
 function sendFiles<T>(given: Given, path: string, more: object, say?: Say): Promise<T> {
   const client = connect(given);
   const dir = dirOf(given);
-  const expected = given.text('expect-revision');
   const reason = given.text('reason');
   const body = {
     // `fileSetOf` refuses an empty folder: with `--prune` it would delete every policy, and the folder is probably the wrong one.
     ...fileSetOf(given),
     ...more,
-    ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }),
+    ...expectedIn(given),
     ...(reason === undefined ? {} : { reason }),
   };
   return pointing(dir, testDirOf(given), () =>

@@ -20,6 +20,29 @@ export const SET_OPTIONS = {
   draft: { value: 'NAME', help: 'a draft that the gateway stores, instead of files' },
 } as const satisfies Record<string, Option>;
 
+export const EXPECT = {
+  'expect-revision': {
+    value: 'REVISION',
+    help: 'refuses if policies of the owner changed after this revision, so that you apply exactly what you reviewed; plan prints it',
+  },
+  'expect-targets': {
+    value: 'HASH',
+    help: 'refuses if a target that the files name was renamed or replaced since the plan that printed this hash',
+  },
+} as const satisfies Record<string, Option>;
+
+/** The values of `EXPECT` in the form of the API. */
+export function expectedIn(given: Given): object {
+  const [revision, targets] = [given.text('expect-revision'), given.text('expect-targets')];
+  if (targets !== undefined && !/^[0-9a-f]{16}$/.test(targets)) {
+    throw new UsageError(`--expect-targets must have 16 hexadecimal digits, as plan prints them, not ${targets}`);
+  }
+  return {
+    ...(revision === undefined ? {} : { expected_revision: revisionOf(revision) }),
+    ...(targets === undefined ? {} : { expected_targets: targets }),
+  };
+}
+
 /** The set in the form of the API. */
 export function setOf(given: Given): object {
   const draft = given.text('draft');

@@ -71,7 +71,7 @@ ${DONE[done] !== undefined && note('done', DONE[done])}
 ${mayManage && proofNote(view)}${refusal(refused, [REASON])}
 ${
   mayManage &&
-  html`<form class="stack form" method="post" action="${pathOf(name)}"><input type="hidden" name="etag" value="${etag}">${'problem' in plan ? null : html`<input type="hidden" name="expected" value="${plan.owner_revision}">`}
+  html`<form class="stack form" method="post" action="${pathOf(name)}"><input type="hidden" name="etag" value="${etag}">${'problem' in plan ? null : html`<input type="hidden" name="expected" value="${plan.owner_revision}"><input type="hidden" name="targets" value="${plan.targets_hash}">`}
 ${field(REASON, refused)}<p class="row">${!('problem' in plan) && act('activate', 'Make it effective', 'cta')}${may('startShadow') && !shadow && act('begin', 'Start a shadow')}${shadow && act('end', 'End the shadow')}${act('delete', 'Delete', 'danger')}</p></form>`
 }
 ${'problem' in plan ? note('bad', html`<p>The draft cannot be applied to the current policies.</p><p>${plan.problem}</p>`) : [await storedTests(view, draft), await consequencesOf(view, plan, await replayOf(view, candidateOf(draft)))]}
@@ -81,7 +81,7 @@ ${texts('Files', files)}${Object.keys(tests).length > 0 && texts('Tests, which m
   };
 }
 
-type DraftPlan = Plan & { readonly owner_revision: number };
+type DraftPlan = Plan & { readonly owner_revision: number; readonly targets_hash: string };
 
 async function planOrProblem(view: View, draft: DraftJson): Promise<DraftPlan | { readonly problem: string }> {
   try {
@@ -131,11 +131,11 @@ export const changeDraft: Act = async (view) => {
   switch (form['do']) {
     case 'activate': {
       const { body: draft, etag } = await get<DraftJson>(path);
-      const plan = isRecent ? null : await planOf(view, candidateOf(draft));
+      const expected = { expected_revision: Number(form['expected'] ?? 'none'), expected_targets: form['targets'] ?? '' };
+      const plan = isRecent ? null : await planOf(view, { ...candidateOf(draft), ...expected });
       if (plan !== null && isLooser(plan)) prove(form);
       // The form could name all drafts, and a different one could take the place of the draft that the plan is about.
       if (ifMatch !== etag) throw new AppError('precondition_failed', 'The draft has changed since this page showed it.');
-      const expected = { expected_revision: Number(form['expected'] ?? 'none') };
       const conditions = { ifMatch, atRevision: plan?.revision };
       await send('POST', `${path}/activate`, { ...expected, ...(reason ? { reason } : {}) }, conditions);
       return `${DRAFTS}?done=effective`;

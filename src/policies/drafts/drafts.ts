@@ -6,7 +6,7 @@ import type { Change, Position } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { requireOwner } from '../owners.ts';
 import { type Draft, type DraftContent, draftHash } from '../sets/draft.ts';
-import type { PlannedFiles } from '../sets/planning.ts';
+import { ANY, type Expected, type PlannedFiles } from '../sets/planning.ts';
 import type { ApplyRequest, Planned, PolicySets } from '../sets/sets.ts';
 import { type ApplyTested, readTests } from '../sets/test-set.ts';
 import { draftStore, shadowStore } from './draft-store.ts';
@@ -31,9 +31,9 @@ export interface DraftParts {
 
 export const draftEtag = ({ hash }: Draft): string => `"${hash}"`;
 
-const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expectedRevision: number | null): ApplyRequest => ({
+const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expected: Expected): ApplyRequest => ({
   files: new Map(Object.entries(files)),
-  ...{ owner, prune, adopt, expectedRevision },
+  ...{ owner, prune, adopt, ...expected },
 });
 
 export function createDrafts({ administer, sets, applyTested, database, now }: DraftParts) {
@@ -75,7 +75,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
           `The draft is too large: its files and tests together may have at most ${DRAFT_LIMITS.bytes} bytes.`,
         );
       }
-      await sets.plan(applyRequestOf(content, null), caller.principal.sub);
+      await sets.plan(applyRequestOf(content, ANY), caller.principal.sub);
       await readTests(new Map(Object.entries(content.tests)));
       const at = now();
       const { principal } = caller;
@@ -116,12 +116,12 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
     async activate(
       caller: Caller,
       name: string,
-      { ifMatch, expectedRevision }: { readonly ifMatch: string | undefined; readonly expectedRevision: number | null },
+      { ifMatch, expected }: { readonly ifMatch: string | undefined; readonly expected: Expected },
     ): Promise<{ result: Planned<PlannedFiles>; position: Position }> {
       const draft = await requireDraft(database.knex, name, ifMatch);
       const tests = new Map(Object.entries(draft.tests));
       const reason = caller.reason ?? `draft ${name}`;
-      return applyTested({ ...caller, reason }, applyRequestOf(draft, expectedRevision), tests, async (trx, authority) => [
+      return applyTested({ ...caller, reason }, applyRequestOf(draft, expected), tests, async (trx, authority) => [
         // Remove exactly the draft that was reviewed and tested, not one that was saved in the meantime.
         await removeDraft(trx, await requireOwnDraft(trx, authority, name, draftEtag(draft)), 'draft.activate'),
       ]);

@@ -4,7 +4,7 @@ import { model, text, uuid } from '../../base/validate.ts';
 import { REASON_MAX } from '../../http/caller.ts';
 import { DEFAULT_OWNER, FILE_NAME, OWNER } from '../files/file.ts';
 import { DRAFT_NAME } from './draft.ts';
-import type { MoveRequest, RollbackRequest } from './planning.ts';
+import type { Expected, MoveRequest, RollbackRequest } from './planning.ts';
 import type { ApplyRequest } from './sets.ts';
 
 export interface PlanBody {
@@ -13,6 +13,7 @@ export interface PlanBody {
   prune?: boolean;
   adopt?: boolean;
   expected_revision?: number;
+  expected_targets?: string;
 }
 
 export const ownerName = Joi.string().pattern(OWNER).messages({
@@ -36,6 +37,12 @@ export const planMembers = {
   expected_revision: revision.description(
     'The request is refused (412) if policies of the owner changed after this revision; with `adopt`, if any policy changed. `owner_revision` of a plan is the revision to send.',
   ),
+  expected_targets: Joi.string()
+    .pattern(/^[0-9a-f]{16}$/)
+    .messages({ 'string.pattern.base': 'must be the `targets_hash` of a plan' })
+    .description(
+      'The request is refused (412) if a name in the files means a different target than before. `targets_hash` of a plan is the value to send.',
+    ),
 };
 export const reason = text(REASON_MAX).description('The reason of the change. It is stored with the change.');
 export const planBody = model<PlanBody>('PolicyFilesToPlan', planMembers).required();
@@ -91,10 +98,17 @@ export const requestOf = ({
   owner = DEFAULT_OWNER,
   prune = false,
   adopt = false,
-  expected_revision,
+  ...expected
 }: PlanBody): ApplyRequest => ({
   files: new Map(Object.entries(files)),
-  ...{ owner, prune, adopt, expectedRevision: expected_revision ?? null },
+  ...{ owner, prune, adopt, ...expectedOf(expected) },
+});
+
+/** What `plan` says about the state on which it is based. */
+export type ExpectedBody = Pick<PlanBody, 'expected_revision' | 'expected_targets'>;
+
+export const expectedOf = ({ expected_revision, expected_targets }: ExpectedBody): Expected => ({
+  ...{ expectedRevision: expected_revision ?? null, expectedTargets: expected_targets ?? null },
 });
 
 /** Files in the form of `apply`, the name of a draft that contains them, a rollback, or a move. With none of them, the current set. */

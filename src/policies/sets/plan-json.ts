@@ -9,6 +9,7 @@ import type { PlannedFiles, TargetName } from './planning.ts';
 export const planCounts = (plan: Omit<PlannedFiles, 'changes' | 'candidate'>, { revision }: Position) => ({
   revision,
   owner_revision: plan.ownerRevision,
+  targets_hash: plan.targetsHash,
   unchanged: plan.unchanged,
   left: plan.left.map(({ file, policy }) => ({ file, policy_id: policy.id, name: policy.name, drift_since: policy.drift_since })),
   unmanaged: plan.unmanaged,

@@ -1,4 +1,5 @@
 /** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
+import { hash } from 'node:crypto';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
 import { inSlices, pause } from '../../base/turns/slices.ts';
 import type { Position } from '../../db/changes.ts';
@@ -33,6 +34,8 @@ export interface SetState {
 export interface Expected {
   /** Refuse if the policies of the owner changed after this revision, or with `adopt` any policy; null: accept any revision. */
   readonly expectedRevision: number | null;
+  /** Refuse if this is no longer the `targetsHash` of the files; null: accept any. */
+  readonly expectedTargets: string | null;
   /**
    * Refuse if any policy changed after this revision, or if one of these targets was deleted or renamed: files name their targets, and the
    * revision says nothing about targets.
@@ -40,9 +43,17 @@ export interface Expected {
   readonly tested?: { readonly revision: number; readonly targets: readonly TargetName[] };
 }
 
+/** Accepts any state. */
+export const ANY: Expected = { expectedRevision: null, expectedTargets: null };
+
 export interface PlannedFiles extends PolicyPlan {
   /** The revision to expect, so that exactly this plan is applied. */
   readonly ownerRevision: number;
+  /**
+   * Changes if a name in the files would mean a different target: revisions say nothing about targets. 16 hexadecimal digits are
+   * enough, because the gateway makes the ids.
+   */
+  readonly targetsHash: string;
 }
 
 export interface PlanningParts {
@@ -88,11 +99,19 @@ export async function planOn(state: SetState, request: PlanRequest & Expected, m
   const { position, history } = state;
   // An adoption changes policies without an owner.
   const ownerRevision = request.adopt ? position.revision : history.revision;
-  requireExpected(state, ownerRevision, request);
+  const targetsHash = targetsHashOf(request.files, state.targets);
+  requireExpected(state, { ownerRevision, targetsHash }, request);
   const plan = await inSlices(planFilesInSteps(request, { ...state, ...made }));
   if ('errors' in plan) throw badFiles(plan.errors);
   await check(plan, request.files, state, made);
-  return { ...plan, ownerRevision };
+  return { ...plan, ownerRevision, targetsHash };
+}
+
+function targetsHashOf(files: PlanRequest['files'], targets: readonly TargetName[]): string {
+  const named = new Set([...files.values()].map(({ policy }) => policy.target));
+  const meant = targets.filter(({ name }) => named.has(name)).map(({ name, id }) => [name, id] as const);
+  const sorted = meant.sort(([a], [b]) => (a < b ? -1 : 1));
+  return hash('sha256', JSON.stringify(sorted), 'hex').slice(0, 16);
 }
 
 /** Whether the error says that files can no longer be applied, because policies, targets or limits have changed. */
@@ -269,8 +288,8 @@ function requireRevision({ revision }: Position, expected: number | null): void 
 /** Throws AppError `precondition_failed`. */
 function requireExpected(
   { position: { revision }, targets }: SetState,
-  ownerRevision: number,
-  { owner, adopt, expectedRevision, tested }: Pick<PlanRequest, 'owner' | 'adopt'> & Expected,
+  { ownerRevision, targetsHash }: Pick<PlannedFiles, 'ownerRevision' | 'targetsHash'>,
+  { owner, adopt, expectedRevision, expectedTargets, tested }: Pick<PlanRequest, 'owner' | 'adopt'> & Expected,
 ): void {
   if (expectedRevision !== null && expectedRevision > revision) {
     throw changed(`Revision ${expectedRevision} does not exist: the newest is ${revision}.`);
@@ -278,6 +297,9 @@ function requireExpected(
   if (expectedRevision !== null && expectedRevision < ownerRevision) {
     const whose = adopt ? 'The policies' : `The policies of the owner ${owner}`;
     throw changed(`${whose} changed at revision ${ownerRevision}, so they are no longer those of revision ${expectedRevision}.`);
+  }
+  if (expectedTargets !== null && expectedTargets !== targetsHash) {
+    throw changed('A target that the files name was created, renamed or deleted, so the files no longer mean the same targets.');
   }
   if (tested === undefined) return;
   if (tested.revision !== revision) {

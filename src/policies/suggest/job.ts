@@ -10,7 +10,7 @@ import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
 import type { PolicyChange } from '../sets/plan.ts';
 import { changesJson, withFlips } from '../sets/plan-json.ts';
-import { type Made, planOn, readFiles, type SetState } from '../sets/planning.ts';
+import { ANY, type Made, planOn, readFiles, type SetState } from '../sets/planning.ts';
 import { fileOfProposed, filesOfRest, type Window } from './files.ts';
 import type { Need } from './needs.ts';
 import { type Claim, proveGrants, proveLeast } from './proof.ts';
@@ -85,7 +85,7 @@ export async function suggest(
   });
 
   const replaces = rest !== null;
-  const request = { files: await readFiles(texts), owner, prune: replaces, adopt: replaces, expectedRevision: null };
+  const request = { files: await readFiles(texts), owner, prune: replaces, adopt: replaces, ...ANY };
   const { changes, candidate } = await planOn(state, request, made);
   const byFile = new Map(candidate.map((policy) => [policy.managed_as, policy]));
   const created = files.map((file) => byFile.get(managedAs(owner, file)));

@@ -1,17 +1,17 @@
 /** Drafts: saved changes of the policies that are not applied yet, and their shadows. */
 import { model } from '../../base/validate.ts';
-import { type PlanBody, planMembers, reason, testFiles } from '../../policies/sets/bodies.ts';
+import { type ExpectedBody, type PlanBody, planMembers, reason, testFiles } from '../../policies/sets/bodies.ts';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import { get, many, nothing, type Operations, one, REVISION } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { replayed } from '../policy-questions/replay-contract.ts';
 import { ownerName, PolicyPlan, policyFiles } from '../policy-sets/contract.ts';
 
-interface DraftBody extends Omit<PlanBody, 'expected_revision'> {
+interface DraftBody extends Omit<PlanBody, keyof ExpectedBody> {
   tests?: Record<string, string>;
 }
 
-const { files, owner, prune, adopt, expected_revision } = planMembers;
+const { files, owner, prune, adopt, expected_revision, expected_targets } = planMembers;
 export const draftBody = model<DraftBody>('NewPolicyDraft', {
   files,
   tests: testFiles.description('Texts of YAML test files, by file name. The tests must pass before the draft is activated.'),
@@ -19,8 +19,9 @@ export const draftBody = model<DraftBody>('NewPolicyDraft', {
   prune,
   adopt,
 }).required();
-export const activateBody = model<{ expected_revision?: number; reason?: string }>('PolicyDraftActivation', {
+export const activateBody = model<ExpectedBody & { reason?: string }>('PolicyDraftActivation', {
   expected_revision,
+  expected_targets,
   reason,
 }).default({});
 

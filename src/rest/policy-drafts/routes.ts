@@ -13,6 +13,7 @@ import { DEFAULT_OWNER } from '../../policies/files/file.ts';
 import { isReadable, plannableOwners, requireOwner } from '../../policies/owners.ts';
 import { reportOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
+import { expectedOf } from '../../policies/sets/bodies.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary } from '../../policies/sets/draft.ts';
 import { appliedCounts } from '../../policies/sets/plan-json.ts';
@@ -61,14 +62,14 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
   });
 
   router.post('/drafts/:name/activate', async (req, res) => {
-    const { expected_revision, reason } = validate(activateBody, req.body);
+    const { reason, ...expected } = validate(activateBody, req.body);
     const caller = callerOf(res);
     // The transaction checks it again, with every changed policy. Tests of a different owner's draft do not even run.
     requireOwner(heldOf(res), 'policies:manage', (await find(req.params.name)).draft.owner);
     const { result, position } = await drafts.activate(
       reason === undefined ? caller : ({ ...caller, reason } satisfies Caller),
       nameOf(req.params.name),
-      { ifMatch: req.get('If-Match'), expectedRevision: expected_revision ?? null },
+      { ifMatch: req.get('If-Match'), expected: expectedOf(expected) },
     );
     showRevision(res, position);
     await sendChanges(res, appliedCounts(result.plan, position), result.plan.changes, result.targets);

@@ -95,6 +95,10 @@ const policyPlan = {
     'The newest revision that changed policies of the owner; with `adopt`, the newest of all. It is the `expected_revision` for this plan.',
     s.integer,
   ),
+  targets_hash: s.described(
+    'Says which targets the names in the files mean. It is the `expected_targets` for this plan.',
+    s.string,
+  ),
   changes: policyChanges,
   unchanged: s.described('The number of files without a change.', s.integer),
   left: s.described(

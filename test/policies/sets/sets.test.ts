@@ -11,7 +11,7 @@ import { createPolicyEdits } from '../../../src/policies/edit.ts';
 import { FILE_NAME } from '../../../src/policies/files/file.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicyUpdate } from '../../../src/policies/schema.ts';
-import { readFiles } from '../../../src/policies/sets/planning.ts';
+import { ANY, readFiles } from '../../../src/policies/sets/planning.ts';
 import { createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
 import { localUser, userStore } from '../../../src/users/user-store.ts';
 import { ALL_RIGHTS } from '../../support/authority.ts';
@@ -551,7 +551,7 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
   const granted = { role: 'admin', groups: [] };
   const principal = { issuer: 'portcullis', sub: admin.id, email, ...granted, granted, token_id: token.id } as const;
   const caller: Caller = { requestId: 'r', principal: { ...principal, token_kind: 'login', issued_at: null, limits: null } };
-  const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null };
+  const request = { owner: 'default', prune: false, adopt: false, ...ANY };
   const apply = (priority: number) => sets.apply(caller, { ...request, files: new Map([['a.yaml', file({ priority })]]) });
   await apply(1);
   meanwhile = () => database.knex('users').where('id', admin.id).update({ role: 'user' });
@@ -584,7 +584,7 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
       return work;
     },
   });
-  const request = { owner: 'default', prune: true, adopt: false, expectedRevision: null };
+  const request = { owner: 'default', prune: true, adopt: false, ...ANY };
   const files = (priority: number) => new Map([['a.yaml', file({ priority })]]);
   const { result } = await sets.apply(caller, { ...request, files: files(1) });
   const id = result.plan.changes[0]?.after?.id ?? '';
@@ -635,7 +635,7 @@ test.serial('applying many files lets other work run, and checks each pattern on
   });
   const files = new Map(Array.from({ length: 200 }, (_, i) => [`p${i}.yaml`, file({ resource_pattern: `^t${i}$` })]));
   turn();
-  const request = { owner: 'default', prune: false, adopt: false, expectedRevision: null };
+  const request = { owner: 'default', prune: false, adopt: false, ...ANY };
   await sets.apply({ requestId: 'r', principal: { sub: 'admin' } } as Caller, { ...request, files });
   ended = true;
   t.is(looked.length, 200);
