@@ -10,6 +10,7 @@ const CHARACTERS = /^(?:[A-Za-z0-9\-._~:/?[\]@!$&'()*+,;=]|%[0-9A-F]{2})+$/;
 const PARTS = /^([a-z][a-z0-9+.-]*):(\/\/[^/?]*)?([^?]*)(\?.*)?$/;
 /** RFC 3986 6.2.2.2: an encoded unreserved character equals the plain one, so only the plain form is canonical. */
 const ENCODED_UNRESERVED = /%(?:2D|2E|5F|7E|3[0-9]|4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A])/;
+const ENCODED = /%[0-9A-Fa-f]{2}/;
 
 /**
  * Whether no other text means the same URI. Policies match the text of a URI, but targets open what it means. The two agree only
@@ -23,7 +24,7 @@ export function isCanonicalUri(uri: string): boolean {
   if (authority?.includes('@') || authority?.includes('%')) return false;
   if (scheme === 'file' && (authority !== '//' || query !== undefined)) return false;
   if (/[[\]]/.test(path) || /[[\]]/.test(query ?? '')) return false;
-  if (!segmentsAreCanonical(path) || decodings(query ?? '') === null) return false;
+  if (!segmentsAreCanonical(path) || decoded(query ?? '') === null) return false;
   // An empty query means the same as no query, and a host with a final dot means the same as the host without it.
   if (query === '?' || authority?.replace(/:[0-9]*$/, '').endsWith('.')) return false;
   return URL.canParse(uri) && new URL(uri).href === uri;
@@ -33,8 +34,8 @@ function segmentsAreCanonical(path: string): boolean {
   const segments = path.split('/');
   return segments.every((segment, index) => {
     if (segment === '') return index === 0 || index === segments.length - 1;
-    const texts = decodings(segment);
-    return texts?.every((text) => !vanishes(text, index === 0) && !/[/\\\0]/.test(text)) === true;
+    const text = decoded(segment);
+    return text !== null && !/[/\\\0]/.test(text) && ![segment, text].some((form) => vanishes(form, index === 0));
   });
 }
 
@@ -49,25 +50,17 @@ function vanishes(segment: string, isFirst: boolean): boolean {
   return left === '' ? !isFirst : /^\.\.?([?#]|$)/.test(left);
 }
 
-/** More rounds than any target decodes. The time of a round grows with the length of the segment. */
-const MAX_DECODINGS = 8;
-
 /**
- * The segment after each further round of percent-decoding, because targets decode once, twice or not at all. null: the
- * rounds do not end, or the bytes are not UTF-8, which targets interpret differently.
+ * The text without its percent-encoding. null: the bytes are not UTF-8, which targets interpret differently, or the result is encoded again,
+ * as that of `%2573`: targets decode once, twice or not at all.
  */
-function decodings(segment: string): string[] | null {
-  const seen = [segment];
+function decoded(text: string): string | null {
   try {
-    for (let text = segment; seen.length <= MAX_DECODINGS; seen.push(text)) {
-      const next = text.replace(/(?:%[0-9A-Fa-f]{2})+/g, decodeURIComponent);
-      if (next === text) return seen;
-      text = next;
-    }
+    const once = decodeURIComponent(text);
+    return ENCODED.test(once) ? null : once;
   } catch {
-    // Not UTF-8.
+    return null;
   }
-  return null;
 }
 
 /** Whether the text is a URI template. No canonical URI has a brace. */

@@ -25,12 +25,13 @@ test.serial('a header with many blanks within is read in linear time', (t) => {
   t.true(milliseconds(() => readHeaders(raw)) < LIMIT_MS);
 });
 
-test.serial('a URI that can be decoded again and again is not canonical', (t) => {
+test.serial('a URI that can be decoded again is not canonical', (t) => {
   const uri = `a:/%${'25'.repeat(1_000)}`;
   let canonical = true;
   t.true(milliseconds(() => Array.from({ length: 1_000 }, () => (canonical = isCanonicalUri(uri)))) < LIMIT_MS);
   t.false(canonical);
-  t.true(isCanonicalUri('a:/100%2525'));
+  t.false(isCanonicalUri('a:/100%2525'));
+  t.true(isCanonicalUri('a:/100%25'));
 });
 
 test.serial('a content type with many blanks, from a caller without a token', async (t) => {

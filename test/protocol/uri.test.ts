@@ -17,6 +17,8 @@ for (const uri of [
   'file:///public/a;v=1/b;',
   'file:///public/...;x/a%20;',
   'https://example.com/a?b=%C3%A9',
+  'file:///public/100%25',
+  'file:///public/50%25%20off',
   'data:;base64,AAAA',
 ]) {
   test(`canonical: ${uri}`, (t) => t.true(isCanonicalUri(uri)));
@@ -65,6 +67,12 @@ for (const uri of [
   'file:///public/..%2fsecret',
   'file:///public/..%2Fsecret',
   'file:///public/%252e%252e/secret',
+  'file:///%2573ecret/plan',
+  'file:///secre%25%37%34/plan',
+  'file:///my%2520secrets/plan',
+  'file:///caf%25c3%25a9/plan',
+  'https://example.com/a?b=%2561',
+  'note:%2573ecret',
   'file:///public/%25252E%25252E/secret',
   'file:///public/a%252Fb',
   'file:///public/a%5Cb',
