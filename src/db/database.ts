@@ -65,6 +65,10 @@ async function prepare(connection: RawConnection): Promise<void> {
     // `init_connect` may have set a different character set, in which different names compare as equal.
     await ask('set names utf8mb4');
     await ask("set session sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', session time_zone = '+00:00'");
+    // A limit would leave out policies, without an error. With the others, changes would be refused or not committed, or connections would
+    // end after each commit.
+    await ask('set session sql_select_limit = 18446744073709551615, session sql_safe_updates = 0');
+    await ask("set session autocommit = 1, session completion_type = 'NO_CHAIN'");
     await ask('set session transaction isolation level read committed');
     await makeCausal(ask);
   } catch (error) {

@@ -134,33 +134,49 @@ eachServer(test.serial, 'placeholders are filled only in statements with values'
   t.deepEqual({ ...none }, { a: '?', b: '??' });
 });
 
-eachServer(test.serial, 'no default charset or sql_mode of the server changes the meaning of a literal', async (t, at) => {
-  const user = `init_${process.pid}_${Date.now()}`;
-  const inits = ['set names gbk', 'set names latin1', "set session sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"];
-  await withAdmin(at, async (admin) => {
-    await admin.query(`create user '${user}'@'%' identified by 'a password of a test'`);
-    await admin.query(`grant all on \`${new URL(at.url).pathname.slice(1)}\`.* to '${user}'@'%'`);
-    t.teardown(() => withAdmin(at, (again) => again.query(`drop user '${user}'@'%'`)));
-    // init_connect applies only to users without administrative rights.
-    const url = new URL(at.url);
-    url.username = user;
-    url.password = encodeURIComponent('a password of a test');
-    const values = [...HOSTILE, "\u7f1e' or 1=1", '\u0410\u0411', '\u0412\u0413'];
-    for (const init of inits) {
-      await admin.query('set global init_connect = ?', [init]);
-      try {
-        const { knex } = await openTestDatabase(t, { ...at, url: url.href });
-        await knex.schema.createTable('things', (table) => {
-          table.integer('id').primary();
-          table.text('value').notNullable();
-        });
-        const literal = literalOf(knex);
-        await statement(knex, `insert into things values ${values.map((value, id) => `(${id},${literal(value)})`).join()}`);
-        t.deepEqual(await knex('things').orderBy('id').pluck('value'), values, init);
-        await knex.schema.dropTable('things');
-      } finally {
-        await admin.query("set global init_connect = ''");
+eachServer(
+  test.serial,
+  'no default of the server changes the meaning of a literal, leaves rows out, or keeps changes from being committed',
+  async (t, at) => {
+    const user = `init_${process.pid}_${Date.now()}`;
+    const inits = ['set names gbk', 'set names latin1', "set session sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"];
+    const limits = ['set session sql_select_limit = 2', 'set session sql_safe_updates = 1'];
+    const commits = ['set session autocommit = 0', "set session completion_type = 'CHAIN'"];
+    await withAdmin(at, async (admin) => {
+      await admin.query(`create user '${user}'@'%' identified by 'a password of a test'`);
+      await admin.query(`grant all on \`${new URL(at.url).pathname.slice(1)}\`.* to '${user}'@'%'`);
+      t.teardown(() => withAdmin(at, (again) => again.query(`drop user '${user}'@'%'`)));
+      // init_connect applies only to users without administrative rights.
+      const url = new URL(at.url);
+      url.username = user;
+      url.password = encodeURIComponent('a password of a test');
+      const values = [...HOSTILE, "\u7f1e' or 1=1", '\u0410\u0411', '\u0412\u0413'];
+      for (const init of [...inits, ...limits, ...commits]) {
+        await admin.query('set global init_connect = ?', [init]);
+        try {
+          const { knex } = await openTestDatabase(t, { ...at, url: url.href });
+          await knex.schema.createTable('things', (table) => {
+            table.integer('id').primary();
+            table.text('value').notNullable();
+          });
+          const literal = literalOf(knex);
+          await statement(knex, `insert into things values ${values.map((value, id) => `(${id},${literal(value)})`).join()}`);
+          t.deepEqual(await knex('things').orderBy('id').pluck('value'), values, init);
+          await knex('things').update({ value: '' });
+          const { knex: other } = await openTestDatabase(t, { ...at, url: url.href });
+          t.is(
+            await other('things')
+              .where({ value: '' })
+              .pluck('id')
+              .then(({ length }) => length),
+            values.length,
+            init,
+          );
+          await knex.schema.dropTable('things');
+        } finally {
+          await admin.query("set global init_connect = ''");
+        }
       }
-    }
-  });
-});
+    });
+  },
+);
