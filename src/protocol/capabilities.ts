@@ -92,7 +92,7 @@ function offersForms(elicitation: JsonObject): boolean {
 }
 
 /** Returns the permission that a request of a target needs (`may_ask`). null: no target may send its client such a request. */
-function askedFor(method: JsonValue | undefined, params: JsonValue | undefined): Askable | null {
+export function askedFor(method: JsonValue | undefined, params: JsonValue | undefined): Askable | null {
   switch (method) {
     case 'sampling/createMessage':
       return 'sampling';

@@ -65,8 +65,6 @@ const isTrue = (value: boolean | number): boolean => value === true || value ===
 const toUser = (row: UserRow): DirectoryUser => ({ ...row, active: isTrue(row.active) });
 const toGroup = (row: GroupRow): DirectoryGroup => ({ ...row, stale: isTrue(row.stale) });
 
-const escaped = (text: string): string => text.replaceAll(/[!%_]/g, (one) => `!${one}`);
-
 function meets(query: Knex.QueryBuilder, condition: Condition): void {
   if ('all' in condition || 'any' in condition) {
     const isAll = 'all' in condition;
@@ -86,9 +84,11 @@ function compares(query: Knex.QueryBuilder, { column, is, value }: Extract<Condi
   } else if (value === null) query.whereNull(column);
   else if (is === 'equal') query.where(column, value);
   else {
-    const text = escaped(String(value));
-    const pattern = is === 'contains' ? `%${text}%` : is === 'starts' ? `${text}%` : `%${text}`;
-    query.whereRaw("?? like ? escape '!'", [column, pattern]);
+    const text = String(value);
+    // Not LIKE: its time grows with the product of both lengths, and SQLite ends a pattern at a NUL.
+    if (is === 'contains') query.whereRaw('instr(??, ?) > 0', [column, text]);
+    else if (is === 'starts') query.whereRaw('substr(??, 1, ?) = ?', [column, [...text].length, text]);
+    else query.whereRaw('(? = 0 or substr(??, -?) = ?)', [[...text].length, column, [...text].length, text]);
   }
 }
 

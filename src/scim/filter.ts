@@ -32,6 +32,9 @@ export interface AttributePath {
 
 export const FILTER_LENGTH = 1_024;
 const MOST_COMPARISONS = 10;
+/** `co`, `sw` and `ew` read every row of the directory, and on SQLite everybody waits meanwhile. */
+const MOST_SEARCHES = 2;
+const SEARCHES: readonly string[] = ['co', 'sw', 'ew'];
 const MOST_DEPTH = 5;
 const CORE = /^urn:ietf:params:scim:schemas:core:2\.0:(user|group):/;
 
@@ -49,6 +52,7 @@ type Token =
 function createReader(text: string, scimType: ScimType) {
   let at = 0;
   let comparisons = 0;
+  let searches = 0;
   const fail = (what: string) =>
     invalid(scimType, `The ${scimType === 'invalidPath' ? 'path' : 'filter'} is not valid: ${what}.`);
   if (text.length > FILTER_LENGTH) throw fail(`it has more than ${FILTER_LENGTH} characters`);
@@ -137,6 +141,8 @@ function createReader(text: string, scimType: ScimType) {
     if (++comparisons > MOST_COMPARISONS) throw fail(`it has more than ${MOST_COMPARISONS} comparisons`);
     const operator = token.kind === 'word' ? token.text.toLowerCase() : '';
     if (!OPERATORS.includes(operator)) throw fail(`after ${path} there must be one of ${OPERATORS.join(', ')}`);
+    if (SEARCHES.includes(operator) && ++searches > MOST_SEARCHES)
+      throw fail(`it has more than ${MOST_SEARCHES} comparisons with ${SEARCHES.join(', ')}`);
     take();
     if (operator === 'pr') return { path, operator, value: null };
     return { path, operator: operator as Operator, value: value() };

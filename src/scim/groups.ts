@@ -231,7 +231,7 @@ export function createDirectoryGroups({ database, changeBy, now }: GroupParts) {
     },
 
     async patch(session: Session, id: string, body: JsonValue, ifMatch: string | undefined): Promise<DirectoryGroup> {
-      return update(session, id, await inSlices(readGroupPatch(readPatch(body))), ifMatch);
+      return update(session, id, await inSlices(readGroupPatch(readPatch(body, 'group'))), ifMatch);
     },
 
     /** The members leave the group in chunks, and the group goes with the last one. */

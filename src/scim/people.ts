@@ -127,7 +127,7 @@ export function createDirectoryPeople({ changeBy, now }: PeopleParts) {
       update(session, id, ifMatch, (entry) => readReplacedUser(body, entry)),
 
     patch(session: Session, id: string, body: JsonValue, ifMatch: string | undefined): Promise<DirectoryUser> {
-      const operations = readPatch(body);
+      const operations = readPatch(body, 'user');
       return update(session, id, ifMatch, (entry) => patchedUser(entry, operations));
     },
 

@@ -67,20 +67,21 @@ export interface PatchOperation {
 }
 
 /** Also counts each path of an operation without one: its value is an object whose members are paths. */
-const MOST_OPERATIONS = 1_000;
+const MOST_OPERATIONS = { group: 1_000, user: 50 };
 const PATCH_SCHEMA = 'urn:ietf:params:scim:api:messages:2.0:PatchOp';
 
-const tooManyOperations = () =>
-  invalid('invalidSyntax', `Operations must have at most ${MOST_OPERATIONS} elements and paths in all. Send several requests.`);
+const tooManyOperations = (most: number) =>
+  invalid('invalidSyntax', `Operations must have at most ${most} elements and paths in all. Send several requests.`);
 
 /** Reads the body of a PATCH request: operations with one path each. Throws ScimError. */
-export function readPatch(body: JsonValue): readonly PatchOperation[] {
+export function readPatch(body: JsonValue, of: 'user' | 'group'): readonly PatchOperation[] {
+  const most = MOST_OPERATIONS[of];
   const members = membersOf(body, 'The body');
   requireSchema(members, PATCH_SCHEMA);
   const operations = members.get('operations');
   if (!Array.isArray(operations) || operations.length === 0)
     throw invalid('invalidSyntax', 'Operations must be an array with at least one operation.');
-  if (operations.length > MOST_OPERATIONS) throw tooManyOperations();
+  if (operations.length > most) throw tooManyOperations(most);
   const read: PatchOperation[] = [];
   for (const [index, operation] of operations.entries()) {
     const what = `Operations.${index}`;
@@ -97,7 +98,7 @@ export function readPatch(body: JsonValue): readonly PatchOperation[] {
     if (path !== null && path !== '') read.push({ verb, path, value });
     // Without a path, the members of the value are paths. Entra also writes filters into them.
     else for (const [name, member] of membersOf(value, 'value')) read.push({ verb, path: name, value: member });
-    if (read.length > MOST_OPERATIONS) throw tooManyOperations();
+    if (read.length > most) throw tooManyOperations(most);
   }
   return read;
 }

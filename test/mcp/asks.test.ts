@@ -3,8 +3,9 @@ import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import type { JsonObject } from '../../src/base/json/json.ts';
 import { ASKABLE, type Askable, isWithheldError, mayBeAsked, reduceClientCapabilities } from '../../src/protocol/capabilities.ts';
+import type { RoutedTarget } from '../../src/targets/target.ts';
 import { answerJson, byMethod, type Script, startRecording } from '../support/upstreams/recording.ts';
-import { routed, startGateway } from './gateway.ts';
+import { routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, MODERN, modern, open, send } from './raw.ts';
 
 const without = (...missing: Askable[]): Askable[] => ASKABLE.filter((askable) => !missing.includes(askable));
@@ -141,6 +142,54 @@ for (const [what, may_ask, asked] of [
     },
   );
 }
+
+for (const [what, change] of [
+  ['it may no longer ask', ({ targets }, t) => targets.set('t', { ...t, may_ask: without('elicitation') })],
+  ['it is disabled', ({ targets }) => targets.delete('t')],
+  ['another one has its name', ({ targets }, t) => targets.set('t', { ...t, id: 'other' })],
+  ['the caller may no longer use it', ({ rights }) => rights.delete('alice')],
+  ['the state is unavailable', (gateway) => (gateway.stateDown = true)],
+] satisfies readonly (readonly [string, (gateway: TestGateway, target: RoutedTarget) => unknown])[]) {
+  test.serial(`a call in flight asks the client nothing more once ${what}`, async (t) => {
+    const { gateway, upstream, onCall } = await setUp(t, ASKABLE);
+    const session = await open(gateway);
+    onCall(async (_, res) => {
+      startStream(res);
+      change(gateway, gateway.targets.get('t') as RoutedTarget);
+      const params = { message: 'Your password, please', requestedSchema: {} };
+      res.write(event({ jsonrpc: '2.0', id: 'q', method: 'elicitation/create', params }));
+      t.like(await answerTo(upstream, 'q'), { id: 'q', error: { code: -32601 } });
+      res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
+    });
+    const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+    t.notRegex(reply.text, /password/);
+    t.regex(reply.text, /"result":\{"content":\[\]\}/);
+  });
+}
+
+test.serial('a target gets no answer to what it may no longer ask', async (t) => {
+  const { gateway, upstream, onCall } = await setUp(t, ASKABLE);
+  const session = await open(gateway);
+  onCall((_, res) => {
+    startStream(res);
+    res.write(event({ jsonrpc: '2.0', id: 'q', method: 'elicitation/create', params: { message: 'x', requestedSchema: {} } }));
+    res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
+  });
+  const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+  const [, id] = /"id":"([^"]+)","method":"elicitation\/create"/.exec(reply.text) ?? [];
+  const answer = inSession(session, { jsonrpc: '2.0', id, result: { action: 'accept', content: { password: 'hunter2' } } });
+  const learned = (): boolean => upstream.received.some(({ message }) => message?.id === 'q' && 'result' in message);
+  const target = gateway.targets.get('t') as RoutedTarget;
+  for (const [may_ask, learns] of [
+    [[], false],
+    [['elicitation_url'], false],
+    [['elicitation'], true],
+  ] as const) {
+    gateway.targets.set('t', { ...target, may_ask });
+    t.is((await send(gateway, answer)).status, 202);
+    t.is(learned(), learns, String(may_ask));
+  }
+});
 
 /** Waits for the answer of the gateway to the target. */
 async function answerTo(upstream: Awaited<ReturnType<typeof startRecording>>, id: string): Promise<object> {

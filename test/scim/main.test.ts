@@ -185,6 +185,14 @@ eachEngine(test.serial, 'an account that a directory has sent is not linked unti
   t.is((await record(bob.id)).refusal, 'directory_inactive');
 });
 
+test.serial('a patch of a user has at most 50 operations', async (t) => {
+  const { directory } = await directoryWorld(t);
+  const { id } = await directory.user('ann');
+  const rename = { op: 'replace', path: 'displayName', value: 'Ann' };
+  await directory.patch(200, `/Users/${id}`, ...Array.from({ length: 50 }, () => rename));
+  await directory.patch(400, `/Users/${id}`, ...Array.from({ length: 51 }, () => rename));
+});
+
 eachEngine(test.serial, 'filters, pages and versions', async (t, at) => {
   const { directory } = await directoryWorld(t, at.url);
   const made: Resource[] = [];
@@ -196,6 +204,13 @@ eachEngine(test.serial, 'filters, pages and versions', async (t, at) => {
   t.deepEqual(await names('externalId eq "id-ben"'), ['ben@example.com']);
   t.deepEqual(await names('externalId eq "ID-BEN"'), [], 'subjects are compared exactly');
   t.deepEqual(await names('userName co "y_x"'), ['cay_x@example.com'], 'no character is a wildcard');
+  t.deepEqual(await names('userName sw "DÖ"'), ['Dörte@example.com']);
+  t.deepEqual(await names('userName ew "_X@example.com"'), ['cay_x@example.com']);
+  for (const operator of ['co', 'sw', 'ew']) {
+    t.is((await names(`userName ${operator} ""`)).length, 5);
+    t.deepEqual(await names(`userName ${operator} "\\u0000"`), []);
+    t.deepEqual(await names(`userName ${operator} "${'ann@example.com'.repeat(2)}"`), []);
+  }
   t.deepEqual(await names(`id eq "${ann.id}" or (userName sw "be" and active eq true)`), ['ann@example.com', 'ben@example.com']);
   t.is((await names('not (userName ew "@example.com")')).length, 0);
   t.is((await names('active eq "False"')).length, 0);
@@ -226,6 +241,7 @@ eachEngine(test.serial, 'filters, pages and versions', async (t, at) => {
       'userName eq 1',
       `userName eq "${'a'.repeat(1_100)}"`,
     ],
+    'userName co "a" or userName sw "b" or userName ew "c"',
     ...[`userName eq "${'\\a'.repeat(40)}`, '('.repeat(100), Array.from({ length: 20 }, () => 'id eq "a"').join(' or ')],
   ]) {
     const { body } = await directory.send<Refusal>(400, 'GET', `/Users?filter=${encodeURIComponent(filter)}`);

@@ -4,7 +4,7 @@ import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { keep } from '../../base/kept.ts';
-import { mayBeAsked } from '../../protocol/capabilities.ts';
+import { askedFor, mayBeAsked } from '../../protocol/capabilities.ts';
 import { ACKNOWLEDGED, acknowledge, isHeard, TASK_NOTIFICATION } from '../../protocol/listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest } from '../../protocol/message.ts';
 import { META_KEYS } from '../../protocol/mode.ts';
@@ -12,6 +12,7 @@ import { type Operation, readOperation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildAsked, rebuildNotification } from '../../protocol/rebuild.ts';
 import { lookAt, type Sight, survey, visibleAsked } from '../../protocol/visible.ts';
 import { type Admission, decideListed, mayUseTarget } from '../../state/admission.ts';
+import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize } from '../context/authorize.ts';
 import type { Caller, UpstreamContext } from '../context/context.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
@@ -32,13 +33,17 @@ export async function relayRequest(context: UpstreamContext, message: RpcRequest
   if (linked === null) {
     return { kind: 'malformed', reason: 'a request to the client without a session, or before it is open' };
   }
-  const task = mayBeAsked(target.may_ask, method, params) ? await taskNamedIn(context, params) : null;
+  // A call in flight may last for hours: by now, an administrator may have forbidden the target to ask.
+  const current = await usableNow(context);
+  const mayAsk = current !== null && mayBeAsked(current.may_ask, method, params);
+  const task = mayAsk ? await taskNamedIn(context, params) : null;
   const seen = task === null ? null : await visibleParams(context, params, task);
   if (seen === null) {
     refuseRequest(context, linked, message.id);
     return DROP;
   }
-  const id = sealAskedId(context.deps.seal, caller.admission.principal, fingerprintOf(target), linked, message);
+  const by = { id: message.id, method, permission: askedFor(method, params) };
+  const id = sealAskedId(context.deps.seal, caller.admission.principal, fingerprintOf(target), linked, by);
   keep(asked, message.id, id, MAX_ASKED);
   // The gateway does not carry tasks at the client. Without `task`, the client answers at once (2025-11-25, tasks).
   const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
@@ -197,11 +202,14 @@ function changes(seen: JsonObject, params: JsonObject): MemberTexts {
   return Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)]));
 }
 
-export async function stillMayUse({ caller, target }: UpstreamContext): Promise<boolean> {
+export const stillMayUse = async (context: UpstreamContext): Promise<boolean> => (await usableNow(context)) !== null;
+
+/** The target of the stream as it is now. null: the caller may no longer use it, or it no longer exists. */
+async function usableNow({ caller, target }: UpstreamContext): Promise<RoutedTarget | null> {
   const admission = await readmit(caller);
   const current = admission?.snapshot.targets.get(caller.targetName);
-  if (admission === null || current?.id !== target.id) return false;
-  return mayUseTarget(admission, target);
+  if (admission === null || current?.id !== target.id) return null;
+  return mayUseTarget(admission, current) ? current : null;
 }
 
 async function readmit(caller: Caller): Promise<Admission | null> {

@@ -65,6 +65,8 @@ export async function handleResponse(
   if (message.id === null || target === undefined) return answersNothing();
   const asked = openAskedId(caller.deps.seal, principal, fingerprintOf(target), session, message.id);
   if (asked === null) return answersNothing();
+  // The target may no longer learn it, although it was allowed to ask.
+  if (asked.permission !== null && !target.may_ask.includes(asked.permission)) return ACCEPTED;
   // The answer goes only to the upstream session that asked.
   const link: UpstreamSession = { upstreamId: asked.upstreamId, revision: session.revision };
   const body = rebuildResponse(asked.id, message.outcome, located, ownTaskOf(taskScopeAt(caller, target), located));

@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
 import { keep, perObject } from '../../base/kept.ts';
+import type { Askable } from '../../protocol/capabilities.ts';
 import type { RpcId } from '../../protocol/message.ts';
 import type { SessionRevision } from '../../protocol/mode.ts';
 import { SESSION_LIFETIME_MS, type SessionRules } from '../../sessions/rules.ts';
@@ -159,6 +160,8 @@ export interface SessionPair {
 export interface AskedRequest {
   readonly id: RpcId;
   readonly method: string;
+  /** The permission (`may_ask`) that the request needs; null: none. */
+  readonly permission: Askable | null;
 }
 
 export function sealAskedId(
@@ -168,7 +171,7 @@ export function sealAskedId(
   { session, link }: SessionPair,
   asked: AskedRequest,
 ): string {
-  const content: AskedContent = { i: asked.id, m: asked.method, u: link.upstreamId };
+  const content: AskedContent = { i: asked.id, m: asked.method, p: asked.permission, u: link.upstreamId };
   return seal.seal('asked', ofSession(owner, fingerprint, session), content);
 }
 
@@ -182,12 +185,14 @@ export function openAskedId(
 ): (AskedRequest & { readonly upstreamId: string | null }) | null {
   if (typeof id !== 'string') return null;
   const content = seal.open('asked', ofSession(owner, fingerprint, session), id) as AskedContent | null;
-  return content && { id: content.i, method: content.m, upstreamId: content.u };
+  return content && { id: content.i, method: content.m, permission: content.p ?? null, upstreamId: content.u };
 }
 
 interface AskedContent {
   readonly i: RpcId;
   readonly m: string;
+  /** Absent: an earlier version of the gateway sealed the id. */
+  readonly p?: Askable | null;
   readonly u: string | null;
 }
 

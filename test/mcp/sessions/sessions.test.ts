@@ -70,7 +70,7 @@ test('the newest key seals, older keys open, and foreign keys do nothing', (t) =
 });
 
 test('a handle of one kind is not valid as another kind', (t) => {
-  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
+  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create', permission: 'elicitation' });
   t.is(openSession(seal, alice, 'one', asked, 1000), null);
   t.is(openEventId(seal, alice, 'one', linked, asked), null);
   t.is(openAskedId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', linked, 'e', null)), null);
@@ -78,8 +78,13 @@ test('a handle of one kind is not valid as another kind', (t) => {
 
 test('ids of target requests and events are valid in one session only', (t) => {
   const other = { ...session, id: 's' };
-  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create' });
-  t.deepEqual(openAskedId(seal, alice, 'one', session, asked), { id: 5, method: 'elicitation/create', upstreamId: 'u' });
+  const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create', permission: 'elicitation' });
+  t.deepEqual(openAskedId(seal, alice, 'one', session, asked), {
+    id: 5,
+    method: 'elicitation/create',
+    permission: 'elicitation',
+    upstreamId: 'u',
+  });
   t.is(openAskedId(seal, alice, 'one', other, asked), null);
   t.is(openAskedId(seal, alice, 'one', session, 5), null);
   const origin = { id: 'a', method: 'tools/list', decisionId: 'd' };
