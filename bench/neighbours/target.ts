@@ -24,12 +24,15 @@ const TEXT_BYTES = 12 * 1024 * 1024;
 const FLOOD = 2_000;
 const UPDATED =
   'data: {"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///secret/plan.txt"}}\n\n';
-const PROGRESS = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(60_000)}"}}\n\n`;
+const PROGRESS = Buffer.from(
+  `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(60_000)}"}}\n\n`,
+);
 const TICK_MS = 10;
 
 const members = Array.from({ length: MEMBERS }, (_, i) => `"k${i}":0`).join();
-const HUGE = `{"content":[{"type":"text","text":"huge"}],"structuredContent":{${members}}}`;
-const TEXT = `{"content":[{"type":"text","text":"${'a'.repeat(TEXT_BYTES)}"}]}`;
+/** Encoded once: a target that encodes them for each call takes a core from the gateway. */
+const HUGE = Buffer.from(`{"content":[{"type":"text","text":"huge"}],"structuredContent":{${members}}}`);
+const TEXT = Buffer.from(`{"content":[{"type":"text","text":"${'a'.repeat(TEXT_BYTES)}"}]}`);
 const TOOLS = ['echo', 'huge', 'text', 'endless'].map((name) => ({ name, inputSchema: { type: 'object' } }));
 
 const LISTED = 500;
@@ -48,9 +51,9 @@ const listed = (i: number): object => ({
     required: ['filter', 'values'],
   },
 });
-const LONG_LIST = JSON.stringify({ tools: Array.from({ length: LISTED }, (_, i) => listed(i)) });
+const LONG_LIST = Buffer.from(JSON.stringify({ tools: Array.from({ length: LISTED }, (_, i) => listed(i)) }));
 
-function resultOf({ method, params }: Request, path: string): string | null {
+function resultOf({ method, params }: Request, path: string): string | Buffer {
   switch (method) {
     case 'initialize':
       return JSON.stringify({
@@ -92,7 +95,7 @@ async function flood(res: ServerResponse, event: string, perSecond: number): Pro
 }
 
 /** Sends as fast as the reader reads. */
-function pour(res: ServerResponse, event: string): void {
+function pour(res: ServerResponse, event: Buffer): void {
   while (!res.destroyed && res.write(event));
   if (!res.destroyed) res.once('drain', () => setImmediate(pour, res, event));
 }
@@ -105,9 +108,14 @@ function respond(path: string, res: ServerResponse, request: Request): void {
     pour(res, PROGRESS);
     return;
   }
-  const text = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${resultOf(request, path)}}`;
+  const result = resultOf(request, path);
+  const head = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":`;
   const session = method === 'initialize' ? { 'mcp-session-id': randomUUID() } : {};
-  res.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text), ...session }).end(text);
+  const length = Buffer.byteLength(head) + Buffer.byteLength(result) + 1;
+  res.writeHead(200, { 'content-type': 'application/json', 'content-length': length, ...session });
+  res.write(head);
+  res.write(result);
+  res.end('}');
 }
 
 async function read(req: IncomingMessage): Promise<Request> {

@@ -27,17 +27,16 @@ export function decodeLarge(bytes: Uint8Array, owner: string): string | null | P
 /** Decodes the bytes in the lane. If `lossy`, invalid UTF-8 becomes U+FFFD; otherwise the result is null. */
 export async function decodeInLane(bytes: Uint8Array, owner: string, lossy: boolean): Promise<string | null> {
   const decoder = new TextDecoder('utf-8', { fatal: !lossy, ignoreBOM: true });
-  // A decoder that is fed in parts makes strings of two bytes a character, and so would every text that is cut from them.
-  const isPlain = isAscii(bytes);
-  const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   const parts: string[] = [];
   let text: string | null = null;
   let at = 0;
   try {
     await lane.run(owner, () => {
+      // A plain text is copied at once, which takes no longer than joining its parts. A decoder that is fed in parts makes strings of
+      // two bytes a character, and so would every text that is cut from them.
+      if (at === 0 && isAscii(bytes)) text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1');
       // Joining takes as long as many other steps, so it is one of its own.
-      if (at >= bytes.length) text = parts.join('');
-      else if (isPlain) parts.push(view.toString('latin1', at, at + STEP_BYTES));
+      else if (at >= bytes.length) text = parts.join('');
       else parts.push(decoder.decode(bytes.subarray(at, at + STEP_BYTES), { stream: at + STEP_BYTES < bytes.length }));
       at += STEP_BYTES;
       return text !== null;

@@ -46,7 +46,7 @@ export function createEventQueue(source: string, watcher: { moved(delta: number)
   function take(): Step | null {
     const part = waiting.shift();
     if (part === undefined) return null;
-    chargeEvents(source, part.events.length);
+    chargeEvents(source, part.events.length, part.length);
     move(-part.length - EVENT_COST * part.events.length);
     return { done: false, value: part.events };
   }
@@ -95,6 +95,7 @@ export function createEventQueue(source: string, watcher: { moved(delta: number)
       if (reader === null) return keep(event);
       const { resolve } = reader;
       reader = null;
+      chargeEvents(source, 1, data.length);
       resolve({ done: false, value: [event] });
     },
     /** Ends the stream. The reader still gets the queued events, then the cause, if there is one. */

@@ -5,6 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import { createFlow } from '../../base/budgets.ts';
+import { LARGE_TEXT } from '../../base/json/large.ts';
 import { lane, laneOnce } from '../../base/turns/lane.ts';
 
 /** Milliseconds of processor time. */
@@ -15,17 +16,31 @@ export const PART_BYTES = 4 * 1024;
 const UNCHARGED_BYTES = 16 * 1024;
 /** A source within its limit is read for this long at once. The rest of a chunk waits for its turn. */
 const AT_ONCE_MS = 4;
-/** An estimate of what delivering one event takes. */
+/** A source that has used this much in one turn of the event loop waits for its next turn. */
+const TURN_MS = 2;
+/** An estimate of what delivering one event takes, and each of its characters, which are read, decided and written. */
 const EVENT_MS = 0.015;
+const CHARACTER_MS = 8e-6;
+/** An estimate of what the kernel takes to copy a byte, before this thread sees it. */
+const COPIED_BYTE_MS = 1.5e-6;
 
 const used = createFlow(LIMITS, () => performance.now());
+/** What each source has used in this turn of the event loop. */
+const usedInTurn = new Map<string, number>();
+const endTurn = (): void => usedInTurn.clear();
 
-/** A source is charged no more than this for reading, because a wait for the processor is not its fault. */
-const mostMs = (bytes: number): number => 0.1 + bytes * 0.002;
-
-function chargeSince(began: number, source: string, bytes: number): void {
-  used.charge(source, Math.min(performance.now() - began, mostMs(bytes)));
+/** Charges the source with this much processor time. */
+export function charge(source: string, ms: number): void {
+  used.charge(source, ms);
+  if (usedInTurn.size === 0) setImmediate(endTurn);
+  usedInTurn.set(source, (usedInTurn.get(source) ?? 0) + ms);
 }
+
+const isAboveLimit = (source: string): boolean => used.wait(source) > 0;
+const mustWait = (source: string): boolean => (usedInTurn.get(source) ?? 0) > TURN_MS || isAboveLimit(source);
+
+/** What reading the bytes has taken. It is limited, because a wait for the processor is not the fault of the source. */
+const readingSince = (began: number, bytes: number): number => Math.min(performance.now() - began, 0.1 + bytes * 0.002);
 
 /** Runs work on a message of the source, which may be far longer than reading its bytes, and charges its time. */
 export function chargedTo<T>(source: string, length: number, work: () => T): T {
@@ -33,21 +48,25 @@ export function chargedTo<T>(source: string, length: number, work: () => T): T {
   try {
     return work();
   } finally {
-    chargeSince(began, source, length);
-    if (used.wait(source) > 0) lane.rest(Math.min(performance.now() - began, mostMs(length)));
+    const ms = readingSince(began, length);
+    charge(source, ms);
+    if (isAboveLimit(source)) lane.rest(ms);
   }
 }
 
-export function chargeEvents(source: string, count: number): void {
-  used.charge(source, EVENT_MS * count);
+/** Charges for delivering events of this length in all. What is long is read and written in the lane. */
+export function chargeEvents(source: string, count: number, length: number): void {
+  const ms = EVENT_MS * count + CHARACTER_MS * Math.min(length, LARGE_TEXT);
+  charge(source, ms);
+  if (isAboveLimit(source)) lane.rest(ms);
 }
 
 /**
- * Resolves when it is the turn of the source, and never before the event loop has served others. null: it is within its limit
+ * Resolves when it is the turn of the source, and never before the event loop has served others. null: it is within its limits
  * and need not wait.
  */
 export function turnOf(source: string): Promise<void> | null {
-  return used.wait(source) > 0 ? lane.run(source, () => true, false) : null;
+  return mustWait(source) ? lane.run(source, () => true, false) : null;
 }
 
 /**
@@ -63,9 +82,9 @@ export function takeInTurns(
   const timed = (part: Buffer): void => {
     const began = performance.now();
     take(part);
-    chargeSince(began, source, part.length);
+    charge(source, readingSince(began, part.length));
   };
-  if (used.wait(source) > 0) return takeParts(source, bytes, partBytes, timed);
+  if (mustWait(source)) return takeParts(source, bytes, partBytes, timed);
   const until = performance.now() + AT_ONCE_MS;
   for (let from = 0; from < bytes.length; from += partBytes) {
     if (from > 0 && performance.now() >= until) return takeParts(source, bytes.subarray(from), partBytes, timed);
@@ -114,7 +133,7 @@ export function readInTurns<S extends Socket>(socket: S, sourceOf: (socket: S) =
 
   /** undici has handled what it got when it reads again, or when its call stack has ended. */
   function settle(): void {
-    if (given !== null) chargeSince(given.at, given.source, given.bytes);
+    if (given !== null) charge(given.source, readingSince(given.at, given.bytes) + given.bytes * COPIED_BYTE_MS);
     given = null;
   }
 
@@ -129,13 +148,13 @@ export function readInTurns<S extends Socket>(socket: S, sourceOf: (socket: S) =
     if (size !== undefined) return read(size);
     settle();
     const source = sourceOf(socket);
-    if (state === 'free' && used.wait(source) > 0) {
+    if (state === 'free' && mustWait(source)) {
       state = 'waits';
       // Leave this call stack first, because the lane may begin at once.
       setImmediate(() => void laneOnce(source, beginTurn));
     }
     if (state === 'waits') return null;
-    const most = state === 'turn' ? PART_BYTES : UNCHARGED_BYTES;
+    const most = state === 'turn' && isAboveLimit(source) ? PART_BYTES : UNCHARGED_BYTES;
     const chunk = read(socket.readableLength > most ? most : undefined);
     state = 'free';
     if (chunk !== null) {

@@ -156,7 +156,7 @@ export function createSseUpstream(
   async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
     const source = sourceOf(sent.request.target.id, sent.request.access.user);
     await turnOf(source);
-    chargeEvents(source, 1);
+    chargeEvents(source, 1, event.data.length);
     if (event.event !== undefined) return;
     const envelope = await chargedTo(source, event.data.length, () => readLargeEnvelope(event.data, source));
     if (envelope === null) throw new SseFault('a large message of the target cannot be read');

@@ -8,7 +8,7 @@ import { createAddressRule } from '../../../src/base/network/network-address.ts'
 import { read } from '../../../src/mcp/upstream/bridge/messages.ts';
 import { createAgents, sourceOf } from '../../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../../src/mcp/upstream/events.ts';
-import { chargeEvents, PART_BYTES, pipeInTurns, takeInTurns, turnOf } from '../../../src/mcp/upstream/reading-turns.ts';
+import { charge, chargeEvents, PART_BYTES, pipeInTurns, takeInTurns, turnOf } from '../../../src/mcp/upstream/reading-turns.ts';
 import { startProcess } from '../../../src/mcp/upstream/stdio/process.ts';
 import type { ProcessFault } from '../../../src/mcp/upstream/upstream.ts';
 
@@ -32,7 +32,7 @@ function bodyOf(agents: Agents, [target, user]: readonly [string, string], origi
 }
 
 /** Charges the source with more than it may use in a minute. */
-const exhaust = (source: string): void => chargeEvents(source, 2_000_000);
+const exhaust = (source: string): void => charge(source, 30_000);
 
 test.serial('a source above its limit waits for its turn, and others do not', async (t) => {
   t.is(turnOf('busy'), null);
@@ -40,6 +40,30 @@ test.serial('a source above its limit waits for its turn, and others do not', as
   t.is(turnOf('idle'), null);
   await turnOf('busy');
   t.not(turnOf('busy'), null, 'the next part waits, too');
+});
+
+test.serial('a source that has used much in one turn of the event loop waits for the next one', async (t) => {
+  charge('eager', 3);
+  t.is(turnOf('idle'), null);
+  let isNext = false;
+  setImmediate(() => {
+    isNext = true;
+  });
+  await turnOf('eager');
+  t.true(isNext);
+  t.is(turnOf('eager'), null, 'it is within its limit');
+});
+
+test.serial('delivering long events counts by their length', async (t) => {
+  const next = () => new Promise((resolve) => setImmediate(resolve));
+  for (const [source, length, waits] of [
+    ['short events', 100, false],
+    ['long events', 64 * 1024, true],
+  ] as const) {
+    for (let i = 0; i < 200; i++) chargeEvents(source, 1, length);
+    await next();
+    t.is(turnOf(source) !== null, waits, source);
+  }
 });
 
 test.serial('the event loop serves others between the parts of a source above its limit', async (t) => {
