@@ -38,6 +38,8 @@ export interface ProcessOptions {
   readonly env?: Readonly<Record<string, string>>;
 }
 
+const AS_THE_IMAGE = ['--v8-pool-size=0'];
+
 /** Everything is on: nothing can be switched off. */
 export function startProcess(
   guardian: Guardian,
@@ -47,7 +49,7 @@ export function startProcess(
   return startServer(guardian, {
     name: 'Portcullis',
     command: process.execPath,
-    args: () => [...nodeOptions, main],
+    args: () => [...AS_THE_IMAGE, ...nodeOptions, main],
     env: (port) => ({
       PORT: String(port),
       DATA_DIR: mkdtempSync(join(guardian.folder, 'data-')),
