@@ -41,7 +41,7 @@ export const checked = <S extends Joi.Schema, Value = string>(schema: S, problem
 export const uuid = (): Joi.StringSchema =>
   Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });
 
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
+const TIME = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
 
 /** Marks a member as a time in the OpenAPI document. */
 export const asTimestamp = <S extends Joi.Schema>(schema: S): S => schema.meta({ format: 'date-time' }) as S;
@@ -49,8 +49,11 @@ export const asTimestamp = <S extends Joi.Schema>(schema: S): S => schema.meta({
 /** A point in time. The value becomes milliseconds since the epoch. */
 export const instant = (): Joi.StringSchema =>
   asTimestamp(Joi.string()).custom((value: string, helpers) => {
-    const ms = TIME.test(value) ? Date.parse(value) : Number.NaN;
-    return Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
+    const [, year, month, day] = TIME.exec(value) ?? [];
+    // JavaScript takes the 30th of February as the 2nd of March.
+    const isDay = Number(day) <= new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate();
+    const ms = Date.parse(value);
+    return !isDay || Number.isNaN(ms) ? helpers.message({ custom: 'must be a time such as 2026-01-31T12:00:00Z' }) : ms;
   });
 
 /**

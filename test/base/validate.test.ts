@@ -1,0 +1,20 @@
+import test from 'ava';
+import { AppError } from '../../src/base/errors.ts';
+import { instant, validate } from '../../src/base/validate.ts';
+
+for (const [text, ms] of [
+  ['2026-01-31T12:00:00Z', Date.UTC(2026, 0, 31, 12)],
+  ['2028-02-29T00:00+01:00', Date.UTC(2028, 1, 28, 23)],
+  ['2026-12-31T23:59:59.999Z', Date.UTC(2026, 11, 31, 23, 59, 59, 999)],
+] as const) {
+  test(`a time: ${text}`, (t) => t.is(validate<unknown>(instant(), text), ms));
+}
+
+for (const text of [
+  ...['2027-02-29T12:00:00Z', '2026-02-30T12:00:00Z', '2026-04-31T12:00:00Z', '2026-01-00T12:00:00Z', '2026-13-01T12:00:00Z'],
+  ...['2026-01-31T25:00:00Z', '2026-01-31', '2026-01-31T12:00:00', '2026-01-31 12:00:00Z', 'now', ''],
+]) {
+  test(`no time: ${JSON.stringify(text)}`, (t) => {
+    t.is(t.throws(() => validate(instant(), text), { instanceOf: AppError })?.code, 'invalid_request');
+  });
+}
