@@ -57,9 +57,28 @@ let holder: number | null = null;
 /** Statements of other connections, which wait for the end of that transaction. A connection sends one at a time. */
 let held: { readonly request: SqliteRequest; readonly timer: NodeJS.Timeout }[] = [];
 
+/**
+ * Connections whose transaction SQLite has rolled back by itself, for example because the disk is full. What they send before their own
+ * rollback belongs to that transaction: without one, SQLite would commit each statement by itself.
+ */
+const undone = new Set<number>();
+
+const refusal = (id: number, message: string): SqliteReply => ({ id, error: { message, code: 'SQLITE_ABORT' } });
+
 function answer(request: SqliteRequest): void {
-  parentPort?.postMessage(run(request));
-  holder = database.inTransaction ? request.connection : null;
+  const { id, connection, sql } = request;
+  const isEnd = /^\s*rollback\s*;?\s*$/i.test(sql);
+  if (undone.has(connection)) {
+    if (isEnd) undone.delete(connection);
+    parentPort?.postMessage(isEnd ? { id, changes: 0, lastID: 0 } : refusal(id, 'SQLite has rolled back the transaction'));
+    return;
+  }
+  const wasHolder = holder === connection;
+  const reply = run(request);
+  parentPort?.postMessage(reply);
+  holder = database.inTransaction ? connection : null;
+  // After a commit that failed, no rollback comes.
+  if (wasHolder && holder === null && 'error' in reply && !isEnd && !/^\s*commit/i.test(sql)) undone.add(connection);
 }
 
 function hold(request: SqliteRequest): void {
@@ -81,7 +100,15 @@ function goOn(): void {
   }
 }
 
+/** Rolls back what the connection has not committed, and drops what it waits for. */
 function end(connection: number): void {
+  undone.delete(connection);
+  const isOwn = ({ request }: (typeof held)[number]): boolean => request.connection === connection;
+  for (const { request, timer } of held.filter(isOwn)) {
+    clearTimeout(timer);
+    parentPort?.postMessage(refusal(request.id, 'the connection has ended'));
+  }
+  held = held.filter((one) => !isOwn(one));
   if (holder !== connection) return;
   database.exec('rollback');
   holder = null;

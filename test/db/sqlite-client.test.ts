@@ -9,6 +9,7 @@ import { openDatabase } from '../../src/db/database.ts';
 
 interface Connection {
   run(sql: string, bindings: readonly unknown[] | null): Promise<unknown>;
+  end(): void;
 }
 
 async function opened(t: ExecutionContext) {
@@ -157,4 +158,43 @@ test('if the thread ends, its statements fail, and the next ones get a new threa
   );
   await knex.client.releaseConnection(connection);
   t.deepEqual(await Promise.all([count(), count(), count()]), [1, 1, 1]);
+});
+
+test('a connection that ends while its transaction waits to begin keeps nobody waiting', async (t) => {
+  const { knex } = await opened(t);
+  const [holder, ended, other] = (await Promise.all([0, 1, 2].map(() => knex.client.acquireConnection()))) as [
+    Connection,
+    Connection,
+    Connection,
+  ];
+  await holder.run('BEGIN', null);
+  const waiting = ended.run('BEGIN', null);
+  ended.end();
+  t.like(await waiting, { error: { code: 'SQLITE_ABORT' } });
+  await holder.run('COMMIT', null);
+  t.like(await other.run('select 1 as one', []), { rows: [{ one: 1 }] });
+  for (const connection of [holder, ended, other]) await knex.client.releaseConnection(connection);
+});
+
+test('of a transaction that SQLite has rolled back itself, nothing is committed', async (t) => {
+  const { knex, count } = await opened(t);
+  const [{ page_count: pages }] = (await knex.raw('pragma page_count')) as [{ page_count: number }];
+  await knex.raw(`pragma max_page_count = ${pages}`);
+  const full = await t.throwsAsync<Error & { code?: string }>(
+    knex.transaction(async (trx) => {
+      await Promise.all([
+        // Too large for the database: a statement of one row takes the transaction with it. The others are small enough.
+        trx.raw('insert into entries values (randomblob(1000000))'),
+        trx('entries').insert({ n: 1 }),
+        trx('entries').insert({ n: 2 }),
+      ]);
+    }),
+  );
+  t.is(full.code, 'SQLITE_FULL');
+  t.is(await count(), 0);
+  await knex.raw('pragma max_page_count = 1000000');
+  await knex.transaction(async (trx) => {
+    await trx('entries').insert({ n: 3 });
+  });
+  t.is(await count(), 1, 'the connection can be used again');
 });
