@@ -45,6 +45,10 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
       let held: Taken[] = [];
       let turn: Turn | null = null;
       let isClosed = false;
+      const giveBack = (): void => {
+        for (const each of held) each.giveBack();
+        held = [];
+      };
       return {
         /** Does the same as `set` for a new account, but waits until there is room. `close` ends the wait. */
         async reserve(bytes: number): Promise<BacklogFault | null> {
@@ -72,7 +76,11 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
             if (bytes <= FREE) return null;
             for (const [budget, key] of budgets()) {
               const first = budget.take(key, 0);
-              if (isOverdrawn(first)) return new BacklogFault(first);
+              if (isOverdrawn(first)) {
+                // All of them or none: with some, the next call would count for these alone.
+                giveBack();
+                return new BacklogFault(first);
+              }
               held.push(first);
             }
           }
@@ -85,8 +93,7 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
         close(): void {
           isClosed = true;
           turn?.leave();
-          for (const each of held) each.giveBack();
-          held = [];
+          giveBack();
         },
       };
     },

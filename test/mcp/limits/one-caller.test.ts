@@ -1,6 +1,7 @@
 /** One caller takes as much of a target as it can get, and other callers are still served. */
 import { connect } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { createStock } from '../../../src/base/budgets.ts';
 import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
 import { createBridgedSessions } from '../../../src/mcp/upstream/bridge/sessions.ts';
 import { createUnread } from '../../../src/mcp/upstream/unread.ts';
@@ -297,4 +298,23 @@ test('a call whose stream broke off and can be resumed takes no slot', async (t)
   for (let sent = 1; sent <= 4; sent++) {
     t.is((await send(gateway, inSession(session, call('tools/call', { name: 'work' })))).status, 200, `call ${sent}`);
   }
+});
+
+test('an account that was refused once still counts for every budget', (t) => {
+  const MIB = 1024 * 1024;
+  const stock = createStock('unread answers', { perKey: 64 * MIB, all: 128 * MIB });
+  const unread = createUnread(0, stock);
+  const targets = Array.from({ length: 8 }, (_, i) => `t${i}`);
+  const full = [...targets.map((target) => [target, 13] as const), ['u', 11.8] as const].map(([target, size]) => {
+    const account = unread.open(target, null);
+    t.is(account.set(size * MIB), null);
+    return account;
+  });
+  const refused = targets.map((target) => unread.open(target, null));
+  for (const account of refused) t.not(account.set(MIB), null);
+  for (const account of refused) t.not(account.set(8 * MIB), null, 'there is still no room');
+  for (const account of full) account.close();
+  t.true(stock.taken < 1);
+  t.is(refused[0]?.set(8 * MIB), null);
+  t.true(stock.taken > 7 * MIB);
 });

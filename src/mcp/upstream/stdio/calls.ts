@@ -49,6 +49,9 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
   /** The progress tokens of the most recent calls that created a task. */
   const taskTokens = new Map<RpcId, JsonValue>();
   let lastId = 0;
+  let firstOwner: string | undefined;
+  /** Whether sessions of several owners have used the process. */
+  let isShared = false;
 
   function drop(id: RpcId, call: Call, cause: Error): void {
     if (calls.get(id) !== call) return;
@@ -121,6 +124,8 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       const timer = expiry(id, method === 'initialize' ? patience.openingMs : patience.silenceMs);
       const call: Call = { owner, clientId: request.id, token, method, isTask, queue, timer };
       calls.set(id, call);
+      firstOwner ??= owner;
+      isShared ||= firstOwner !== owner;
       signal?.addEventListener('abort', abort, { once: true });
       return queue;
     },
@@ -135,9 +140,10 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       const { message, located } = line;
       if (message.kind === 'notification') return progress(message);
       if (message.kind === 'request') return;
-      // A process that could not read the id answers with null. If exactly one request is in flight, that one is meant.
+      // A process that could not read the id answers with null. If exactly one request is in flight, that one is meant, unless the answer
+      // may be a late one to somebody else.
       const [first] = calls.keys();
-      const id = message.id ?? (calls.size === 1 ? (first ?? null) : null);
+      const id = message.id ?? (calls.size === 1 && !isShared ? (first ?? null) : null);
       if (id !== null) answer(id, ({ clientId }) => rebuildResponse(clientId, message.outcome, located));
     },
     /** Cancels a request of this session because its client sent a cancellation. */

@@ -75,6 +75,19 @@ test.serial('200 simultaneous calls of 5 sessions with equal ids and tokens each
   );
 });
 
+test.serial('an answer without an id reaches nobody at a process of several sessions', async (t) => {
+  const { upstream } = startStdio(t);
+  const secret = JSON.stringify({ jsonrpc: '2.0', id: null, error: { code: -32700, message: 'cannot read: SECRET OF ONE' } });
+  const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
+  // Printed when the call of the first session is over, and that of the second is the only one under way.
+  await one.call('later', { lines: [secret] });
+  const waiting = await two.start('echo', { delay: 300 }, { id: 5 });
+  t.deepEqual(
+    (await waiting.all()).map(({ id, error }) => [id, error]),
+    [[5, undefined]],
+  );
+});
+
 test.serial('progress reaches only the session that asked', async (t) => {
   const { upstream } = startStdio(t);
   const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
