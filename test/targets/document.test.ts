@@ -210,7 +210,8 @@ test('users cannot supply a variable that steers a process', (t) => {
     ...['LD_PRELOAD', 'LD_LIBRARY_PATH', 'DYLD_INSERT_LIBRARIES', 'NODE_OPTIONS', 'node_options', 'NODE_PATH', 'PATH', 'HOME'],
     ...['PYTHONSTARTUP', 'PYTHONPATH', 'PERL5OPT', 'RUBYOPT', 'JAVA_TOOL_OPTIONS', '_JAVA_OPTIONS', 'BASH_ENV', 'ENV', 'IFS'],
     ...['HTTPS_PROXY', 'all_proxy', 'SSL_CERT_FILE', 'GIT_SSH_COMMAND', 'npm_config_registry', 'GCONV_PATH', 'TMPDIR'],
-    ...['HOSTALIASES', 'LOCALDOMAIN', 'RES_OPTIONS'],
+    ...['HOSTALIASES', 'LOCALDOMAIN', 'RES_OPTIONS', 'AWS_CA_BUNDLE', 'GIT_SSL_CAINFO', 'PGSSLMODE', 'SSLKEYLOGFILE', 'WGETRC'],
+    ...['RUSTC_WRAPPER', 'MAKEFLAGS', 'LESSOPEN', 'ERL_FLAGS', 'MAVEN_OPTS', 'TS_NODE_COMPILER', 'ODBCINI', 'PROXY'],
   ]) {
     t.true(isSteeringVariable(name), name);
     t.is(paths(() => supplied('env', name)).join(), 'user_credentials.0.name', name);
@@ -240,9 +241,21 @@ test('a variable that names a host, a service or a settings file redirects the o
     'DD_SITE',
     'TNS_ADMIN',
     'NETRC',
+    ...[
+      'KAFKA_BROKERS',
+      'BOOTSTRAP_SERVERS',
+      'ELASTICSEARCH_HOSTS',
+      'BASEURL',
+      'DBHOST',
+      'URLS',
+      'AZURE_TENANT_ID',
+      'AWS_REGION',
+    ],
+    ...['AZURE_STORAGE_CONNECTION_STRING', 'SNOWFLAKE_ACCOUNT', 'API_ROOT', 'GOOGLE_APPLICATION_CREDENTIALS'],
   ])
     t.true(isRedirectingVariable(name), name);
-  for (const name of ['PGPASSWORD', 'PGUSER', 'API_KEY', 'WEBSITE_TOKEN']) t.false(isRedirectingVariable(name), name);
+  for (const name of ['PGPASSWORD', 'PGUSER', 'API_KEY', 'WEBSITE_TOKEN', 'MYSQL_ROOT_PASSWORD', 'AZURE_STORAGE_ACCOUNT_KEY'])
+    t.false(isRedirectingVariable(name), name);
 });
 
 test('an update keeps omitted members, and changes the transport only together with its members', (t) => {

@@ -24,7 +24,7 @@ export function contentFault({ kind, row, facts }: ChainedRecord): ContentFault 
   for (const fact of facts ?? []) if (fact !== null && fact.fault !== null) return fact.fault;
   switch (kind) {
     case 'decision':
-      return facts === undefined ? decisionFault(row) : argumentsFault(row);
+      return facts === undefined ? decisionFault(row) : ownFault(row);
     case 'shown':
       return facts === undefined ? namesFault(row) : null;
     case 'outcome':
@@ -69,8 +69,10 @@ function principalFault(row: Row): ContentFault | null {
   return isWritten ? null : altered('e-mail or groups are not what was written');
 }
 
-function argumentsFault(row: Row): ContentFault | null {
-  const [salt, args] = [row['args_salt'], row['arguments']];
+function ownFault(row: Row): ContentFault | null {
+  const [salt, args, named] = [row['args_salt'], row['arguments'], row['named']];
+  // The MAC covers what it means, and everything but 1 means the same.
+  if (named !== 0 && named !== 1) return altered('whether the name belongs to the record is not what was written');
   if (salt === null) return args === null ? null : altered('arguments were set after an erasure');
   return argumentsHash(String(salt), String(args)) === row['args_hash'] ? null : altered('arguments are not what was written');
 }

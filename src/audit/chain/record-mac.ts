@@ -25,6 +25,13 @@ export function fitsMac(key: ChainKey, version: number, previous: string, record
 }
 
 const NO_DIGEST = Buffer.alloc(0);
+const HEX_DIGEST = /^[0-9a-f]{64}$/;
+
+/** Node decodes hexadecimal digits up to the first other character, and text after them would pass unseen. */
+function argumentsDigest(value: unknown): Buffer | null {
+  if (value === null) return null;
+  return typeof value === 'string' && HEX_DIGEST.test(value) ? Buffer.from(value, 'hex') : NO_DIGEST;
+}
 
 function coveredBy(record: ChainedRecord): Covered {
   const { kind, row, facts, outcomes = null } = withFacts(record);
@@ -39,7 +46,7 @@ function coveredBy(record: ChainedRecord): Covered {
         object: digest(1),
         verdict: digest(2),
         name: row['named'] === 1 ? digestOfText(String(row['resource_name'])) : null,
-        args: row['args_hash'] === null ? null : Buffer.from(String(row['args_hash']), 'hex'),
+        args: argumentsDigest(row['args_hash']),
       };
     case 'shown':
       return {

@@ -6,7 +6,7 @@ export interface Statement {
   /** When the verification began, in milliseconds since the epoch. */
   readonly verified_at: number;
   readonly intact: boolean;
-  /** The newest decision that was read; null: there was none. */
+  /** The newest decision whose record was verified; null: there was none. */
   readonly decision_id: string | null;
   /** The time of the checkpoint after which records were checked; null: all records were checked. */
   readonly since: number | null;

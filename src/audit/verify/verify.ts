@@ -54,7 +54,7 @@ export interface Report {
   readonly unproven: number;
   /** The time of the checkpoint after which records were checked; null: all records were checked. */
   readonly since: number | null;
-  /** The id of the newest decision that was read; null: none was. */
+  /** The id of the newest decision whose record was verified; null: none was. */
   readonly newest: string | null;
   /** The first problem of each chain. */
   readonly problems: readonly Problem[];
@@ -240,7 +240,6 @@ export function createVerification(keys: readonly ChainKey[]) {
     const walk = walks.get(given.row.chain_id);
     const record = walk?.row.version === 2 ? withFacts(given) : given;
     const { kind, row } = record;
-    if (kind === 'decision' && typeof row['id'] === 'string' && row['id'] > (newest ?? '')) newest = row['id'];
     if (!walk) {
       if (!strangers.has(row.chain_id)) {
         const gone = sightedAs(String(row.chain_id));
@@ -287,6 +286,7 @@ export function createVerification(keys: readonly ChainKey[]) {
         fail(walk, wrong.problem, wrong.detail, placeOf(record));
         return;
       }
+      if (kind === 'decision' && String(row['id']) > (newest ?? '')) newest = String(row['id']);
     }
     walk.seq = row.chain_seq;
     walk.mac = row.mac;

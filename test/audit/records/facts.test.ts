@@ -72,6 +72,7 @@ test('the MAC that a reader computes is the one that the writer stored, and ever
           t.not(macOf({ ...read, [member]: value }), mac, `${member} = ${value}`);
         }
       }
+      if (read['args_hash'] !== null) t.not(macOf({ ...read, args_hash: `${read['args_hash']} and more` }), mac);
       t.not(macOf(read, 8), mac);
       t.not(macOf(read, 7, uuidv7()), mac);
       t.not(macOf(read, 7, HEAD.chain_id, 'B'.repeat(22)), mac);

@@ -2,10 +2,12 @@
 import test, { type ExecutionContext } from 'ava';
 import { type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
 import { chainStore } from '../../../src/audit/chain/tables/chain-store.ts';
+import { literalId } from '../../../src/audit/chain/tables/log-tables.ts';
 import { createRetention } from '../../../src/audit/upkeep/retention.ts';
 import { auditLines, lineText, readLine } from '../../../src/audit/verify/lines.ts';
 import { createVerification, type ProblemKind } from '../../../src/audit/verify/verify.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
+import { statement } from '../../../src/db/statement.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
 import type { TestDatabase } from '../../support/databases/engines.ts';
@@ -205,4 +207,21 @@ eachEngine(test.serial, 'an export can also be verified from a checkpoint on', a
   t.like(check(lines), { intact: true, since: NOW, records: { decision: 9 } });
   const last = lines.findLastIndex((line) => line.includes(open) && line.includes('"kind":"decision"'));
   t.false(check(lines.toSpliced(last, 1)).intact);
+});
+
+eachEngine(test.serial, 'a record that is only compared with the checkpoint does not name the newest decision', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database, { now: () => NOW });
+  for (let i = 0; i < 3; i++) await writer.decision(decision({ created_at: NOW }));
+  const checkpoint = await checkpointOf(database);
+  t.is((await since(database.knex, checkpoint)).newest, null);
+  const { id } = decision({ created_at: NOW });
+  await writer.decision(decision({ id, created_at: NOW }));
+  await writer.close();
+  t.is((await since(database.knex, checkpoint)).newest, id);
+  await statement(
+    database.knex,
+    `update log_decisions set id = ${literalId('ffffffff-ffff-7fff-bfff-ffffffffffff')} where seq = 3`,
+  );
+  t.is((await since(database.knex, checkpoint)).newest, id);
 });

@@ -381,6 +381,29 @@ test.serial('a record without a MAC is not accepted in an export, whatever it co
   }
 });
 
+test.serial('no member of a line of an export takes a text that the gateway does not write', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const database = await openTestDatabase(t, at);
+  await start(database);
+  const lines: AuditLine[] = [];
+  for await (const line of auditLines(database.knex, 1, null)) lines.push(readLine(lineText(line)) as AuditLine);
+  const report = (change: (row: ChainedRecord['row']) => object | null) => {
+    const verification = createVerification([KEY]);
+    for (const line of lines) {
+      const changed = line.kind === 'decision' ? change(line.row) : null;
+      verification.take(
+        changed === null ? line : ({ ...line, row: { ...(line as ChainedRecord).row, ...changed } } as AuditLine),
+      );
+    }
+    return verification.finish().report;
+  };
+  t.true(report(() => null).intact);
+  for (const named of ['a', 2, null, true]) {
+    t.like(report((row) => (row['named'] === 0 ? { named } : null)).problems[0], { problem: 'altered' }, String(named));
+  }
+});
+
 test.serial('lines of an export share a short fact, and no long one stays in memory', (t) => {
   const namesOf = (length: number) =>
     withFacts({ kind: 'shown', row: { set_hash: 'h', names: 'n'.repeat(length) } as unknown as ChainedRecord['row'] }).facts[0];
