@@ -63,10 +63,10 @@ eachServer(test.serial, 'each page shows what the request before changed at the 
   t.regex(await send(`/console/log/${denied?.id}`, { do: 'draft' }), /Looser/);
   t.regex(await send(draft, { do: 'begin' }), /The shadow has begun/);
   const { text: shown } = await browser.get(draft);
-  const [etag = '', expected = ''] = ['etag', 'expected'].map(
+  const [etag = '', expected = '', targets = ''] = ['etag', 'expected', 'targets'].map(
     (name) => new RegExp(`name="${name}" value="([^"]*)"`).exec(shown)?.[1]?.replaceAll('&#34;', '"') ?? '',
   );
-  t.regex(await send(draft, { do: 'activate', etag, expected }), /The draft is effective/);
+  t.regex(await send(draft, { do: 'activate', etag, expected, targets }), /The draft is effective/);
   await client.callTool({ name: 'get-env', arguments: {} });
 
   const policies = (await api<{ id: string; name: string }[]>('GET', '/api/policies')).body;

@@ -21,7 +21,7 @@ export const erasing = model<{ user_id: string }>('Erasing', { user_id: text(USE
 const statement = {
   verified_at: instant().required().description('When the verification began.'),
   intact: Joi.boolean().required().description('Whether no record was changed, added or removed.'),
-  decision_id: uuid().allow(null).required().description('The newest decision that was read; null if there was none.'),
+  decision_id: uuid().allow(null).required().description('The newest decision that was verified; null if there was none.'),
   since: instant()
     .allow(null)
     .required()
@@ -164,7 +164,7 @@ const Verified = s.model<VerifiedJson>('Verified', {
       s.model<NonNullable<VerifiedJson['verification']>>('Verification', {
         verified_at: s.described('When the verification began.', s.time),
         intact: s.described('Whether no record was changed, added or removed.', s.boolean),
-        decision_id: s.described('The newest decision that was read; null if there was none.', s.orNull(s.uuid)),
+        decision_id: s.described('The newest decision that was verified; null if there was none.', s.orNull(s.uuid)),
         since: s.described(
           'Only records after a checkpoint of this time were checked; null if all records were checked.',
           s.orNull(s.time),
