@@ -145,7 +145,7 @@ export const CASES: ReadonlyMap<number, Case> = new Map<number, Case>([
       what: 'A URI means another resource than it says: dot segments, encodings, other forms of scheme, host and tail.',
       shownBy: {
         [MESSAGES]: ['resources/read: a URI with more than one reading is denied and audited as such'],
-        'attack/regex-cost.test.ts': ['a URI that can be decoded again and again is not canonical'],
+        'attack/regex-cost.test.ts': ['a URI that can be decoded again is not canonical'],
       },
     },
   ],
