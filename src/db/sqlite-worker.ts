@@ -63,14 +63,19 @@ let held: { readonly request: SqliteRequest; readonly timer: NodeJS.Timeout }[] 
  */
 const undone = new Set<number>();
 
-const refusal = (id: number, message: string): SqliteReply => ({ id, error: { message, code: 'SQLITE_ABORT' } });
+const isRollback = (sql: string): boolean => /^\s*rollback\s*;?\s*$/i.test(sql);
+
+function refuse({ id }: SqliteRequest, code: string, message: string): void {
+  parentPort?.postMessage({ id, error: { message, code } } satisfies SqliteReply);
+}
 
 function answer(request: SqliteRequest): void {
   const { id, connection, sql } = request;
-  const isEnd = /^\s*rollback\s*;?\s*$/i.test(sql);
   if (undone.has(connection)) {
-    if (isEnd) undone.delete(connection);
-    parentPort?.postMessage(isEnd ? { id, changes: 0, lastID: 0 } : refusal(id, 'SQLite has rolled back the transaction'));
+    if (isRollback(sql)) {
+      undone.delete(connection);
+      parentPort?.postMessage({ id, changes: 0, lastID: 0 } satisfies SqliteReply);
+    } else refuse(request, 'SQLITE_ABORT', 'SQLite has rolled back the transaction');
     return;
   }
   const wasHolder = holder === connection;
@@ -78,14 +83,13 @@ function answer(request: SqliteRequest): void {
   parentPort?.postMessage(reply);
   holder = database.inTransaction ? connection : null;
   // After a commit that failed, no rollback comes.
-  if (wasHolder && holder === null && 'error' in reply && !isEnd && !/^\s*commit/i.test(sql)) undone.add(connection);
+  if (wasHolder && holder === null && 'error' in reply && !isRollback(sql) && !/^\s*commit/i.test(sql)) undone.add(connection);
 }
 
 function hold(request: SqliteRequest): void {
   const timer = setTimeout(() => {
     held = held.filter((one) => one.request !== request);
-    const error = { message: 'another transaction of this process did not end', code: 'SQLITE_BUSY' };
-    parentPort?.postMessage({ id: request.id, error } satisfies SqliteReply);
+    refuse(request, 'SQLITE_BUSY', 'another transaction of this process did not end');
   }, HELD_MS).unref();
   held.push({ request, timer });
 }
@@ -106,7 +110,7 @@ function end(connection: number): void {
   const isOwn = ({ request }: (typeof held)[number]): boolean => request.connection === connection;
   for (const { request, timer } of held.filter(isOwn)) {
     clearTimeout(timer);
-    parentPort?.postMessage(refusal(request.id, 'the connection has ended'));
+    refuse(request, 'SQLITE_ABORT', 'the connection has ended');
   }
   held = held.filter((one) => !isOwn(one));
   if (holder !== connection) return;

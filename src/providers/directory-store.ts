@@ -85,10 +85,11 @@ function compares(query: Knex.QueryBuilder, { column, is, value }: Extract<Condi
   else if (is === 'equal') query.where(column, value);
   else {
     const text = String(value);
+    const { length } = [...text];
     // Not LIKE: its time grows with the product of both lengths, and SQLite ends a pattern at a NUL.
     if (is === 'contains') query.whereRaw('instr(??, ?) > 0', [column, text]);
-    else if (is === 'starts') query.whereRaw('substr(??, 1, ?) = ?', [column, [...text].length, text]);
-    else query.whereRaw('(? = 0 or substr(??, -?) = ?)', [[...text].length, column, [...text].length, text]);
+    else if (is === 'starts') query.whereRaw('substr(??, 1, ?) = ?', [column, length, text]);
+    else query.whereRaw('(? = 0 or substr(??, -?) = ?)', [length, column, length, text]);
   }
 }
 

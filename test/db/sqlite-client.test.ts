@@ -6,6 +6,7 @@ import test, { type ExecutionContext } from 'ava';
 import { deferred } from '../../src/base/promises.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/db/database.ts';
+import { countTurns } from '../support/turns.ts';
 
 interface Connection {
   run(sql: string, bindings: readonly unknown[] | null): Promise<unknown>;
@@ -28,20 +29,6 @@ async function opened(t: ExecutionContext) {
 
 /** Waits without a turn of the event loop. The thread of SQLite goes on. */
 const block = (ms: number): unknown => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
-
-function countTurns() {
-  let turns = 0;
-  let timer: NodeJS.Immediate;
-  const next = (): void => {
-    turns++;
-    timer = setImmediate(next);
-  };
-  timer = setImmediate(next);
-  return (): number => {
-    clearImmediate(timer);
-    return turns;
-  };
-}
 
 test('between two answers for one connection the event loop takes a turn, also if the next answer is there already', async (t) => {
   const { knex } = await opened(t);

@@ -4,6 +4,7 @@ import { type AddressInfo, connect } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { readCrowdedInParts } from '../../src/http/crowded.ts';
 import { endAnswer } from '../../src/http/refused-body.ts';
+import { countTurns } from '../support/turns.ts';
 import { connected } from './connected.ts';
 
 async function serve(t: ExecutionContext, handle: RequestListener): Promise<number> {
@@ -27,25 +28,20 @@ function send(port: number, bytes: number, body = Buffer.alloc(bytes)) {
 
 test.serial('a long answer arrives unchanged, and other work runs while it is encoded', async (t) => {
   const text = 'a\u{1f600}'.repeat(700_000);
-  let turns = 0;
+  let taken = 0;
   let isEncoded = true;
   const port = await serve(t, (_req, res) => {
-    let isOver = false;
-    const turn = (): void => {
-      turns++;
-      if (!isOver) setImmediate(turn);
-    };
+    const turns = countTurns();
     res.once('finish', () => {
-      isOver = true;
+      taken = turns();
     });
     endAnswer(res, text);
     isEncoded = res.writableEnded;
-    turn();
   });
   const answer = await fetch(`http://127.0.0.1:${port}/`);
   t.true((await answer.text()) === text);
   t.false(isEncoded, 'at once');
-  t.true(turns > 1, String(turns));
+  t.true(taken > 1, String(taken));
 });
 
 test.serial('the rest of a refused body is discarded slowly, and its sender gets the answer', async (t) => {

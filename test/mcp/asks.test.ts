@@ -146,6 +146,7 @@ for (const [what, may_ask, asked] of [
 for (const [what, change] of [
   ['it may no longer ask', ({ targets }, t) => targets.set('t', { ...t, may_ask: without('elicitation') })],
   ['it is disabled', ({ targets }) => targets.delete('t')],
+  ['it has moved', ({ targets }, t) => targets.set('t', { ...t, url: 'http://127.0.0.1:1/mcp' } as RoutedTarget)],
   ['another one has its name', ({ targets }, t) => targets.set('t', { ...t, id: 'other' })],
   ['the caller may no longer use it', ({ rights }) => rights.delete('alice')],
   ['the state is unavailable', (gateway) => (gateway.stateDown = true)],

@@ -204,11 +204,11 @@ function changes(seen: JsonObject, params: JsonObject): MemberTexts {
 
 export const stillMayUse = async (context: UpstreamContext): Promise<boolean> => (await usableNow(context)) !== null;
 
-/** The target of the stream as it is now. null: the caller may no longer use it, or it no longer exists. */
+/** The target of the stream as it is now. null: the caller may no longer use it, it no longer exists, or it has moved. */
 async function usableNow({ caller, target }: UpstreamContext): Promise<RoutedTarget | null> {
   const admission = await readmit(caller);
   const current = admission?.snapshot.targets.get(caller.targetName);
-  if (admission === null || current?.id !== target.id) return null;
+  if (admission === null || current === undefined || fingerprintOf(current) !== fingerprintOf(target)) return null;
   return mayUseTarget(admission, current) ? current : null;
 }
 

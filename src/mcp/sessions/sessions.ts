@@ -185,14 +185,13 @@ export function openAskedId(
 ): (AskedRequest & { readonly upstreamId: string | null }) | null {
   if (typeof id !== 'string') return null;
   const content = seal.open('asked', ofSession(owner, fingerprint, session), id) as AskedContent | null;
-  return content && { id: content.i, method: content.m, permission: content.p ?? null, upstreamId: content.u };
+  return content && { id: content.i, method: content.m, permission: content.p, upstreamId: content.u };
 }
 
 interface AskedContent {
   readonly i: RpcId;
   readonly m: string;
-  /** Absent: an earlier version of the gateway sealed the id. */
-  readonly p?: Askable | null;
+  readonly p: Askable | null;
   readonly u: string | null;
 }
 

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { inOrder } from '../../../src/audit/search/recorded-store.ts';
 import { joinInSlices, partsOf, sortedInSlices } from '../../../src/base/turns/slices.ts';
+import { countTurns } from '../../support/turns.ts';
 
 test('items are sorted as at once, whatever their number, and equal items keep their order', async (t) => {
   for (const count of [0, 1, 2, 127, 128, 129, 300, 2_000]) {
@@ -19,17 +20,11 @@ test('other work runs while many long names of a caller are put in order', async
   const object = (at: number) =>
     ({ target_id: 'a', resource_type: 'resource', resource_name: `file:///${long}${(at * 7_919) % 9_973}` }) as const;
   const objects = Array.from({ length: 10_000 }, (_, at) => object(at));
-  let turns = 0;
-  let isOver = false;
-  const turn = (): void => {
-    turns++;
-    if (!isOver) setImmediate(turn);
-  };
-  setImmediate(turn);
+  const turns = countTurns();
   const ordered = await inOrder(objects);
-  isOver = true;
+  const taken = turns();
   t.is(ordered.length, 9_973, 'each once');
-  t.true(turns > 5, String(turns));
+  t.true(taken > 5, String(taken));
 });
 
 test('pieces of work that follow each other share a slice', async (t) => {
@@ -40,18 +35,11 @@ test('pieces of work that follow each other share a slice', async (t) => {
     yield 'x';
   }
   await new Promise((resolve) => setTimeout(resolve, 10));
-  let turns = 0;
-  let isOver = false;
-  const turn = (): void => {
-    turns++;
-    if (!isOver) setImmediate(turn);
-  };
-  setImmediate(turn);
   await joinInSlices(busy());
-  const before = turns;
+  const turns = countTurns();
   for (let piece = 0; piece < 20; piece++) await joinInSlices(busy());
-  isOver = true;
-  t.true(turns - before >= 8, `${turns - before} turns in 80 ms`);
+  const taken = turns();
+  t.true(taken >= 8, `${taken} turns in 80 ms`);
 });
 
 test('a text is split into parts without cutting a character in two', (t) => {

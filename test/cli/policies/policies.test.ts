@@ -277,6 +277,7 @@ test.serial('a wrong call exits with 2, says what is wrong and which help to rea
     ['compare', '1', 'x'],
     ['rollback', '-1'],
     ['apply', '--expect-revision', 'x', '--dir', starters],
+    ['apply', '--expect-targets', 'x', '--dir', starters],
     ['history', '--server', 'gateway.example.com'],
     ['history', '--server', 'http://gateway.example.com'],
   ]) {

@@ -13,7 +13,7 @@ eachEngine(test.serial, 'what was planned for a target is not applied to the one
   const rename = (name: string, to: string) =>
     gateway.rest(200, 'PUT', `/api/targets/${ids.get(name)}`, { token, body: { name: to } });
   /** Gives the targets that were added as sandbox and production these names. */
-  const call = async (sandbox: string, production: string) => {
+  const nameThem = async (sandbox: string, production: string) => {
     await rename('sandbox', 'between');
     await rename('production', production);
     await rename('sandbox', sandbox);
@@ -26,7 +26,7 @@ eachEngine(test.serial, 'what was planned for a target is not applied to the one
   const activate = (status: number, body: object) =>
     gateway.rest<ProblemAnswer>(status, 'POST', '/api/policies/drafts/d/activate', { token, body });
 
-  await call('production', 'sandbox');
+  await nameThem('production', 'sandbox');
   t.is((await plan(files)).owner_revision, before.owner_revision, 'the revision does not show it');
   const { detail } = await refused(412, files, expected);
   t.is(
@@ -37,7 +37,7 @@ eachEngine(test.serial, 'what was planned for a target is not applied to the one
   t.is((await policies()).length, 0);
 
   // Back again, the names mean what the plan showed. Targets that no file names do not matter.
-  await call('sandbox', 'production');
+  await nameThem('sandbox', 'production');
   await rename('unnamed', 'renamed');
   t.is((await plan(files, expected)).targets_hash, before.targets_hash);
   for (const wrong of ['', 'x', before.targets_hash.toUpperCase(), `${before.targets_hash}0`, 7]) {
@@ -49,7 +49,7 @@ eachEngine(test.serial, 'what was planned for a target is not applied to the one
   // Files that already match their policies count, too: after a swap, they would move their policies.
   const matching = await plan(files);
   t.deepEqual(matching.changes, []);
-  await call('production', 'sandbox');
+  await nameThem('production', 'sandbox');
   await refused(412, files, { expected_targets: matching.targets_hash });
   const moved = await plan(files);
   t.like(moved, { changes: [{ action: 'update', members: ['target'] }] });
