@@ -10,7 +10,7 @@ import { uuidv7 } from '../base/ids.ts';
 import type { Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import { createTurns } from '../db/turns.ts';
-import { addressGroup, addressOf } from '../http/client-address.ts';
+import { addressGroup, addressOf } from '../http/limits/client-address.ts';
 import { type Admission, admitsUser, principalOf } from '../state/admission.ts';
 import type { FreshRead } from '../state/fresh-read.ts';
 import { EVERYBODY, type LocalSignIn, maySignIn } from '../users/local-sign-in.ts';

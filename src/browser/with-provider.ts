@@ -2,9 +2,9 @@
 import { type Request, type Response, Router } from 'express';
 import type { Provider, Providers } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
-import { addressOf } from '../http/client-address.ts';
-import type { RateLimits } from '../http/rate-limit.ts';
-import { turnOfStranger } from '../http/strangers.ts';
+import { addressOf } from '../http/limits/client-address.ts';
+import type { RateLimits } from '../http/limits/rate-limit.ts';
+import { turnOfStranger } from '../http/limits/strangers.ts';
 import { type FaultLog, forUser, isFault, type ProviderFault } from '../providers/faults.ts';
 import type { ProviderSignIn } from '../providers/sign-in.ts';
 import { html } from './html.ts';

@@ -9,7 +9,7 @@ import { readForm, requireSameOrigin, signInPath, urlOf } from '../browser/reque
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
 import type { Database } from '../db/database.ts';
 import { contextOf } from '../http/context.ts';
-import type { RateLimits } from '../http/rate-limit.ts';
+import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { mayUseTarget } from '../state/admission.ts';
 import { type ConnectionRow, connectionStore } from '../targets/connection-store.ts';
 import { type AccountTarget, hasOwnAccounts } from '../targets/connections.ts';

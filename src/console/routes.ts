@@ -8,7 +8,7 @@ import { THEME_COOKIE, THEMES, type Theme, themeOf } from '../browser/reader.ts'
 import { readForm, requireSameOrigin, returnPath, signInPath, urlOf } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
 import { contextOf } from '../http/context.ts';
-import { takeTurn } from '../http/turn.ts';
+import { takeTurn } from '../http/limits/turn.ts';
 import { DRAFT_NAME } from '../policies/sets/draft.ts';
 import { authorize } from '../rest/authorize.ts';
 import { TARGET_NAME } from '../targets/target.ts';

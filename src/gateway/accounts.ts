@@ -12,7 +12,7 @@ import { createAddressRule } from '../base/network/network-address.ts';
 import { createOutbound } from '../base/network/outbound.ts';
 import { whenThere } from '../base/promises.ts';
 import { createCallers } from '../http/callers.ts';
-import { createRateLimits } from '../http/rate-limit.ts';
+import { createRateLimits } from '../http/limits/rate-limit.ts';
 import { createProviderEdits } from '../providers/edit.ts';
 import { createFaultLog } from '../providers/faults.ts';
 import { createProviderKeys } from '../providers/keys.ts';

@@ -1,5 +1,5 @@
 /** The MCP endpoint, with what it measures. */
-import { addressOf } from '../http/client-address.ts';
+import { addressOf } from '../http/limits/client-address.ts';
 import { meetOrigin } from '../http/origin.ts';
 import { createMcpHandler } from '../mcp/endpoint.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';

@@ -5,7 +5,7 @@ import { createOutbound } from '../base/network/outbound.ts';
 import type { Applications } from '../browser/account.ts';
 import type { PageMount } from '../browser/pages.ts';
 import type { BrowserSessions } from '../browser/sessions.ts';
-import { addressOf } from '../http/client-address.ts';
+import { addressOf } from '../http/limits/client-address.ts';
 import { destinationOf, factsOf } from '../oauth/client-rules.ts';
 import type { ClientRecord } from '../oauth/client-store.ts';
 import { createConsent } from '../oauth/consent.ts';

@@ -6,7 +6,7 @@ import { createPages } from '../browser/pages.ts';
 import { createAsk } from '../console/ask.ts';
 import { CONSOLE_PATH, consoleRoutes } from '../console/routes.ts';
 import { CONSOLE_ASSETS } from '../console/style.ts';
-import { createUnreadLimits } from '../http/unread.ts';
+import { createUnreadLimits } from '../http/limits/unread.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../rest/accounts/routes.ts';
 import { createApp } from '../rest/app.ts';

@@ -1,6 +1,6 @@
 /** Users and groups from companies' directories, over SCIM. */
 import type { Stock } from '../base/budgets.ts';
-import { addressOf } from '../http/client-address.ts';
+import { addressOf } from '../http/limits/client-address.ts';
 import { createDirectoryGroups } from '../scim/groups.ts';
 import { createDirectoryPeople } from '../scim/people.ts';
 import { createScimRouter, refuseScim } from '../scim/router.ts';

@@ -5,8 +5,8 @@ import { isRefusal, principalKey, type TokenClaims } from '../auth/principal.ts'
 import { keep, perObject } from '../base/kept.ts';
 import { whenThere } from '../base/promises.ts';
 import type { Admit } from '../state/admission.ts';
-import { addressGroup, addressOf } from './client-address.ts';
 import { type Head, headOf, valuesOf } from './head.ts';
+import { addressGroup, addressOf } from './limits/client-address.ts';
 
 /** How many headers are remembered: as many as the verifier of tokens remembers. */
 const KNOWN = 10_000;

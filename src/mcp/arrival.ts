@@ -6,7 +6,7 @@ import { perObject } from '../base/kept.ts';
 import type { Log } from '../base/log.ts';
 import { type Now, whenThere } from '../base/promises.ts';
 import { type Head, headOf } from '../http/head.ts';
-import { LEFT_UNREAD, type Outbox } from '../http/outbox.ts';
+import { LEFT_UNREAD, type Outbox } from '../http/limits/outbox.ts';
 import { type Answer, problem, problemUnavailable } from '../protocol/answer.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from '../protocol/headers.ts';
 import type { Admission, Admit } from '../state/admission.ts';

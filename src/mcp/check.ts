@@ -1,6 +1,7 @@
 /** Tries a target for an administrator: opens a session, reads the list of its tools, and ends the session. Calls no tool. */
+
+import { isUnread } from '../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
-import { isUnread } from '../base/json/steps.ts';
 import { VERSION } from '../base/version.ts';
 import { isSessionRevision, SESSION_REVISIONS } from '../protocol/mode.ts';
 import { isName } from '../protocol/operation.ts';

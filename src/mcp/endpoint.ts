@@ -8,7 +8,7 @@ import { type Cancellation, createCancellation } from '../base/cancellation.ts';
 import { AppError } from '../base/errors.ts';
 import { isObject, type JsonReading } from '../base/json/json.ts';
 import type { AddressRule } from '../base/network/network-address.ts';
-import { createOutbox } from '../http/outbox.ts';
+import { createOutbox } from '../http/limits/outbox.ts';
 import { type Answer, problem, rpcError, unavailable } from '../protocol/answer.ts';
 import type { McpHeaders } from '../protocol/headers.ts';
 import { CODES, errorMessage, isId } from '../protocol/message.ts';

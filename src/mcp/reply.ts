@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http';
 import type { Now } from '../base/promises.ts';
 import { laneOnce } from '../base/turns/lane.ts';
 import { partsOf } from '../base/turns/slices.ts';
-import type { Recipient } from '../http/outbox.ts';
+import type { Recipient } from '../http/limits/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';
 import { LONG_TEXT, type MessageText } from '../protocol/message.ts';

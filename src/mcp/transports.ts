@@ -4,7 +4,7 @@ import { createBridge } from './upstream/bridge/bridge.ts';
 import type { Health } from './upstream/health.ts';
 import { createHttpUpstream } from './upstream/http.ts';
 import { createUpstreamModes } from './upstream/modes.ts';
-import { createSseUpstream } from './upstream/sse.ts';
+import { createSseUpstream } from './upstream/sse/sse.ts';
 import { createStdioUpstream, type StdioDeps } from './upstream/stdio/stdio.ts';
 import { createUnread } from './upstream/unread.ts';
 import type { Upstream } from './upstream/upstream.ts';

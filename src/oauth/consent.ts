@@ -12,7 +12,7 @@ import { note, redirect, sendPage, timeOf } from '../browser/page.ts';
 import type { PageMount } from '../browser/pages.ts';
 import { readForm, requireSameOrigin, signInPath } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
-import type { RateLimits } from '../http/rate-limit.ts';
+import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { labelOf } from '../users/user-store.ts';
 import { type ClientFacts, destinationOf, factsOf, isDocument, isLoopback, sourceOf } from './client-rules.ts';
 import type { ClientKind } from './client-store.ts';

@@ -11,7 +11,7 @@ import { uuidv7 } from '../base/ids.ts';
 import type { Log } from '../base/log.ts';
 import type { OutboundFetch } from '../base/network/outbound.ts';
 import type { Database } from '../db/database.ts';
-import { addressSite } from '../http/client-address.ts';
+import { addressSite } from '../http/limits/client-address.ts';
 import { type User, userStore } from '../users/user-store.ts';
 import { createAdapters } from './adapter.ts';
 import { normalize } from './client-rules.ts';

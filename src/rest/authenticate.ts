@@ -19,7 +19,7 @@ import {
 } from '../auth/verify.ts';
 import { AppError } from '../base/errors.ts';
 import { contextOf } from '../http/context.ts';
-import { takeTurn } from '../http/turn.ts';
+import { takeTurn } from '../http/limits/turn.ts';
 import type { Admit } from '../state/admission.ts';
 
 export interface Authenticate {

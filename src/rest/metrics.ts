@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { type RequestHandler, Router } from 'express';
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { VERSION } from '../base/version.ts';
-import { isLocal } from '../http/client-address.ts';
+import { isLocal } from '../http/limits/client-address.ts';
 import { createTimings } from './timings.ts';
 
 export const METRICS_PATH = '/metrics';

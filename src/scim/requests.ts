@@ -10,8 +10,8 @@ import { inTurnOf } from '../base/turns/caller-turns.ts';
 import type { Database } from '../db/database.ts';
 import { bodyLength, readBytes } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
-import type { RateLimits } from '../http/rate-limit.ts';
-import { turnOfStranger } from '../http/strangers.ts';
+import type { RateLimits } from '../http/limits/rate-limit.ts';
+import { turnOfStranger } from '../http/limits/strangers.ts';
 import { invalid } from './errors.ts';
 import { authenticated, createStoredTokens, hashOfToken, type Session } from './session.ts';
 

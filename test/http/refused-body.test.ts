@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { readCrowdedInParts } from '../../src/http/crowded.ts';
+import { readCrowdedInParts } from '../../src/http/limits/crowded.ts';
 import { endAnswer } from '../../src/http/refused-body.ts';
 import { countTurns } from '../support/turns.ts';
 import { connected } from './connected.ts';

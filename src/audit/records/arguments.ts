@@ -1,6 +1,7 @@
 /** Captures the arguments of a call for the audit log if the target is configured so. Masks secrets and limits the size. Pure. */
+
+import { isUnread } from '../../base/json/built.ts';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
-import { isUnread } from '../../base/json/steps.ts';
 
 /** The audit record stores this as JSON. */
 export interface CapturedArguments {

@@ -114,6 +114,8 @@ const newBytes = (facts: readonly Fact[]): number =>
   facts.reduce((sum, { row, isStored }) => (isStored ? sum : sum + bytesOfRow(row)), 0);
 
 /** Makes the rows that a process writes. */
+export type RowMaker = ReturnType<typeof createRowMaker>;
+
 export function createRowMaker(key: ChainKey) {
   const book = new FactBook(key);
   return {

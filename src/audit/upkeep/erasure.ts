@@ -6,7 +6,7 @@ import { uuidv7 } from '../../base/ids.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';
 import { type ChainKey, type ErasureRow, erasureSignature, firstIdOf } from '../chain/chain.ts';
-import { chainStore } from '../chain/tables/chain-store.ts';
+import { erasureStore } from '../chain/tables/erasure-store.ts';
 import { MAX_OBJECT_ID } from '../records/fact-book.ts';
 
 export type Erasure = ReturnType<typeof createErasure>;
@@ -29,11 +29,16 @@ export function createErasure({
 }) {
   /** Erases in small steps and returns the number of rows. It may run again without harm. */
   async function finish(row: ErasureRow): Promise<number> {
-    const store = chainStore(database.knex);
+    const store = erasureStore(database.knex);
     forget(new Set([row.user_id.slice(0, MAX_OBJECT_ID)]));
     let erased = 0;
     for (let from: string | null = ''; from !== null; ) {
-      const step: { erased: number; next: string | null } = await store.erase(row.user_id, from, firstIdOf(row.erased_at), BATCH);
+      const step: { erased: number; next: string | null } = await store.eraseLegacy(
+        row.user_id,
+        from,
+        firstIdOf(row.erased_at),
+        BATCH,
+      );
       erased += step.erased;
       from = step.next;
     }
@@ -44,7 +49,7 @@ export function createErasure({
       from = step.next;
     }
     erased += await store.erasePrincipals(row);
-    if (now() - row.erased_at > LATEST_MS) await store.finishErasure(row.id, now());
+    if (now() - row.erased_at > LATEST_MS) await store.finish(row.id, now());
     return erased;
   }
 
@@ -54,7 +59,7 @@ export function createErasure({
       // Ids have millisecond precision: + 1 includes every row of the current millisecond.
       const content = { id: uuidv7(), user_id: userId, erased_at: now() + 1 };
       const row = { ...content, key_id: key.id, signature: erasureSignature(key, content) };
-      await chainStore(trx).insertErasure(row);
+      await erasureStore(trx).insert(row);
       const object_id = userId.slice(0, MAX_OBJECT_ID);
       const change: Change = { action: 'user.erase', object_id, before: null, after: { user_id: userId } };
       return { result: row, changes: [change] };
@@ -62,7 +67,7 @@ export function createErasure({
     finish,
     /** Continues unfinished erasures, and looks again for rows that were written late. */
     async resume(): Promise<void> {
-      for (const row of await chainStore(database.knex).unfinishedErasures()) await finish(row);
+      for (const row of await erasureStore(database.knex).unfinished()) await finish(row);
     },
   };
 }

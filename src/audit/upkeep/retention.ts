@@ -21,6 +21,7 @@ import {
 import type { ChainedRecord } from '../chain/known-facts.ts';
 import { fitsMac } from '../chain/record-mac.ts';
 import { chainStore } from '../chain/tables/chain-store.ts';
+import { removalStore } from '../chain/tables/removal-store.ts';
 
 export interface RetentionParts {
   readonly database: Database;
@@ -92,10 +93,10 @@ export function createRetention(parts: RetentionParts) {
       }
     }
     for (let some = 1; some > 0 && !stopped; removed += some) {
-      some = await transact(database, (trx) => chainStore(trx).removeUnchained(firstIdOf(before), BATCH));
+      some = await transact(database, (trx) => removalStore(trx).removeUnchained(firstIdOf(before), BATCH));
       await sleep(PAUSE_MS);
     }
-    await chainStore(database.knex).removeFacts(now());
+    await removalStore(database.knex).removeFacts(now());
     if (removed > 0) log.info({ removed, days }, 'records of the audit log were removed by age');
     onKept(kept.length);
     if (kept.length > 0) {
@@ -155,9 +156,9 @@ export function createRetention(parts: RetentionParts) {
   function removeUpTo({ at }: Front, content: Removal): Promise<boolean> {
     const row = { ...content, key_id: key.id, signature: retentionSignature(key, content) };
     return transact(database, async (trx) => {
-      const store = chainStore(trx);
+      const store = removalStore(trx);
       if (!(await store.lockChain(row.chain_id))) return false;
-      if (((await store.retention(row.chain_id))?.seq ?? 0) !== at.seq) return false;
+      if (((await chainStore(trx).retention(row.chain_id))?.seq ?? 0) !== at.seq) return false;
       const removed = await store.removeUpTo(at.seq, row);
       // Roll back, because only checked records may be removed.
       if (removed !== row.seq - at.seq) throw new Unfit(at.seq + 1, 'records were added or removed in the meantime');

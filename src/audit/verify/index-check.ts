@@ -6,7 +6,7 @@ import { logReader } from '../chain/tables/log-reader.ts';
 import { literalId } from '../chain/tables/log-tables.ts';
 import { type IndexedSegment, segmentStore } from '../chain/tables/segment-store.ts';
 import { termsOf } from '../segments.ts';
-import type { Problem } from './verify.ts';
+import type { Problem } from './report.ts';
 
 /** Stands for the segment of a decision that comes before the first segment. */
 const NOTHING: IndexedSegment = { key: '', first_seq: 0, last_seq: null, low: HIGHEST_ID, high: LOWEST_ID };

@@ -3,8 +3,8 @@ import { setImmediate as turnOver } from 'node:timers/promises';
 import type { Connection } from '../../db/database.ts';
 import { CHAIN_VERSION, type ChainRow, type ErasureRow, type RetentionRow } from '../chain/chain.ts';
 import { type ChainedRecord, recordText } from '../chain/known-facts.ts';
-import { chainStore, KINDS, type Part } from '../chain/tables/chain-store.ts';
-import { tailOf } from '../chain/tables/log-tables.ts';
+import { chainStore, type Part } from '../chain/tables/chain-store.ts';
+import { KINDS, tailOf } from '../chain/tables/log-tables.ts';
 
 export type AuditLine =
   /** The first line. `checkpoint`: that of `/api/logs/checkpoint`, which every export has; null: the lines are not for an export. */

@@ -1,5 +1,6 @@
 /** The members that lines of an export have. No MAC covers other members, so anybody could add them. Pure. */
-import { BESIDE, CHAINED, LEGACY_VERSION, type RecordKind } from '../chain/chain.ts';
+import { BESIDE, CHAIN_VERSION, CHAINED, LEGACY_VERSION, type RecordKind } from '../chain/chain.ts';
+import type { ContentFault } from '../chain/contents.ts';
 import { FACT_MEMBERS } from '../chain/facts.ts';
 import { FACTS_OF } from '../chain/known-facts.ts';
 import type { AuditLine } from './lines.ts';
@@ -29,8 +30,15 @@ const OUTCOME = new Set(['decision_id', 'outcome', 'duration_ms']);
 const isScalar = ([name, value]: [string, unknown]): boolean =>
   typeof value !== 'object' || value === null || name === 'outcomes';
 
+/** Returns that somebody added a member to a line of an export: readers of the export would believe it. */
+export function addition(line: Parameters<typeof strangeMember>[0], version = CHAIN_VERSION): ContentFault | null {
+  const name = strangeMember(line, version);
+  if (name === null) return null;
+  return { problem: 'altered', detail: `the member ${JSON.stringify(name)} was added: the gateway does not write it` };
+}
+
 /** Returns a member that the gateway does not write; null: there is none. `version`: that of the chain of a record. */
-export function strangeMember(line: Extract<AuditLine, { readonly row: object }>, version: number): string | null {
+function strangeMember(line: Extract<AuditLine, { readonly row: object }>, version: number): string | null {
   const { kind, row } = line;
   const known =
     kind === 'chain' || kind === 'retention' || kind === 'erasure'

@@ -1,6 +1,6 @@
 /** What a verification found, signed: only somebody with the master key can say it to the gateway. */
 import type { ChainKey } from '../chain/chain.ts';
-import type { Report } from './verify.ts';
+import type { Report } from './report.ts';
 
 export interface Statement {
   /** When the verification began, in milliseconds since the epoch. */

@@ -1,8 +1,9 @@
 /** Reads JSON of any size without blocking the thread: long work runs in the lane. */
 import { isAscii } from 'node:buffer';
 import { lane } from '../turns/lane.ts';
+import type { Selection } from './built.ts';
 import { decodeUtf8, type JsonReading, type JsonRules, readJsonText } from './json.ts';
-import { readInSteps, type Selection } from './steps.ts';
+import { readInSteps } from './steps.ts';
 
 /** A text with more characters is read in steps, and only the values that are looked at are built. */
 export const LARGE_TEXT = 64 * 1024;

@@ -3,6 +3,8 @@
  * has neither `_` nor `+`, so it always ends at the first `__` or `+`. Policies and targets never see the joined text. Ids of the client's
  * requests reach targets unchanged; ids of a target's requests get its name as a prefix. Pure.
  */
+
+import { unlessUnread } from '../../base/json/built.ts';
 import {
   isObject,
   type JsonObject,
@@ -13,7 +15,6 @@ import {
 } from '../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES, TARGET_RULES } from '../../base/json/selection.ts';
-import { unlessUnread } from '../../base/json/steps.ts';
 import { applyEdits, type Edit } from '../../protocol/draft.ts';
 import type { RpcNotification, RpcRequest } from '../../protocol/message.ts';
 import type { Located } from '../../protocol/rebuild.ts';

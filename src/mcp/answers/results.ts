@@ -1,8 +1,8 @@
 /** The answer of a target to the awaited request: filtered, and recorded as far as it lists names or makes a task. */
 import type { Outcome } from '../../audit/records/records.ts';
+import { isUnread, UnreadFault } from '../../base/json/built.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
-import { isUnread, UnreadFault } from '../../base/json/steps.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
 import { laneSteps } from '../../base/turns/lane.ts';
 import type { ListedItems } from '../../protocol/answer.ts';

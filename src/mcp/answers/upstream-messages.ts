@@ -4,11 +4,11 @@
 
 import type { Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
+import { UnreadFault } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
-import { UnreadFault } from '../../base/json/steps.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
-import { LEFT_UNREAD } from '../../http/outbox.ts';
+import { LEFT_UNREAD } from '../../http/limits/outbox.ts';
 import { type Answer, type OutEvent, rpcError } from '../../protocol/answer.ts';
 import { farewell } from '../../protocol/listen.ts';
 import { CODES, errorMessage, type RpcMessage, type RpcResponse, readMessage, resultMessage } from '../../protocol/message.ts';

@@ -4,7 +4,7 @@ import type { TokenClaims } from '../../auth/principal.ts';
 import type { Cancellable } from '../../base/cancellation.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Log } from '../../base/log.ts';
-import type { Outbox } from '../../http/outbox.ts';
+import type { Outbox } from '../../http/limits/outbox.ts';
 import type { RpcId, RpcRequest } from '../../protocol/message.ts';
 import type { Mode, SessionRevision } from '../../protocol/mode.ts';
 import type { Operation } from '../../protocol/operation.ts';

@@ -5,8 +5,8 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isRefusal } from '../../auth/principal.ts';
+import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
-import { isUnread } from '../../base/json/steps.ts';
 import { type Answer, rpcError } from '../../protocol/answer.ts';
 import { declaredCapabilities, isOffered } from '../../protocol/capabilities.ts';
 import { CODES, resultMessage } from '../../protocol/message.ts';

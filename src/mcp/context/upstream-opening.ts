@@ -2,10 +2,10 @@
 
 import { createHash } from 'node:crypto';
 import { type Principal, principalKey } from '../../auth/principal.ts';
+import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
-import { isUnread } from '../../base/json/steps.ts';
 import type { Log } from '../../base/log.ts';
 import { partInTurnOf } from '../../base/turns/caller-turns.ts';
 import { reduceClientCapabilities } from '../../protocol/capabilities.ts';

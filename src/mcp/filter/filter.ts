@@ -3,8 +3,8 @@
  * list shows exactly what may be called. Only what must change is changed; all other text stays as the target wrote it.
  */
 
+import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
-import { isUnread } from '../../base/json/steps.ts';
 import { reduceServerCapabilities } from '../../protocol/capabilities.ts';
 import { type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
 import { imitationOf } from '../../protocol/message.ts';

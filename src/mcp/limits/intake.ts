@@ -6,10 +6,10 @@
 import type { IncomingMessage } from 'node:http';
 import { createFlow, createStock, type Flow, isOverdrawn, type Overdrawn, type Stock, type Taken } from '../../base/budgets.ts';
 import { AppError } from '../../base/errors.ts';
+import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonReading, type JsonValue, NOT_UTF8 } from '../../base/json/json.ts';
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES } from '../../base/json/selection.ts';
-import { isUnread } from '../../base/json/steps.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
 import { bodyAtHand, bodyLength, LARGE_BODY, readBytes } from '../../http/body.ts';
 import { type Answer, problem } from '../../protocol/answer.ts';

@@ -1,7 +1,7 @@
 /** Bounds on what a request, a target's answer and a principal may take. */
 
 import type { Rate } from '../../base/budgets.ts';
-import type { OutboxLimits } from '../../http/outbox.ts';
+import type { OutboxLimits } from '../../http/limits/outbox.ts';
 import type { UpstreamLimits } from '../upstream/upstream.ts';
 import type { DeliveryLimits } from './deliveries.ts';
 import type { ListLimits } from './lists.ts';

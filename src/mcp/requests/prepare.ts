@@ -1,7 +1,7 @@
 /** Prepares an allowed request for its target: the checks that follow the decision, and the message that the target gets. */
 
+import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
-import { isUnread } from '../../base/json/steps.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
 import { type Answer, noSession, refuse, rpcError } from '../../protocol/answer.ts';
 import { declaresTasks, reduceClientCapabilities } from '../../protocol/capabilities.ts';

@@ -6,10 +6,10 @@
 
 import { errors } from 'undici';
 import { createStock, isOverdrawn, type Taken } from '../../base/budgets.ts';
+import { unlessUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
-import { unlessUnread } from '../../base/json/steps.ts';
 import { keep } from '../../base/kept.ts';
 import { deferred } from '../../base/promises.ts';
 import { isId, type RpcId, type RpcRequest } from '../../protocol/message.ts';

@@ -4,10 +4,10 @@
  */
 
 import type { Cancellable } from '../../base/cancellation.ts';
+import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
-import { isUnread } from '../../base/json/steps.ts';
 import { keep } from '../../base/kept.ts';
 import { TASKS_EXTENSION } from '../../protocol/capabilities.ts';
 import { META_KEYS, STATELESS_REVISION } from '../../protocol/mode.ts';

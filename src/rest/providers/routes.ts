@@ -4,7 +4,7 @@ import { pathId, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
-import type { RateLimits } from '../../http/rate-limit.ts';
+import type { RateLimits } from '../../http/limits/rate-limit.ts';
 import { identity } from '../../providers/document.ts';
 import { findShown, type ProviderEdits, providerEtag, type Shown, shownJson } from '../../providers/edit.ts';
 import { type FaultLog, forUser } from '../../providers/faults.ts';

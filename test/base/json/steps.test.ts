@@ -1,8 +1,9 @@
 import test from 'ava';
 import fc from 'fast-check';
+import { isUnread, type Selection, UnreadFault } from '../../../src/base/json/built.ts';
 import { type JsonReading, type JsonRules, type JsonSpan, readJsonText } from '../../../src/base/json/json.ts';
 import { hashOf } from '../../../src/base/json/names.ts';
-import { isUnread, readInSteps, type Selection, UnreadFault } from '../../../src/base/json/steps.ts';
+import { readInSteps } from '../../../src/base/json/steps.ts';
 
 const ALL: Selection = {
   lists: new Set(['content', 'many']),

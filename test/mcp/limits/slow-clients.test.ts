@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../../src/base/log.ts';
-import { createOutbox, type Recipient } from '../../../src/http/outbox.ts';
+import { createOutbox, type Recipient } from '../../../src/http/limits/outbox.ts';
 import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
 import { answerText, byMethod, type Script, startRecording } from '../../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from '../gateway.ts';

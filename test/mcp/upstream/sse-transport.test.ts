@@ -10,7 +10,7 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { ElicitRequestSchema, ToolListChangedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import test, { type ExecutionContext } from 'ava';
-import { createSseUpstream } from '../../../src/mcp/upstream/sse.ts';
+import { createSseUpstream } from '../../../src/mcp/upstream/sse/sse.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamLimits } from '../../../src/mcp/upstream/upstream.ts';
 import { modernClient } from '../../support/mcp.ts';
 import { freePort } from '../../support/port.ts';

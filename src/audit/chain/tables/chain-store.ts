@@ -1,4 +1,4 @@
-/** The chains in the database: their headers, their records in order, and what was removed or erased. */
+/** The chains in the database: their headers, their records in order, and what was recorded of removals and erasures. */
 import type { Connection } from '../../../db/database.ts';
 import {
   BESIDE,
@@ -14,9 +14,10 @@ import {
 } from '../chain.ts';
 import type { ChainedRecord } from '../known-facts.ts';
 import { foundBy } from '../sightings.ts';
+import { ERASURE_COLUMNS } from './erasure-store.ts';
 import { logReader, type StoredRecord } from './log-reader.ts';
 import { INVALID_NUMBERS, logRecords } from './log-records.ts';
-import { LOG_TABLES, TAIL_BYTES, tailOf } from './log-tables.ts';
+import { KINDS, LEGACY_TABLES, LOG_TABLES, TAIL_BYTES, tailOf } from './log-tables.ts';
 
 interface Extent {
   readonly chain_id: string;
@@ -32,15 +33,11 @@ export interface Part {
   readonly upTo: number;
 }
 
-const TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'audit_outcomes' } as const;
-/** The kinds of records. */
-export const KINDS = Object.keys(TABLES) as RecordKind[];
 /** The tail of the id of a chain (`audit_chains as c`), as SQL. Records of version 2 have it in place of the id. */
 export const TAIL = `unhex(substr(c.chain_id, ${37 - 2 * TAIL_BYTES}))`;
 
 const CHAIN_COLUMNS = ['chain_id', 'version', 'key_id', 'started_at', 'host', 'found', 'unchained', 'mac'] as const;
 const RETENTION_COLUMNS = ['chain_id', 'seq', 'mac', 'removed_at', 'newest', 'unproven', 'key_id', 'signature'] as const;
-const ERASURE_COLUMNS = ['id', 'user_id', 'erased_at', 'key_id', 'signature'] as const;
 
 /**
  * The largest number of a record. Larger ones lose their last digit on the way from the database. SQLite accepts a text in a
@@ -69,7 +66,7 @@ export function chainStore(db: Connection, withTexts = true) {
   async function extents(): Promise<Extent[]> {
     const ends = KINDS.flatMap((kind) =>
       (['min', 'max'] as const).map((end) =>
-        db(`${TABLES[kind]} as t`)
+        db(`${LEGACY_TABLES[kind]} as t`)
           .where('t.chain_id', db.ref('c.chain_id'))
           .andWhere('t.chain_seq', '<=', LAST_SEQ)
           [end]('t.chain_seq')
@@ -129,7 +126,7 @@ export function chainStore(db: Connection, withTexts = true) {
     for (const kind of KINDS) {
       const withNames = withTexts && kind === 'shown';
       const columns = [...CHAINED[kind], ...BESIDE[kind], 'chain_id', 'chain_seq', 'mac'].map((column) => `t.${column}`);
-      const query = db(`${TABLES[kind]} as t`)
+      const query = db(`${LEGACY_TABLES[kind]} as t`)
         .where('t.chain_id', chainId)
         .andWhere('t.chain_seq', '>', after)
         .andWhere('t.chain_seq', '<=', upTo)
@@ -150,7 +147,7 @@ export function chainStore(db: Connection, withTexts = true) {
   async function nextNumber(chainId: string, after: number): Promise<number | null> {
     const found: number[] = [];
     for (const kind of KINDS) {
-      const legacy = db(TABLES[kind]).where('chain_id', chainId).select('chain_seq as seq');
+      const legacy = db(LEGACY_TABLES[kind]).where('chain_id', chainId).select('chain_seq as seq');
       const log = db(LOG_TABLES[kind])
         .whereRaw(`chain = x'${tailOf(chainId)}'`)
         .select('seq');
@@ -191,7 +188,7 @@ export function chainStore(db: Connection, withTexts = true) {
   async function macAt(chainId: string, seq: number): Promise<string | null> {
     for (const kind of KINDS) {
       const at = { chain_id: chainId, chain_seq: seq };
-      const row = await db(TABLES[kind]).where(at).first<{ mac: string | null } | undefined>('mac');
+      const row = await db(LEGACY_TABLES[kind]).where(at).first<{ mac: string | null } | undefined>('mac');
       if (row) return String(row.mac ?? '');
     }
     const [record] = await log.records(chainId, seq - 1, seq, 1);
@@ -245,7 +242,7 @@ export function chainStore(db: Connection, withTexts = true) {
 
     /** Returns a record of this kind of the next chain after `after` (null: of the first); null: there is none. */
     async firstOfNextChain(kind: RecordKind, after: string | null): Promise<ChainedRecord | null> {
-      const row = await db(TABLES[kind])
+      const row = await db(LEGACY_TABLES[kind])
         .where((named) => (after === null ? named.whereNotNull('chain_id') : named.where('chain_id', '>', after)))
         .orderBy('chain_id')
         .first<ChainedRecord['row'] | undefined>();
@@ -256,7 +253,7 @@ export function chainStore(db: Connection, withTexts = true) {
     async misnumbered(chainId: string): Promise<ChainedRecord | null> {
       for (const kind of KINDS) {
         for (const invalid of INVALID_NUMBERS) {
-          const query = db(TABLES[kind]).where('chain_id', chainId).whereRaw(`chain_seq ${invalid}`);
+          const query = db(LEGACY_TABLES[kind]).where('chain_id', chainId).whereRaw(`chain_seq ${invalid}`);
           const row = await query.first<ChainedRecord['row'] | undefined>();
           if (row) return { kind, row };
         }
@@ -269,7 +266,7 @@ export function chainStore(db: Connection, withTexts = true) {
     async countUnchained(): Promise<number> {
       let count = 0;
       for (const kind of KINDS) {
-        const [row] = await db(TABLES[kind]).whereNull('chain_id').count<{ n: number }[]>({ n: '*' });
+        const [row] = await db(LEGACY_TABLES[kind]).whereNull('chain_id').count<{ n: number }[]>({ n: '*' });
         count += Number(row?.n);
       }
       return count;
@@ -277,107 +274,12 @@ export function chainStore(db: Connection, withTexts = true) {
 
     retention,
 
-    /** Locks the chain, so that one replica at a time removes its records; false: it is locked already. Needs a transaction. */
-    async lockChain(chainId: string): Promise<boolean> {
-      if (!isMysql) return true;
-      return (await db('audit_chains').where('chain_id', chainId).forUpdate().skipLocked().first('chain_id')) !== undefined;
-    },
-
-    /**
-     * Removes the records of the chain with `after` < seq <= `row.seq`, and the sets that only they referred to. Returns the
-     * number of records. Needs a transaction.
-     */
-    async removeUpTo(after: number, row: RetentionRow): Promise<number> {
-      const among = (kind: RecordKind) =>
-        db(TABLES[kind]).where('chain_id', row.chain_id).andWhere('chain_seq', '>', after).andWhere('chain_seq', '<=', row.seq);
-      const sets: { set_hash: string }[] = await among('shown').distinct('set_hash');
-      let removed = 0;
-      for (const kind of KINDS) removed += await among(kind).delete();
-      removed += await log.removeUpTo(after, row);
-      await db('audit_retention').insert(row).onConflict('chain_id').merge();
-      const hashes = sets.map(({ set_hash }) => set_hash).sort();
-      if (hashes.length === 0) return removed;
-      // Lock the sets before the search for uses: a writer that wants to refer to one waits, and then sees that it was removed.
-      await db('audit_sets').whereIn('hash', hashes).orderBy('hash').forUpdate().select('hash');
-      // The search ends at the first use, because millions of lists may refer to the same names.
-      const unused: { hash: string }[] = await db('audit_sets as n')
-        .whereIn('n.hash', hashes)
-        .whereNotExists(db('audit_shown as s').where('s.set_hash', db.ref('n.hash')).select('s.set_hash'))
-        .select('n.hash');
-      const gone = unused.map(({ hash }) => hash);
-      if (gone.length > 0) await db('audit_sets').whereIn('hash', gone).delete();
-      return removed;
-    },
-
-    /** Removes up to `limit` unchained decisions with ids below `before`, with lists and outcomes. Returns how many decisions. */
-    async removeUnchained(before: string, limit: number): Promise<number> {
-      const rows: { id: string }[] = await db('audit_decisions')
-        .whereNull('chain_id')
-        .andWhere('id', '<', before)
-        .limit(limit)
-        .select('id');
-      const ids = rows.map(({ id }) => id);
-      if (ids.length === 0) return 0;
-      for (const kind of ['shown', 'outcome'] as const) {
-        await db(TABLES[kind]).whereIn('decision_id', ids).whereNull('chain_id').delete();
-      }
-      await db('audit_decisions').whereIn('id', ids).delete();
-      return ids.length;
-    },
-
     async erasures(): Promise<ErasureRow[]> {
       const rows: (ErasureRow & { nul: number })[] = await db('audit_erasures').select(
         ...ERASURE_COLUMNS,
         nulIn(ERASURE_COLUMNS),
       );
       return rows.map((row) => proven(row, 'signature'));
-    },
-    /**
-     * Returns the erasures that are not done. Replicas of older versions set `done_at` when they have erased the tables of version 1.
-     * So an erasure is not done, either, while a fact of the user that is older than the erasure has its salt.
-     */
-    unfinishedErasures: (): Promise<ErasureRow[]> =>
-      db('audit_erasures as e')
-        .whereNull('e.done_at')
-        .orWhereExists(
-          db('log_principals as p')
-            .where('p.user_id', db.ref('e.user_id'))
-            .andWhere('p.since', '<', db.ref('e.erased_at'))
-            .whereNotNull('p.salt')
-            .select('p.id'),
-        )
-        .select(...ERASURE_COLUMNS.map((column) => `e.${column}`)),
-    async insertErasure(row: ErasureRow): Promise<void> {
-      await db('audit_erasures').insert({ ...row, done_at: null });
-    },
-    erasePrincipals: log.erasePrincipals,
-    eraseArguments: log.eraseArguments,
-    removeFacts: log.removeFacts,
-    async finishErasure(id: string, now: number): Promise<void> {
-      await db('audit_erasures').where({ id }).update({ done_at: now });
-    },
-
-    /**
-     * Erases personal data from up to `limit` rows of the user with ids in [`from`, `before`). Returns how many and the next
-     * `from`.
-     */
-    async erase(userId: string, from: string, before: string, limit: number): Promise<{ erased: number; next: string | null }> {
-      const rows: { id: string }[] = await db('audit_decisions')
-        .where('user_id', userId)
-        .andWhere('id', '>=', from)
-        .andWhere('id', '<', before)
-        .orderBy('id')
-        .limit(limit)
-        .select('id');
-      const ids = rows.map(({ id }) => id);
-      if (ids.length === 0) return { erased: 0, next: null };
-      const erased = await db('audit_decisions')
-        .whereIn('id', ids)
-        .andWhere((row) =>
-          row.whereNotNull('salt').orWhereNot('user_email', '').orWhereNot('user_groups', '[]').orWhereNotNull('arguments'),
-        )
-        .update({ user_email: '', user_groups: '[]', arguments: null, salt: null });
-      return { erased, next: ids.length < limit ? null : `${ids.at(-1)}0` };
     },
   };
 }

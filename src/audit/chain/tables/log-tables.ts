@@ -1,8 +1,11 @@
-/** Names and values in the tables of version 2, in which ids, keys, hashes and MACs are binary. */
-
+/** Names and values in the tables of the log. In those of version 2, ids, keys, hashes and MACs are binary. */
 import { hexOf, idOf } from '../binary-form.ts';
+import type { RecordKind } from '../chain.ts';
 import type { FactKind } from '../facts.ts';
 
+export const KINDS = ['decision', 'shown', 'outcome'] as const satisfies RecordKind[];
+/** The tables of version 1. */
+export const LEGACY_TABLES = { decision: 'audit_decisions', shown: 'audit_shown', outcome: 'audit_outcomes' } as const;
 export const LOG_TABLES = { decision: 'log_decisions', shown: 'log_lists', outcome: 'log_outcomes' } as const;
 export const FACT_TABLES = {
   principal: 'log_principals',

@@ -1,8 +1,9 @@
 /** Translates messages between the stateful revisions and 2026-07-28, in both directions. Pure. */
+
+import { isUnread, unlessUnread } from '../../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
 import { BRIDGE_RULES } from '../../../base/json/selection.ts';
-import { isUnread, unlessUnread } from '../../../base/json/steps.ts';
 import { laneSteps } from '../../../base/turns/lane.ts';
 import { atOnce } from '../../../base/turns/slices.ts';
 import { isOffered, reduceServerCapabilities } from '../../../protocol/capabilities.ts';

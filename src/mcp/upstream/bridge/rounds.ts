@@ -1,7 +1,7 @@
 /** Forwards one request of a session's client, with as many requests to the target as it needs until it answers. */
 
 import { signalOf } from '../../../base/cancellation.ts';
-import { unlessUnread } from '../../../base/json/steps.ts';
+import { unlessUnread } from '../../../base/json/built.ts';
 import { CODES, errorMessage } from '../../../protocol/message.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';

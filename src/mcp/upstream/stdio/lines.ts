@@ -1,8 +1,9 @@
 /** Reads and writes messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
+
+import { UnreadFault, unlessUnread } from '../../../base/json/built.ts';
 import { isObject, type JsonReading, type JsonValue, readJsonText } from '../../../base/json/json.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
-import { UnreadFault, unlessUnread } from '../../../base/json/steps.ts';
 import { isId, type RpcId, type RpcMessage, readMessage } from '../../../protocol/message.ts';
 import type { Located } from '../../../protocol/rebuild.ts';
 

@@ -5,10 +5,10 @@
  */
 
 import { type Cancellable, unlessAborted } from '../../../base/cancellation.ts';
+import { isUnread } from '../../../base/json/built.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
-import { isUnread } from '../../../base/json/steps.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
 import {

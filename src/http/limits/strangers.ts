@@ -1,7 +1,7 @@
 /** The turns of requests that anybody can send and that cost much, such as those of a sign-in. */
 import type { ServerResponse } from 'node:http';
-import { AppError } from '../base/errors.ts';
-import { createSpareTurns } from '../base/turns/spare-turns.ts';
+import { AppError } from '../../base/errors.ts';
+import { createSpareTurns } from '../../base/turns/spare-turns.ts';
 import { addressGroup } from './client-address.ts';
 
 const turns = createSpareTurns();

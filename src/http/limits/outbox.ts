@@ -3,8 +3,8 @@
  * connection of a client that reads nothing for a while is closed, because its answer holds memory and a stream of its target.
  */
 import type { ServerResponse } from 'node:http';
-import { createStock, isOverdrawn, type Overdrawn, type Taken } from '../base/budgets.ts';
-import type { Log } from '../base/log.ts';
+import { createStock, isOverdrawn, type Overdrawn, type Taken } from '../../base/budgets.ts';
+import type { Log } from '../../base/log.ts';
 
 /** The text for a principal that is refused. */
 export const LEFT_UNREAD =

@@ -3,8 +3,8 @@ import { EventEmitter, once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { createLog } from '../../src/base/log.ts';
-import { createUnreadLimits, limitUnread } from '../../src/http/unread.ts';
+import { createLog } from '../../../src/base/log.ts';
+import { createUnreadLimits, limitUnread } from '../../../src/http/limits/unread.ts';
 
 /** More bytes than the buffers of the operating system hold. */
 const LARGE = Buffer.alloc(16 * 1024 * 1024, 'x');

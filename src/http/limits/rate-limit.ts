@@ -1,6 +1,6 @@
 /** Rate limits for callers, counted in this process. */
-import { AppError } from '../base/errors.ts';
-import type { Config } from '../config/config.ts';
+import { AppError } from '../../base/errors.ts';
+import type { Config } from '../../config/config.ts';
 import { addressGroup } from './client-address.ts';
 
 const MINUTE_MS = 60_000;

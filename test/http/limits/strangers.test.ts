@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import test from 'ava';
-import { person, startGateway } from '../support/gateway.ts';
-import { registration, startProvider } from '../support/provider.ts';
+import { person, startGateway } from '../../support/gateway.ts';
+import { registration, startProvider } from '../../support/provider.ts';
 
 const STRANGERS = 300;
 const CALLS = 10;

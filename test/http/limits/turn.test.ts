@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { setImmediate as turnOver } from 'node:timers/promises';
 import test from 'ava';
 import type { Request, Response } from 'express';
-import { takeTurn } from '../../src/http/turn.ts';
+import { takeTurn } from '../../../src/http/limits/turn.ts';
 
 let senders = 0;
 

@@ -4,9 +4,9 @@ import { createServer, type IncomingMessage, type RequestListener, type ServerRe
 import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
-import { limitPipelining } from '../../src/http/pipelining.ts';
-import { startGateway } from '../support/gateway.ts';
-import { connected } from './connected.ts';
+import { limitPipelining } from '../../../src/http/limits/pipelining.ts';
+import { startGateway } from '../../support/gateway.ts';
+import { connected } from '../connected.ts';
 
 const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> =>
   connected(t, createServer(limitPipelining(handle)));

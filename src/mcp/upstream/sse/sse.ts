@@ -2,27 +2,19 @@
  * Targets of the transport before Streamable HTTP (2024-11-05, HTTP with SSE). A GET opens the connection that carries all
  * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
  */
-
 import { type Dispatcher, errors } from 'undici';
-import { onAbort, signalOf } from '../../base/cancellation.ts';
-import { type AddressRule, createAddressRule } from '../../base/network/network-address.ts';
-import { CODES, errorMessage, resultMessage } from '../../protocol/message.ts';
-import { type SseEvent, SseFault } from '../../protocol/sse.ts';
-import type { Credentials } from '../../targets/target.ts';
-import { jsonAnswer, statusAnswer, streamAnswer } from './answers.ts';
-import { createAgents, sourceOf } from './connect.ts';
-import {
-  createDemultiplexer,
-  type DemultiplexedStream,
-  type Demultiplexer,
-  type Envelope,
-  readLargeEnvelope,
-  type Unasked,
-} from './demultiplexer.ts';
-import { bindingKey } from './health.ts';
-import { eventsOf, faultOf } from './http.ts';
-import { chargedTo, chargeEvents, turnOf } from './reading-turns.ts';
-import { createUnread, type Unread } from './unread.ts';
+import { onAbort, signalOf } from '../../../base/cancellation.ts';
+import { type AddressRule, createAddressRule } from '../../../base/network/network-address.ts';
+import { CODES, errorMessage, resultMessage } from '../../../protocol/message.ts';
+import { type SseEvent, SseFault } from '../../../protocol/sse.ts';
+import type { Credentials } from '../../../targets/target.ts';
+import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
+import { createAgents, sourceOf } from '../connect.ts';
+import { type DemultiplexedStream, type Envelope, readLargeEnvelope, type Unasked } from '../demultiplexer.ts';
+import { bindingKey } from '../health.ts';
+import { eventsOf, faultOf } from '../http.ts';
+import { chargedTo, chargeEvents, turnOf } from '../reading-turns.ts';
+import { createUnread, type Unread } from '../unread.ts';
 import {
   isFault,
   openingOf,
@@ -32,28 +24,10 @@ import {
   type UpstreamFault,
   type UpstreamLimits,
   type UpstreamRequest,
-} from './upstream.ts';
+} from '../upstream.ts';
+import { createSseSessions, type SseSession } from './sse-sessions.ts';
 
 const UNREADABLE: Partial<Envelope> = {};
-
-const MAX_SESSIONS = 1_000;
-/** The maximum for one target, so that its users cannot take the connection slots of all other targets. */
-const MAX_OF_TARGET = MAX_SESSIONS / 4;
-/** The maximum of one user at one target, so that this user cannot take the slots of the others. */
-const MAX_OF_USER = Math.floor(MAX_OF_TARGET / 4);
-
-interface SseSession {
-  readonly id: string;
-  readonly targetId: string;
-  readonly user: string;
-  /** The target, address and credentials that the session was opened with. */
-  readonly bindingKey: string;
-  readonly endpoint: URL;
-  readonly mailbox: Demultiplexer;
-  /** Restarts the idle timer. */
-  touch(): void;
-  end(cause: Error): void;
-}
 
 interface Sent {
   readonly request: UpstreamRequest;
@@ -68,30 +42,12 @@ export function createSseUpstream(
   unread: Unread = createUnread(),
 ): Upstream {
   const agents = createAgents(limits.connectMs, addresses);
-  /** Ordered by last use, oldest first. */
-  const sessions = new Map<string, SseSession>();
-  /** Connections that are still being opened. They also count as slots. */
-  const opening = new Set<Sent>();
-
-  /** Makes room for one more session. False: all slots are taken, and no idle session can be evicted. */
-  function makeRoom(targetId: string, user: string): boolean {
-    const own = [...sessions.values()].filter((session) => session.targetId === targetId);
-    const ownOpening = [...opening].filter(({ request }) => request.target.id === targetId);
-    const usersOwn = own.filter((session) => session.user === user);
-    const usersOpening = ownOpening.filter(({ request }) => request.access.user === user);
-    const isOverUsersShare = usersOwn.length + usersOpening.length >= MAX_OF_USER;
-    const isOverShare = own.length + ownOpening.length >= MAX_OF_TARGET;
-    if (!isOverUsersShare && !isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
-    const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...own, ...sessions.values()];
-    const unused = candidates.find(({ mailbox }) => mailbox.isQuiet());
-    unused?.end(new Error('evicted: another session needs the slot'));
-    return unused !== undefined;
-  }
+  const sessions = createSseSessions(limits, newId, unread);
 
   async function open(sent: Sent): Promise<SseSession | UpstreamAnswer | UpstreamFault> {
     const { access, signal, target } = sent.request;
-    if (!makeRoom(target.id, access.user)) return { fault: 'busy' };
-    opening.add(sent);
+    const release = sessions.reserve(sent.request);
+    if (release === null) return { fault: 'busy' };
     const connection = new AbortController();
     const late = setTimeout(
       () => connection.abort(new errors.HeadersTimeoutError('no endpoint event in time')),
@@ -115,7 +71,7 @@ export function createSseUpstream(
       connection.abort();
       return { fault: faultOf(cause), cause };
     } finally {
-      opening.delete(sent);
+      release();
       clearTimeout(late);
       signal?.removeEventListener('abort', leave);
     }
@@ -140,7 +96,7 @@ export function createSseUpstream(
         for (const event of events) {
           if (session !== null && event.data !== '') await take(session, sent, event);
           else if (event.event === 'endpoint') {
-            session = keep(sent, endpointOf(event, sent.url), connection);
+            session = sessions.keep(sent.request, endpointOf(event, sent.url), connection);
             opened(session);
           }
         }
@@ -167,40 +123,6 @@ export function createSseUpstream(
       void post({ ...rest, request: { method: 'POST', target, access, version, body: answerTo(unasked) } }, endpoint);
     }
     await mailbox.room();
-  }
-
-  function keep({ request }: Sent, endpoint: URL, connection: AbortController): SseSession {
-    let unused: NodeJS.Timeout | undefined;
-    const id = newId();
-    const session: SseSession = {
-      id,
-      targetId: request.target.id,
-      user: request.access.user,
-      bindingKey: bindingKey(request),
-      endpoint,
-      mailbox: createDemultiplexer(
-        request.target.id,
-        silenceOf(request.target, limits),
-        unread.open(request.target.id, request.access.user),
-        () => sessions.has(id) && session.touch(),
-      ),
-      touch() {
-        sessions.delete(id);
-        sessions.set(id, session);
-        clearTimeout(unused);
-        unused = setTimeout(() => {
-          if (session.mailbox.isQuiet()) session.end(new Error('the session was not used'));
-        }, limits.idleMs).unref();
-      },
-      end(cause) {
-        sessions.delete(id);
-        clearTimeout(unused);
-        session.mailbox.fail(cause);
-        connection.abort();
-      },
-    };
-    session.touch();
-    return session;
   }
 
   /** Posts a message. Only the status of the answer matters: the response itself arrives on the SSE connection. */
@@ -235,7 +157,7 @@ export function createSseUpstream(
     const posting = post(sent, session.endpoint);
     // Some targets answer the POST only after they have sent the response event. But that first event may also be the end of the
     // session, and then the POST may be refused.
-    const arrived = stream.arrived.then(() => (sessions.has(session.id) ? undefined : posting));
+    const arrived = stream.arrived.then(() => (sessions.find(session.id) !== undefined ? undefined : posting));
     const posted = await Promise.race([posting, arrived]);
     if (posted !== undefined && (isFault(posted) || posted.status < 200 || posted.status > 299)) {
       stream.close();
@@ -291,11 +213,11 @@ export function createSseUpstream(
         const isOpening = opening?.method === 'initialize';
         return isOpening ? start(sent) : statusAnswer(400);
       }
-      const session = sessions.get(named.upstreamId ?? '');
+      const session = sessions.find(named.upstreamId ?? '');
       return session?.bindingKey === bindingKey(request) ? proceed(session, sent) : statusAnswer(404);
     },
     async close() {
-      for (const session of sessions.values()) session.end(new errors.RequestAbortedError('the gateway is closing'));
+      sessions.endAll(new errors.RequestAbortedError('the gateway is closing'));
       await agents.destroy();
     },
   };

@@ -1,7 +1,7 @@
 /** Limits how many requests of one sender are handled at once. */
 
 import type { Request, Response } from 'express';
-import { starts } from '../base/turns/caller-turns.ts';
+import { starts } from '../../base/turns/caller-turns.ts';
 
 /** The requests of one sender that are handled at once. */
 const AT_ONCE = 4;

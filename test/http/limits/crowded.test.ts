@@ -4,9 +4,9 @@ import { createServer, type IncomingMessage, type RequestListener } from 'node:h
 import type { Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
-import { readCrowdedInParts } from '../../src/http/crowded.ts';
-import { limitPipelining } from '../../src/http/pipelining.ts';
-import { connected } from './connected.ts';
+import { readCrowdedInParts } from '../../../src/http/limits/crowded.ts';
+import { limitPipelining } from '../../../src/http/limits/pipelining.ts';
+import { connected } from '../connected.ts';
 
 const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> =>
   connected(t, createServer(handle).on('connection', readCrowdedInParts));

@@ -3,7 +3,7 @@
  * them in one go, even after the connection is closed, and 64 such connections would keep the thread from everybody for seconds.
  */
 import type { Socket } from 'node:net';
-import { lane } from '../base/turns/lane.ts';
+import { lane } from '../../base/turns/lane.ts';
 import { addressGroup, peerOf } from './client-address.ts';
 
 /** A request, a header and a chunk each take a line. Ordinary requests have fewer, and bodies in JSON end lines without CR. */

@@ -1,7 +1,7 @@
 /** Limits the time and memory for answers that wait in this process because their clients do not read them. */
 import type { ServerResponse } from 'node:http';
-import { createStock, isOverdrawn, type Stock } from '../base/budgets.ts';
-import type { Log } from '../base/log.ts';
+import { createStock, isOverdrawn, type Stock } from '../../base/budgets.ts';
+import type { Log } from '../../base/log.ts';
 import type { OutboxLimits } from './outbox.ts';
 
 export interface UnreadLimits {

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { addressGroup, addressSite } from '../../src/http/client-address.ts';
-import { createRateLimits } from '../../src/http/rate-limit.ts';
+import { addressGroup, addressSite } from '../../../src/http/limits/client-address.ts';
+import { createRateLimits } from '../../../src/http/limits/rate-limit.ts';
 
 test('MCP_RATE_LIMIT counts each pair of principal and address', (t) => {
   const limits = createRateLimits({ login: 60, mcp: 2, changes: 30, oauth: 600, registration: 20 });

@@ -2,7 +2,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { BlockList, isIP, type Socket } from 'node:net';
-import { groupsOf } from '../base/network/network-address.ts';
+import { groupsOf } from '../../base/network/network-address.ts';
 
 const loopback = new BlockList();
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
