@@ -12,7 +12,7 @@ import type { Bar } from './bars.ts';
 import { bars, type IdleFigures, LEVELS, type Level, type LevelFigures, ratiosOf, type SystemFigures } from './gateway/bars.ts';
 import { type CostFigures, costs, costTable } from './gateway/costs.ts';
 import { startIssuer } from './gateway/issuer.ts';
-import type { RunFigures } from './gateway/load.ts';
+import type { RunFigures } from './gateway/load-orders.ts';
 import { type Order, orders } from './gateway/orders.ts';
 import { bare, direct, portcullisOn, sdk, startPortcullis } from './gateway/own.ts';
 import { startNode, usageOf } from './gateway/processes.ts';

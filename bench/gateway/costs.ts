@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { median } from '../measure.ts';
 import { columns, number } from '../print.ts';
-import type { Place, RunFigures, Work } from './load.ts';
+import type { Place, RunFigures, Work } from './load-orders.ts';
 import type { Order } from './orders.ts';
 import { apiAt, bare, startPortcullis } from './own.ts';
 import { usageOf } from './processes.ts';

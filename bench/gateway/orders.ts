@@ -1,7 +1,7 @@
 /** Orders to the processes of a benchmark. An order is a POST with JSON, and its answer is JSON. */
 import { createServer } from 'node:http';
 import { announce } from './announce.ts';
-import type { Orders } from './load.ts';
+import type { Orders } from './load-orders.ts';
 
 /** What each order takes and gives, by its name. */
 type OrderBook<Book> = { readonly [Name in keyof Book]: { readonly takes: unknown; readonly gives: unknown } };

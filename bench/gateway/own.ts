@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type EngineName, engines } from '../../test/support/databases/engines.ts';
 import type { Guardian } from '../../test/support/databases/guardian.ts';
-import type { Place } from './load.ts';
+import type { Place } from './load-orders.ts';
 import { type Started, startNode, startServer } from './processes.ts';
 import type { Candidate, Surroundings } from './system.ts';
 

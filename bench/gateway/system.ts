@@ -1,7 +1,7 @@
 /** The systems that are measured. */
 import type { Guardian } from '../../test/support/databases/guardian.ts';
 import type { Issuer } from './issuer.ts';
-import type { Place } from './load.ts';
+import type { Place } from './load-orders.ts';
 
 export interface System extends Place {
   /** The tool as this system calls it. */

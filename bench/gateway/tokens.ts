@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { connected } from '../../test/oauth/support.ts';
 import { median } from '../measure.ts';
 import { columns, number } from '../print.ts';
-import type { RunFigures } from './load.ts';
+import type { RunFigures } from './load-orders.ts';
 import type { Order } from './orders.ts';
 import { passwordOf, startPortcullis } from './own.ts';
 import { usageOf } from './processes.ts';

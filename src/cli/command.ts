@@ -76,6 +76,15 @@ export interface CommandGroup {
   readonly options: Readonly<Record<string, Option>>;
 }
 
+/** A word that follows `portcullis`. */
+export interface Entry {
+  /** What follows the word: `<command>`. */
+  readonly takes?: string;
+  readonly summary: string;
+  /** Loads the code only when it is needed, so that no command waits for that of the others. */
+  readonly load: () => Promise<CommandGroup>;
+}
+
 /** The command was used wrongly: exit code 2, and a pointer to the help. */
 export class UsageError extends Error {}
 

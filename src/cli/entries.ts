@@ -1,13 +1,5 @@
 /** The words that follow `portcullis`, in the order of the help. */
-import { type CommandGroup, runGroup, type Terminal } from './command.ts';
-
-export interface Entry {
-  /** What follows the word: `<command>`. */
-  readonly takes?: string;
-  readonly summary: string;
-  /** Loads the code only when it is needed, so that no command waits for that of the others. */
-  readonly load: () => Promise<CommandGroup>;
-}
+import { type CommandGroup, type Entry, runGroup, type Terminal } from './command.ts';
 
 const signIn = async (): Promise<CommandGroup> => (await import('./sign-in/login.ts')).signInGroup;
 
@@ -93,7 +85,7 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
   completion: {
     takes: '<shell>',
     summary: 'prints a script with which a shell completes commands',
-    load: async () => (await import('./completion/completion.ts')).completionGroup,
+    load: async () => (await import('./completion/completion.ts')).completionGroupOf(ENTRIES),
   },
 };
 

@@ -1,16 +1,10 @@
 /** Checks content that a MAC covers only by hash: personal data, which can be erased, and names, which many lists share. Pure. */
-import { hash } from 'node:crypto';
 import { argumentsHash } from './binary-form.ts';
 import { personHash, resourceKey } from './chain.ts';
-import type { FactKind } from './facts.ts';
+import { altered, type ContentFault, namesFault } from './fact-contents.ts';
 import type { ChainedRecord } from './known-facts.ts';
 
 type Row = Readonly<Record<string, unknown>>;
-
-export interface ContentFault {
-  readonly problem: 'altered' | 'missing';
-  readonly detail: string;
-}
 
 /** Returns that a fact of a record of version 2 is missing. Without it the MAC cannot be computed. */
 export function missingFact({ kind, facts = [] }: ChainedRecord): ContentFault | null {
@@ -32,19 +26,11 @@ export function contentFault({ kind, row, facts }: ChainedRecord): ContentFault 
   }
 }
 
-/** For a fact with a valid digest: returns what is wrong with its content. */
-export function factFault(kind: FactKind, row: Row): ContentFault | null {
-  if (kind === 'names') return namesFault(row);
-  return kind === 'principal' ? principalFault(row) : null;
-}
-
 /** Whether the personal data of a decision was erased. */
 export function isErased({ kind, row, facts }: ChainedRecord): boolean {
   const { salt } = facts?.[0]?.row ?? row;
   return kind === 'decision' && (salt === null || (row['args_salt'] === null && typeof row['args_hash'] === 'string'));
 }
-
-const altered = (detail: string): ContentFault => ({ problem: 'altered', detail });
 
 function decisionFault(row: Row): ContentFault | null {
   const [salt, email, groups] = [row['salt'], row['user_email'], row['user_groups']];
@@ -60,25 +46,10 @@ function decisionFault(row: Row): ContentFault | null {
   return written === row['person_hash'] ? null : altered('e-mail, groups or arguments are not what was written');
 }
 
-function principalFault(row: Row): ContentFault | null {
-  const [salt, email, groups] = [row['salt'], row['user_email'], row['user_groups']];
-  if (salt === null) {
-    return email === '' && groups === '[]' ? null : altered('e-mail or groups were set after an erasure');
-  }
-  const isWritten = personHash(String(salt), String(email), String(groups), null) === row['person_hash'];
-  return isWritten ? null : altered('e-mail or groups are not what was written');
-}
-
 function ownFault(row: Row): ContentFault | null {
   const [salt, args, named] = [row['args_salt'], row['arguments'], row['named']];
   // The MAC covers what it means, and everything but 1 means the same.
   if (named !== 0 && named !== 1) return altered('whether the name belongs to the record is not what was written');
   if (salt === null) return args === null ? null : altered('arguments were set after an erasure');
   return argumentsHash(String(salt), String(args)) === row['args_hash'] ? null : altered('arguments are not what was written');
-}
-
-function namesFault(row: Row): ContentFault | null {
-  const names = row['names'];
-  if (names === null || names === undefined) return { problem: 'missing', detail: 'the listed names are missing' };
-  return hash('sha256', String(names), 'hex') === row['set_hash'] ? null : altered('the listed names are not what was written');
 }

@@ -2,7 +2,7 @@
 import { entered } from '../../base/kept.ts';
 import { outcomeBytes, outcomesIn } from './binary-form.ts';
 import type { RecordKind, Stamp } from './chain.ts';
-import { type ContentFault, factFault } from './contents.ts';
+import { type ContentFault, factFault } from './fact-contents.ts';
 import { COVERED, digestOf, FACT_MEMBERS, type FactKind, factTerms } from './facts.ts';
 
 type Row = Readonly<Record<string, unknown>>;

@@ -1,6 +1,6 @@
 /** The members that lines of an export have. No MAC covers other members, so anybody could add them. Pure. */
 import { BESIDE, CHAIN_VERSION, CHAINED, LEGACY_VERSION, type RecordKind } from '../chain/chain.ts';
-import type { ContentFault } from '../chain/contents.ts';
+import type { ContentFault } from '../chain/fact-contents.ts';
 import { FACT_MEMBERS } from '../chain/facts.ts';
 import { FACTS_OF } from '../chain/known-facts.ts';
 import type { AuditLine } from './lines.ts';

@@ -1,7 +1,8 @@
 /** `portcullis completion`: prints a script with which a shell completes commands, options and file names. */
-import { type Command, type CommandGroup, EXIT, optionsOf, UsageError } from '../command.ts';
-import { ENTRIES } from '../entries.ts';
+import { type Command, type CommandGroup, type Entry, EXIT, optionsOf, UsageError } from '../command.ts';
 import { type Row, SCRIPTS } from './scripts.ts';
+
+type Entries = Readonly<Record<string, Entry>>;
 
 /** The word of the row that says what the first argument of a command is. */
 const FIRST_ARGUMENT = '<>';
@@ -16,7 +17,7 @@ function brief(help: string): string {
 }
 
 /** Returns a row for each word and option. Equal options of several commands share one. */
-async function rows(): Promise<readonly Row[]> {
+async function rows(entries: Entries): Promise<readonly Row[]> {
   const found = new Map<string, Row & { readonly after: string[] }>();
   const add = (after: string, word: string, help: string, value = NO_VALUE): void => {
     const row = { word, value, help: brief(help), after: [] };
@@ -31,7 +32,7 @@ async function rows(): Promise<readonly Row[]> {
   };
   add('', 'help', 'prints the help of a command');
   for (const option of ['--help', '--version']) add('', option, `prints ${option === '--help' ? 'the help' : 'the version'}`);
-  for (const [name, { summary, load }] of Object.entries(ENTRIES)) {
+  for (const [name, { summary, load }] of Object.entries(entries)) {
     add('', name, summary);
     const group = await load();
     const isOne = group.path === 'portcullis';
@@ -44,7 +45,7 @@ async function rows(): Promise<readonly Row[]> {
   return [...found.values()];
 }
 
-const completion: Command = {
+const completionOf = (entries: Entries): Command => ({
   name: 'completion',
   takes: '<shell>',
   completes: Object.keys(SCRIPTS).join('|'),
@@ -57,15 +58,16 @@ The script starts no program of Portcullis, and asks no gateway. If you keep it 
   async run({ args: [shell = ''] }) {
     const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
     if (script === undefined) throw new UsageError(`${shell} is not one of these shells: ${Object.keys(SCRIPTS).join(', ')}`);
-    const text = script(await rows());
+    const text = script(await rows(entries));
     return { text: () => text, json: { script: text } };
   },
-};
+});
 
-export const completionGroup: CommandGroup = {
+/** `entries`: the words that follow `portcullis`. */
+export const completionGroupOf = (entries: Entries): CommandGroup => ({
   path: 'portcullis',
   about: 'Completes commands in a shell.',
   notes: `Exit code: ${EXIT.ok} success, ${EXIT.usage} wrong usage.`,
   options: {},
-  commands: [completion],
-};
+  commands: [completionOf(entries)],
+});

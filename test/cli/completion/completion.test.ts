@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { optionsOf, runGroup } from '../../../src/cli/command.ts';
-import { completionGroup } from '../../../src/cli/completion/completion.ts';
+import { completionGroupOf } from '../../../src/cli/completion/completion.ts';
 import { ENTRIES } from '../../../src/cli/entries.ts';
 import { terminalTest } from '../../support/terminal.ts';
 import { folder, inProcess } from '../cli.ts';
@@ -46,7 +46,7 @@ interface Offered {
 }
 
 async function scriptOf(t: ExecutionContext, shell: string): Promise<string> {
-  const { code, out } = await inProcess({}, (terminal) => runGroup(completionGroup, ['completion', shell], terminal));
+  const { code, out } = await inProcess({}, (terminal) => runGroup(completionGroupOf(ENTRIES), ['completion', shell], terminal));
   t.is(code, 0);
   t.true(out.length < MAX_BYTES, `the script has ${out.length} bytes`);
   return out;
@@ -172,6 +172,8 @@ terminalTest(
 );
 
 test('a shell without a script is refused with the names of the others', async (t) => {
-  const { code, err } = await inProcess({}, (terminal) => runGroup(completionGroup, ['completion', 'constructor'], terminal));
+  const { code, err } = await inProcess({}, (terminal) =>
+    runGroup(completionGroupOf(ENTRIES), ['completion', 'constructor'], terminal),
+  );
   t.deepEqual([code, err.split('\n')[0]], [2, 'portcullis: constructor is not one of these shells: bash, zsh, fish']);
 });
