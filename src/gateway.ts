@@ -31,6 +31,7 @@ import { joinReplicas } from './gateway/replicas.ts';
 import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
 import { createScim } from './gateway/scim.ts';
+import { limitConnections } from './http/limits/connections.ts';
 import { readCrowdedInParts } from './http/limits/crowded.ts';
 import { limitPipelining } from './http/limits/pipelining.ts';
 import { createBodies } from './mcp/limits/intake.ts';
@@ -177,17 +178,21 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     connections: () => database.connections(),
     open: () => mcp.counts(),
   });
-  const handle = limitPipelining(
-    (req, res) => {
-      if (draining) res.setHeader('Connection', 'close');
-      mcp(req, res, () => app(req, res));
-    },
-    (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
+  const opened = limitConnections(accounts.callers, config.trustProxy, log);
+  const handle = opened.noting(
+    limitPipelining(
+      (req, res) => {
+        if (draining) res.setHeader('Connection', 'close');
+        mcp(req, res, () => app(req, res));
+      },
+      (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
+    ),
   );
   const server = createServer(
     { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
     handle,
   )
+    .on('connection', opened.note)
     .on('connection', readCrowdedInParts)
     // Otherwise node itself answers requests with unknown expectations, as many as arrive.
     .on('checkExpectation', handle);

@@ -1,0 +1,119 @@
+/** Open connections of one sender. */
+import { once } from 'node:events';
+import { createServer, type RequestListener } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { setImmediate as turnOver } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
+import { addressOf } from '../../../src/http/limits/client-address.ts';
+import { limitConnections } from '../../../src/http/limits/connections.ts';
+
+const LIMITS = { ofSender: 4, ofStrangers: 6 };
+const HEAD = 'GET / HTTP/1.1\r\nHost: x\r\n';
+const asked = (token: string): string => `${HEAD}Authorization: ${token}\r\n\r\n`;
+
+interface Options {
+  /** The tokens that are admitted. */
+  readonly admitted?: Set<string>;
+  readonly trustProxy?: boolean;
+  readonly handle?: RequestListener;
+}
+
+async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy = false, handle }: Options = {}) {
+  const senders = {
+    principalOf: ({ headers: { authorization = '' } }: { headers: { authorization?: string } }) =>
+      admitted.has(authorization) ? authorization : null,
+    addressOf: (req: Parameters<RequestListener>[0]) => addressOf(req, trustProxy),
+  };
+  const limits = limitConnections(senders, trustProxy, { warn: () => undefined }, LIMITS);
+  const server = createServer(limits.noting(handle ?? ((_req, res) => res.end('done')))).on('connection', limits.note);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const sockets: Socket[] = [];
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    server.closeAllConnections();
+    server.close();
+  });
+  return {
+    /** Opens a connection, and sends the text. */
+    async open(text = HEAD): Promise<Socket> {
+      const isComplete = text.endsWith('\r\n\r\n');
+      const noted = once(server, isComplete ? 'request' : 'connection');
+      const socket = connect((server.address() as AddressInfo).port, '127.0.0.1').on('error', () => undefined);
+      sockets.push(socket.resume());
+      socket.write(text);
+      await noted;
+      return socket;
+    },
+    /** The numbers of the connections that are open, in the order in which they were opened. */
+    async openOnes(): Promise<number[]> {
+      for (let i = 0; i < 20; i++) await turnOver();
+      const count = await new Promise<number>((resolve) => server.getConnections((_error, n) => resolve(n)));
+      const found = sockets.flatMap((socket, n) => (socket.closed || socket.readableEnded ? [] : [n]));
+      return found.length === count ? found : this.openOnes();
+    },
+  };
+}
+
+const answer = async (socket: Socket, text: string): Promise<string> => {
+  socket.write(text);
+  const [data] = (await once(socket, 'data')) as [Buffer];
+  return data.toString('latin1').slice(9, 12);
+};
+
+test('a stranger has at most so many connections: the oldest one is closed, also with an incomplete body', async (t) => {
+  const server = await listening(t);
+  await server.open('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1234');
+  for (let i = 0; i < 5; i++) await server.open();
+  t.deepEqual(await server.openOnes(), [2, 3, 4, 5]);
+});
+
+test('a connection on which a request is being answered stays, and if all are, the new one is closed', async (t) => {
+  const server = await listening(t, { handle: () => undefined });
+  for (let i = 0; i < 3; i++) await server.open(`${HEAD}\r\n`);
+  for (let i = 0; i < 2; i++) await server.open();
+  t.deepEqual(await server.openOnes(), [0, 1, 2, 4]);
+  await server.open(`${HEAD}\r\n`);
+  t.deepEqual(await server.openOnes(), [0, 1, 2, 5]);
+  await server.open();
+  t.deepEqual(await server.openOnes(), [0, 1, 2, 5]);
+});
+
+test('connections with an admitted token count for their principal, and no longer for their address', async (t) => {
+  const server = await listening(t, { admitted: new Set(['a', 'b']) });
+  for (const token of ['a', 'a', 'b', 'b']) t.is(await answer(await server.open(''), asked(token)), '200');
+  for (let i = 0; i < 6; i++) await server.open();
+  t.deepEqual(await server.openOnes(), [0, 1, 2, 3, 6, 7, 8, 9]);
+});
+
+test('an admitted token has no more connections than a stranger', async (t) => {
+  const server = await listening(t, { admitted: new Set(['a']) });
+  for (let i = 0; i < 6; i++) {
+    const socket = await server.open('');
+    t.is(await answer(socket, asked('a')), '200');
+    // The next head stays incomplete.
+    socket.write(HEAD);
+  }
+  t.deepEqual(await server.openOnes(), [2, 3, 4, 5]);
+});
+
+test('a connection whose token is admitted by its first request is not closed for strangers afterwards', async (t) => {
+  const admitted = new Set<string>();
+  const server = await listening(t, { admitted, handle: (_req, res) => void res.writeHead(200).write('stream') });
+  const sockets = [await server.open(''), await server.open('')];
+  for (const socket of sockets) t.is(await answer(socket, asked('a')), '200');
+  admitted.add('a');
+  for (let i = 0; i < 8; i++) await server.open();
+  t.deepEqual(await server.openOnes(), [0, 1, 6, 7, 8, 9]);
+});
+
+test('behind a proxy, connections count for the address that it names, and all strangers have a limit together', async (t) => {
+  const server = await listening(t, { trustProxy: true });
+  const named = (n: number) => `${HEAD}X-Forwarded-For: 192.0.2.${n}\r\n\r\n`;
+  for (let i = 0; i < 6; i++) t.is(await answer(await server.open(''), named(1)), '200');
+  t.deepEqual(await server.openOnes(), [2, 3, 4, 5], 'those of one address');
+  for (let i = 2; i < 6; i++) t.is(await answer(await server.open(''), named(i)), '200');
+  t.deepEqual(await server.openOnes(), [4, 5, 6, 7, 8, 9], 'all');
+  for (let i = 0; i < 8; i++) await server.open('');
+  t.is((await server.openOnes()).length, 14, 'without a request, nothing says whose they are');
+});
