@@ -8,13 +8,15 @@ import type { Log } from '../../base/log.ts';
 import { addressGroup, peerOf } from './client-address.ts';
 
 export interface ConnectionLimits {
-  /** How many connections one principal, or the strangers of one address, may have. */
-  readonly ofSender: number;
+  /** How many connections one principal may have. */
+  readonly ofPrincipal: number;
+  /** How many connections the strangers of one address may have. */
+  readonly ofAddress: number;
   /** How many connections all strangers may have. */
   readonly ofStrangers: number;
 }
 
-const LIMITS: ConnectionLimits = { ofSender: 1_024, ofStrangers: 4_096 };
+const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrangers: 2_048 };
 /** How long closed connections are counted for one line of the log. */
 const LOGGED_AFTER_MS = 60_000;
 
@@ -66,7 +68,7 @@ export function limitConnections(
     const own = bySender.get(sender) ?? new Set();
     bySender.set(sender, own.add(connection));
     if (isStranger) strangers.add(connection);
-    if (own.size > limits.ofSender) closeOne(own, connection);
+    if (own.size > (isStranger ? limits.ofAddress : limits.ofPrincipal)) closeOne(own, connection);
     else if (strangers.size > limits.ofStrangers) closeOne(strangers, connection);
   }
 
