@@ -186,7 +186,10 @@ test.serial('nobody changes a policy without the right or from a different page'
   ];
   for (const path of [NEW, `${at}/edit`, `${at}/delete`]) {
     t.is((await theirs.get(path)).status, 403, path);
-    for (const what of ['preview', 'save']) t.is((await theirs.post(path, { ...FORM, do: what })).status, 403, path);
+    for (const what of ['preview', 'save']) {
+      t.is((await theirs.post(path, { ...FORM, do: what })).status, 403, path);
+      t.is((await theirs.post(path, { yaml: '[', do: what })).status, 403, `${path}: before the YAML is read`);
+    }
     for (const headers of foreign) t.is((await own.post(path, { ...FORM, do: 'save' }, headers)).status, 403, path);
   }
   const after = await gateway.rest<PolicyJson[]>(200, 'GET', '/api/policies', { token: admin.token });

@@ -151,6 +151,8 @@ export async function newPolicyPage(view: View): Promise<Shown> {
 }
 
 export const makePolicy: Act = async (given) => {
+  // First, because YAML is read on this thread.
+  requireMay(given, 'createPolicy');
   const view = { ...given, form: await withUserIds(given) };
   const { form, send } = view;
   const targets = await targetsOf(view);
@@ -231,6 +233,7 @@ export async function editPolicyPage(view: View): Promise<Shown> {
 }
 
 export const savePolicy: Act = async (given) => {
+  requireMay(given, 'updatePolicy');
   const view = { ...given, form: await withUserIds(given) };
   const { form, id, send } = view;
   const [targets, { body: policy, etag = '' }] = await Promise.all([targetsOf(view), view.get<PolicyJson>(`/policies/${id}`)]);

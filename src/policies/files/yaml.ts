@@ -119,6 +119,9 @@ export const policyFileForm = Joi.object<Written>({
     'object.unknown': 'is not a key of a policy',
   });
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for.
+const CONTROL = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/;
+
 /**
  * Strict: YAML 1.2, one document, no duplicate or unknown keys, no anchors, aliases or tags. So a reader sees everything that
  * counts. The errors list every mistake with its position.
@@ -154,8 +157,16 @@ export function readStrictYaml<T>(
   };
 
   if (text.length > MAX_FILE_LENGTH) return { errors: [at(0, `the file has more than ${MAX_FILE_LENGTH} characters`)] };
+  // The library counts the lines only when it parses.
+  const unparsed = (offset: number, message: string): PolicyFileError => {
+    const before = text.slice(0, offset).split('\n');
+    return { file, line: before.length, column: (before.at(-1)?.length ?? 0) + 1, message };
+  };
+  // YAML allows none. The lexer uses some of them as marks between the parts of the text.
+  const control = text.search(CONTROL);
+  if (control !== -1) return { errors: [unparsed(control, 'a control character is not allowed')] };
   const deep = tooDeep(text);
-  if (deep !== null) return { errors: [at(deep, 'the nesting is too deep')] };
+  if (deep !== null) return { errors: [unparsed(deep, 'the nesting is too deep')] };
   const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
   const lone = text.search(/\r(?!\n)/);
   if (lone !== -1) return { errors: [at(lone, 'a carriage return without a line feed ends the line for other readers')] };
