@@ -55,6 +55,6 @@ export function createMcp(base: Base, { audit, accounts, targets, connections, r
     },
     denialLimit: audit.denials.wait,
     undelivered: () => metrics.undelivered.inc(),
-    rateLimit: ({ address, principal }) => accounts.limits.mcp(principal ?? '', address)?.retryAfter ?? null,
+    rateLimit: ({ address, principal }, messages) => accounts.limits.mcp(principal ?? '', address, messages)?.retryAfter ?? null,
   });
 }

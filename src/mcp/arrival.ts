@@ -23,8 +23,8 @@ export interface ArrivalDeps {
   /** Checks the `Host` and `Origin` headers and lets allowed pages read the answer. `answered`: it was a CORS preflight. */
   readonly checkOrigin: (req: IncomingMessage, res: ServerResponse) => AppError | 'answered' | null;
   readonly addressOf: (req: IncomingMessage) => string;
-  /** Seconds to wait, or null. `principal` is null if the caller's token is not valid. */
-  readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }) => number | null;
+  /** Counts `messages` (default: 1). Seconds to wait, or null. `principal` is null if the caller's token is not valid. */
+  readonly rateLimit: (key: { readonly address: string; readonly principal: string | null }, messages?: number) => number | null;
   /** Seconds to wait, or null. It is checked on the replica that decides, which may differ from the one the client reached. */
   readonly denialLimit: (principal: string) => number | null;
   readonly log: Log;

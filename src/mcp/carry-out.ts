@@ -1,6 +1,7 @@
 /** Does the work that a request of an admitted caller calls for. */
 import { principalKey } from '../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../base/budgets.ts';
+import { inTurnOf } from '../base/turns/caller-turns.ts';
 import { ACCEPTED, type Answer, finalText } from '../protocol/answer.ts';
 import { CODES, errorMessage } from '../protocol/message.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
@@ -39,18 +40,20 @@ const TOO_LARGE = 'The answers to this batch, or to other requests of yours, are
 
 /** The answers to the elements of a batch as one. A notification has none. */
 async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<Answer> {
+  const principal = principalKey(caller.claims);
   const held: Taken[] = [];
   const answers = elements.map(async (element) => {
     const ended: (() => void)[] = [];
     const own: Caller = { ...caller, whenAnswered: (then) => void ended.push(then) };
-    const text = await carryOut(own, element)
+    // Each element takes a turn of its sender, as each request does. Otherwise a batch would begin fifty of them at once.
+    const text = await inTurnOf(principal, null, () => carryOut(own, element))
       .then(finalText)
       .finally(() => {
         // An element must not keep what another one waits for.
         for (const then of ended) then();
       });
     if (text === null || element.do === 'notification') return null;
-    const room = caller.deps.outbox.hold(principalKey(caller.claims), text.length);
+    const room = caller.deps.outbox.hold(principal, text.length);
     if (isOverdrawn(room)) return errorMessage(element.id, { code: CODES.internal, message: TOO_LARGE });
     held.push(room);
     return text;

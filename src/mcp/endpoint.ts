@@ -17,7 +17,7 @@ import { MISDIRECTED } from '../replicas/peers.ts';
 import type { Admission } from '../state/admission.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { usableTargets } from './aggregate/usable.ts';
-import { type ArrivalDeps, type Arrived, admitCaller, isUnderMcp, receiveHead } from './arrival.ts';
+import { type ArrivalDeps, type Arrived, admitCaller, isUnderMcp, receiveHead, tooMany } from './arrival.ts';
 import { carryOut } from './carry-out.ts';
 import { checkTarget, type TargetCheck } from './check.ts';
 import { type Caller, type ClaimedSession, REVOKED, type RequestDeps } from './context/context.ts';
@@ -38,13 +38,13 @@ import { createUpstreams } from './transports.ts';
 import type { StdioLimits } from './upstream/stdio/stdio.ts';
 import { createUnread } from './upstream/unread.ts';
 import type { Upstream } from './upstream/upstream.ts';
-import { readBodiless, readPost, type Work } from './work.ts';
+import { MAX_BATCH, readBodiless, readPost, type Work } from './work.ts';
 
 export interface McpDeps
   extends ArrivalDeps,
     Omit<
       RequestDeps,
-      'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'messages' | 'deliveries' | 'reader' | 'outbox' | 'lists'
+      'upstream' | 'links' | 'inFlight' | 'modes' | 'calls' | 'messages' | 'wide' | 'deliveries' | 'reader' | 'outbox' | 'lists'
     > {
   readonly stdio: StdioLimits;
   /** The stock from `createBodies`, shared with REST. */
@@ -94,6 +94,7 @@ export function createMcpHandler(deps: McpDeps) {
     modes,
     calls: createSlots(deps.limits.callsPerPrincipal),
     messages: createSlots(deps.limits.callsPerPrincipal),
+    wide: createSlots(deps.limits.widePerPrincipal),
     deliveries: createDeliveries({ limits: deps.limits.deliveries, log: deps.log, now, onDropped: deps.undelivered }),
     watch,
     streams,
@@ -185,6 +186,12 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const read = method === 'POST' ? readBody(endpoint.intake, principal, body) : null;
   const reading = read instanceof Promise ? await read : read;
   if (reading?.ok === false) return parseError(headers, reading.reason);
+  // Each message of a batch counts. The first one has been counted.
+  const more = reading !== null && Array.isArray(reading.value) ? Math.min(reading.value.length, MAX_BATCH) - 1 : 0;
+  if (more > 0 && !endpoint.isFromPeer(req)) {
+    const wait = endpoint.rateLimit({ address: endpoint.addressOf(req), principal }, more);
+    if (wait !== null) return tooMany('Too many requests.', wait);
+  }
   if (session !== null) {
     endpoint.saw(session.id);
     // Another replica may own the session.

@@ -128,7 +128,7 @@ function sessionProblem({ protocol: { version }, sessionId }: McpHeaders, messag
   return sessionId === undefined ? refused('The Mcp-Session-Id header is missing') : null;
 }
 
-const MAX_BATCH = 50;
+export const MAX_BATCH = 50;
 const NO_BATCH = `a batch needs a session of ${BATCH_REVISION}, 1 to ${MAX_BATCH} messages with distinct ids, and no initialize`;
 
 /** Only revision 2025-03-26 has batches. Each element is decided, recorded and forwarded by itself. */

@@ -96,7 +96,8 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
     userCode: (userId: string): AppError | null => userCodes.use(userId, 'You have tried too many codes'),
     /** Whether a code in a link may be looked up. Any website can open links, so these do not use up the codes that the user may try. */
     linkedUserCode: (userId: string): boolean => linkedUserCodes.use(userId) === null,
-    /** Checks the limit before a request of this principal (its issuer and sub) is decided. */
-    mcp: (principal: string, address: string): AppError | null => byPrincipal.use(pair(addressGroup(address), principal)),
+    /** Checks the limit before messages of this principal (its issuer and sub) are decided. */
+    mcp: (principal: string, address: string, messages = 1): AppError | null =>
+      byPrincipal.use(pair(addressGroup(address), principal), undefined, messages),
   };
 }

@@ -29,14 +29,26 @@ import { askAmong } from './asking.ts';
 import { listAggregate } from './lists.ts';
 import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } from './names.ts';
 import type { Plan } from './route.ts';
-import { forEach, type LivePosted, live, noting, recordEmptyAggregate, upstreamSessionsOf, usableTargets } from './usable.ts';
+import {
+  amongAll,
+  forEach,
+  type LivePosted,
+  live,
+  noting,
+  recordEmptyAggregate,
+  upstreamSessionsOf,
+  usableTargets,
+} from './usable.ts';
 
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
 const LISTS = { tools: {}, prompts: {}, resources: {} };
 
 /** Handles `initialize`. The session covers every target that the caller may use, now and later. */
-export async function openAggregate(caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
+export const openAggregate = (caller: Caller, request: RpcRequest): Promise<Answer> =>
+  amongAll(caller, request.id, () => open(caller, request));
+
+async function open(caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
   const { deps, admission } = caller;
   const targets = usableTargets(admission);
   const verdicts = await decideAll(caller, targets);
@@ -101,10 +113,12 @@ export async function handleAggregate(caller: Caller, posted: SessionMessage<Rpc
   }
   if (session === null) return noSession(id);
   if (plan.kind === 'own') return { kind: 'message', status: 200, text: resultMessage(id, '{}') };
-  await caller.deps.links.begin(session, caller.admission);
-  return plan.kind === 'list'
-    ? listAggregate(caller, { ...posted, session }, plan)
-    : setLevel(caller, { ...posted, session }, plan);
+  return amongAll(caller, id, async () => {
+    await caller.deps.links.begin(session, caller.admission);
+    return plan.kind === 'list'
+      ? listAggregate(caller, { ...posted, session }, plan)
+      : setLevel(caller, { ...posted, session }, plan);
+  });
 }
 
 async function handleAimed(
@@ -184,20 +198,22 @@ export async function notifyAggregate(
     return ACCEPTED;
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
-  try {
-    const halves = await upstreamSessionsOf(caller, session);
-    await Promise.all(
-      forEach(caller, halves, ([target]) =>
-        askAmong(noted, sessionAt(session, target, caller.admission), method, (aimed) =>
-          send(target.name, bareMeta(message, target.name), aimed),
+  return amongAll(caller, null, async () => {
+    try {
+      const halves = await upstreamSessionsOf(caller, session);
+      await Promise.all(
+        forEach(caller, halves, ([target]) =>
+          askAmong(noted, sessionAt(session, target, caller.admission), method, (aimed) =>
+            send(target.name, bareMeta(message, target.name), aimed),
+          ),
         ),
-      ),
-    );
-    return isUnrecorded() ? unavailable(null) : ACCEPTED;
-  } catch (err) {
-    deps.log.error({ err }, 'looking up upstream sessions failed; the message is refused');
-    return unavailable(null);
-  }
+      );
+      return isUnrecorded() ? unavailable(null) : ACCEPTED;
+    } catch (err) {
+      deps.log.error({ err }, 'looking up upstream sessions failed; the message is refused');
+      return unavailable(null);
+    }
+  });
 }
 
 /** Sends the client's answer to the target that asked. The id begins with the name of that target. */

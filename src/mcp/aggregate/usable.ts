@@ -2,7 +2,8 @@
 
 import { principalKey } from '../../auth/principal.ts';
 import { inTurnOf } from '../../base/turns/caller-turns.ts';
-import type { RpcRequest } from '../../protocol/message.ts';
+import { type Answer, tooManyCalls, unavailable } from '../../protocol/answer.ts';
+import type { RpcId, RpcRequest } from '../../protocol/message.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
@@ -49,6 +50,21 @@ export async function upstreamSessionsOf(
     return link === null ? [] : [[target, link] as const];
   });
   return (await Promise.all(found)).flat();
+}
+
+/** How many messages of one principal ask all targets at once. */
+const WIDE_AT_ONCE = 4;
+
+/**
+ * Does the work that a message to all targets causes. The others of the same principal wait, and above a limit they are refused: each of
+ * them makes hundreds of requests, and a batch has fifty messages. Work whose client has left while it waited is not begun.
+ */
+export async function amongAll(caller: Caller, id: RpcId | null, work: () => Promise<Answer>): Promise<Answer> {
+  const { claims, deps, gone } = caller;
+  const leave = deps.wide.take(claims);
+  if (leave === null) return tooManyCalls(id);
+  const begun = (): Promise<Answer> => (gone.aborted ? Promise.resolve(unavailable(id)) : work());
+  return inTurnOf(`all targets of ${principalKey(claims)}`, WIDE_AT_ONCE, begun).finally(leave);
 }
 
 /** Does the work for each target. A request to a hundred targets takes turns with the requests of others. */

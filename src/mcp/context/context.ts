@@ -51,6 +51,8 @@ export interface RequestDeps {
   readonly calls: Slots;
   /** Slots for messages besides requests: calls must not keep out the answers and cancellations that end them. */
   readonly messages: Slots;
+  /** Slots for messages that ask all targets. Each makes hundreds of requests. */
+  readonly wide: Slots;
   readonly deliveries: Deliveries;
   readonly reader: TargetReader;
   readonly outbox: Outbox;

@@ -24,6 +24,8 @@ export interface McpLimits extends UpstreamLimits, OutboxLimits {
   readonly targetStreamsPerPrincipal: number;
   /** In-flight calls of one principal in this process, and as many messages besides requests. */
   readonly callsPerPrincipal: number;
+  /** Messages of one principal to all targets, which wait or are under way in this process. */
+  readonly widePerPrincipal: number;
   /** Timeout for messages from the gateway itself that open, set up or end an upstream session. */
   readonly openMs: number;
   /** How long a request at the aggregate endpoint waits for the slowest target, if no other request already waits for it. */
@@ -47,6 +49,7 @@ export const DEFAULT_LIMITS: McpLimits = {
   streamsPerPrincipal: 256,
   targetStreamsPerPrincipal: 4_096,
   callsPerPrincipal: 512,
+  widePerPrincipal: 128,
   openMs: 20_000,
   joinMs: 3_000,
   lateMs: 100,
