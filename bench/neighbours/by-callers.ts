@@ -1,7 +1,7 @@
 /** Bad neighbours that are callers: users, administrators, and callers with a revoked token. */
 import { openSession } from '../../test/support/mcp.ts';
 import type { Step } from './workload.ts';
-import { inSession, jsonHeaders, type Neighbour, opening, type World } from './world.ts';
+import { inSession, jsonHeaders, message, type Neighbour, opening, posted, type World } from './world.ts';
 
 const SCIM = {
   users: 5_000,
@@ -14,6 +14,8 @@ const MEMBERS = 199_000;
 const CHANGES = { count: 5_000, seconds: 60 };
 const CHANGED_USERS = 20;
 const FILES = 9_800;
+const BATCHES = { loops: 64, targets: 20, messages: 50, revision: '2025-03-26' };
+const STRANGERS = { connections: 2_000, everyMs: 4_000, bytes: 16_000 };
 
 const members = (count: number): object => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${100_000 + i}`, 0]));
 const echo = (token: string, args: object): Step => inSession(BENCH, token, 'tools/call', { name: 'echo', arguments: args });
@@ -102,6 +104,33 @@ export const byCallers: readonly Neighbour[] = [
     async prepare({ neighbour: { token }, discard }) {
       const step = echo(token, { values: Array.from({ length: 30_000 }, () => 0) });
       return { workload: { loops: 8, everyMs: 40, first: opening(BENCH, token), steps: [step] }, instead: { discard } };
+    },
+  },
+  {
+    name: 'batches',
+    what: `a user posts batches of ${BATCHES.messages} lists of ${BATCHES.targets} targets at \`/mcp\` in ${BATCHES.loops} loops`,
+    async prepare({ api, admin, neighbour: { token }, discard }) {
+      const [bench] = await api.call<{ url: string }[]>('GET', '/api/targets', admin);
+      for (let i = 1; i < BATCHES.targets; i++)
+        await api.call('POST', '/api/targets', admin, { name: `bench-${i}`, url: bench?.url });
+      const everyTool = { name: 'users call all tools', resource_type: 'tool', effect: 'allow', priority: 50, target_id: null };
+      const subjects = [{ subject_type: 'role', subject_value: 'user' }];
+      await api.call('POST', '/api/policies', admin, { ...everyTool, subjects });
+      const { revision } = BATCHES;
+      const lists = Array.from({ length: BATCHES.messages }, (_, id) => message('tools/list', {}, id));
+      const steps = [posted('/mcp', token, `[${lists.join()}]`, revision)];
+      return { workload: { loops: BATCHES.loops, first: opening('/mcp', token, revision), steps }, instead: { discard } };
+    },
+  },
+  {
+    name: 'strangers',
+    what: `${STRANGERS.connections.toLocaleString('en')} connections that send the bodies of logins slowly, without a token`,
+    async prepare({ discard }, ms) {
+      const headers = { 'content-type': 'application/json' };
+      const body = `{"email":"${' '.repeat(STRANGERS.bytes)}"}`;
+      const steps: Step[] = [{ method: 'POST', path: '/api/auth/login', headers, body, sendMs: ms }];
+      const { connections: loops, everyMs } = STRANGERS;
+      return { workload: { loops, everyMs, first: [], steps }, instead: { discard } };
     },
   },
   {

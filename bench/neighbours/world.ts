@@ -103,28 +103,34 @@ export const jsonHeaders = (token: string): Record<string, string> => ({
   'content-type': 'application/json',
 });
 
-const mcpHeaders = (token: string): Record<string, string> => ({
+const REVISION = '2025-11-25';
+
+const mcpHeaders = (token: string, revision = REVISION): Record<string, string> => ({
   ...jsonHeaders(token),
   accept: 'application/json, text/event-stream',
-  'mcp-protocol-version': '2025-11-25',
+  'mcp-protocol-version': revision,
 });
 
-const message = (method: string, params: object): string => JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
+export const message = (method: string, params: object, id = 1): string => JSON.stringify({ jsonrpc: '2.0', id, method, params });
+
+/** A body in the session that this loop has opened. */
+export const posted = (path: string, token: string, body: string, revision = REVISION): Step => ({
+  ...{ method: 'POST', path, body },
+  headers: { ...mcpHeaders(token, revision), 'mcp-session-id': '{session}' },
+});
 
 /** A message in the session that this loop has opened. */
-export const inSession = (path: string, token: string, method: string, params: object): Step => ({
-  ...{ method: 'POST', path, body: message(method, params) },
-  headers: { ...mcpHeaders(token), 'mcp-session-id': '{session}' },
-});
+export const inSession = (path: string, token: string, method: string, params: object): Step =>
+  posted(path, token, message(method, params));
 
 /** What later steps know as `{session}`. */
-export function opening(path: string, token: string): Step[] {
-  const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'neighbour', version: '1' } };
+export function opening(path: string, token: string, revision = REVISION): Step[] {
+  const params = { protocolVersion: revision, capabilities: {}, clientInfo: { name: 'neighbour', version: '1' } };
   const capture = { name: 'session', pattern: 'mcp-session-id: (\\S+)' };
   const initialized = { jsonrpc: '2.0', method: 'notifications/initialized' };
   return [
-    { method: 'POST', path, headers: mcpHeaders(token), body: message('initialize', params), capture },
-    { ...inSession(path, token, '', {}), body: JSON.stringify(initialized) },
+    { method: 'POST', path, headers: mcpHeaders(token, revision), body: message('initialize', params), capture },
+    posted(path, token, JSON.stringify(initialized), revision),
   ];
 }
 
