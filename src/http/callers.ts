@@ -25,7 +25,7 @@ export function createCallers(trustProxy: boolean) {
     return authorization === undefined ? null : digestOf(authorization);
   });
   return {
-    /** Returns the principal if its token was admitted the last time. null: it was not, or there is none. Only for the order of requests. */
+    /** Returns the principal if its token was admitted the last time. null: it was not, or there is none. Only for turns and limits. */
     principalOf(req: IncomingMessage): string | null {
       const digest = digestIn(headOf(req));
       return digest === null ? null : (known.get(digest) ?? null);

@@ -114,7 +114,8 @@ export function limitConnections(
       (handle: RequestListener): RequestListener =>
       (req, res) => {
         const connection = bySocket.get(req.socket);
-        if (connection !== undefined) {
+        // After its end it must not be counted again: nothing would take it away.
+        if (connection !== undefined && !req.socket.destroyed) {
           connection.last = { req, res };
           assignBy(connection, req);
         }

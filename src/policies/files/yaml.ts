@@ -120,7 +120,7 @@ export const policyFileForm = Joi.object<Written>({
   });
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for.
-const CONTROL = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/;
+const CONTROL = /[\0-\x08\x0b\x0c\x0e-\x1f]/;
 
 /**
  * Strict: YAML 1.2, one document, no duplicate or unknown keys, no anchors, aliases or tags. So a reader sees everything that

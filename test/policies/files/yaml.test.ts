@@ -118,7 +118,7 @@ for (const [title, text, place] of [
 }
 
 test('a control character is refused: the lexer would take some of them for its own marks, and miss how deep the nesting is', (t) => {
-  for (const mark of ['\x02', '\x18', '\x1f', '\0', '\x7f'])
+  for (const mark of ['\x02', '\x18', '\x1f', '\0'])
     t.deepEqual(mistakes(`name: [${mark}`), ['a.yaml:1:8: a control character is not allowed'], JSON.stringify(mark));
   t.deepEqual(mistakes(`name: a\n\n  b\x18`), ['a.yaml:3:4: a control character is not allowed']);
   t.deepEqual(mistakes(`name: ${'[\x18,'.repeat(15_000)}`), ['a.yaml:1:8: a control character is not allowed']);
