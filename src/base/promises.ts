@@ -14,6 +14,16 @@ export function whenThere<T, U>(value: Now<T>, next: (value: T) => Now<U>): Now<
 
 const turnOver = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
+let endOfTurn: Promise<void> | null = null;
+
+/** Resolves when this turn of the event loop has read what its sockets have. All that ask in one turn get the same promise. */
+export function turnEnd(): Promise<void> {
+  endOfTurn ??= turnOver().then(() => {
+    endOfTurn = null;
+  });
+  return endOfTurn;
+}
+
 /** A turn waits for nothing: it only looks at what the sockets have. So this many turns are short while there is little to do. */
 const MOST_TURNS = 4;
 

@@ -1,6 +1,6 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
-import type { Now } from '../base/promises.ts';
+import { type Now, turnEnd } from '../base/promises.ts';
 import { laneOnce } from '../base/turns/lane.ts';
 import { partsOf } from '../base/turns/slices.ts';
 import type { Recipient } from '../http/limits/outbox.ts';
@@ -25,13 +25,9 @@ export function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyC
       // Each header by itself: node would copy them out of an object one by one, too, and every call comes here.
       res.setHeader('content-type', 'application/json');
       res.setHeader('cache-control', 'no-store');
-      if (typeof answer.text === 'string' && answer.text.length <= LONG_TEXT) {
-        res.setHeader('content-length', Buffer.byteLength(answer.text));
-        res.end(answer.text);
-        return res.writableLength > 0 ? context.recipient.taken(0) : undefined;
-      }
-      // Send no Content-Length, because counting the bytes takes as long as writing them.
-      return writeLong(res, answer.text, context.recipient);
+      return typeof answer.text === 'string' && answer.text.length <= LONG_TEXT
+        ? writeShort(res, answer.text, context.recipient)
+        : writeLong(res, answer.text, context.recipient);
     case 'empty':
       res.writeHead(answer.status).end();
       return;
@@ -43,6 +39,15 @@ export function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyC
   }
 }
 
+/** The answers of one turn are written one after the other, so that the kernel wakes a client that waits for several of them once. */
+async function writeShort(res: ServerResponse, text: string, recipient: Recipient): Promise<void> {
+  await turnEnd();
+  res.setHeader('content-length', Buffer.byteLength(text));
+  res.end(text);
+  if (res.writableLength > 0) await recipient.taken(0);
+}
+
+/** Sends no Content-Length, because counting the bytes takes as long as writing them. */
 async function writeLong(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
   await writeParts(res, text, recipient);
   res.end();

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { gathered } from '../../src/base/promises.ts';
+import { gathered, turnEnd } from '../../src/base/promises.ts';
 
 /** Counts one more in each of this many turns of the event loop, from now on. */
 function arrivals(turns: number): () => number {
@@ -31,4 +31,12 @@ test('an endless stream of arrivals delays nobody for more than four turns', asy
   const count = arrivals(100);
   await gathered(count);
   t.is(count(), 5);
+});
+
+test('the ends of one turn are one promise, which no later turn gets', async (t) => {
+  const first = turnEnd();
+  await Promise.resolve();
+  t.is(turnEnd(), first);
+  await first;
+  t.not(turnEnd(), first);
 });
