@@ -59,9 +59,10 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
     const [next] = queues;
     if (next !== undefined && restsUntil - now() < 1) {
       const [key, pieces] = next;
-      queues.delete(key);
       const [piece] = pieces;
+      // The step itself may bring more work of this owner, which joins the queue.
       if (piece === undefined || slice(piece)) pieces.shift();
+      queues.delete(key);
       if (pieces.length > 0) queues.set(key, pieces);
     }
     arm();

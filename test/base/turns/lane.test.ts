@@ -143,3 +143,25 @@ test('work that may not begin at once waits for its turn, and the lane rests for
   t.true(manual.settle() >= 18);
   t.is(begun, 2);
 });
+
+test('work that a step brings is done, also if its owner has more work that waits', async (t) => {
+  const time = manualClock();
+  const lane = createLane(time.clock);
+  const done: string[] = [];
+  const run = (key: string, name: string, step = (): void => undefined) =>
+    lane.run(key, () => {
+      step();
+      time.spend(2);
+      done.push(name);
+      return true;
+    });
+  const brought: Promise<void>[] = [];
+  const bring = (): void => {
+    for (const key of ['ann', 'bob']) brought.push(run(key, `brought for ${key}`));
+  };
+  const all = [run('bob', 'first'), run('ann', 'bringing', bring), run('ann', 'waiting')];
+  time.settle();
+  await Promise.all(all);
+  t.deepEqual(done, ['first', 'bringing', 'brought for bob', 'waiting', 'brought for ann']);
+  await Promise.all(brought);
+});
