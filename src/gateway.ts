@@ -76,6 +76,8 @@ const MAX_HEADER_BYTES = 16 * 1024;
 const SCRAPE_TIMEOUT_MS = 1_000;
 /** A request must arrive completely within this time. Answers have no such limit. */
 const REQUEST_TIMEOUT_MS = 60_000;
+/** Longer than the 60 s of usual balancers: one that sends a request while the gateway closes the connection answers it with 502. */
+const IDLE_CONNECTION_MS = 65_000;
 
 /**
  * Creates the gateway. Throws AppError with a message for the operator if the database, the keys or the policy engine cannot be
@@ -189,7 +191,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     ),
   );
   const server = createServer(
-    { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
+    {
+      maxHeaderSize: MAX_HEADER_BYTES,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      headersTimeout: REQUEST_TIMEOUT_MS,
+      keepAliveTimeout: IDLE_CONNECTION_MS,
+    },
     handle,
   )
     .on('connection', opened.note)

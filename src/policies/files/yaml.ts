@@ -120,7 +120,9 @@ export const policyFileForm = Joi.object<Written>({
   });
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for.
-const CONTROL = /[\0-\x08\x0b\x0c\x0e-\x1f]/;
+const CONTROL = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/;
+/** Characters that end a line for readers of YAML 1.1, or change the order in which a text is shown. */
+const MISLEADING = /[\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 
 /**
  * Strict: YAML 1.2, one document, no duplicate or unknown keys, no anchors, aliases or tags. So a reader sees everything that
@@ -162,9 +164,14 @@ export function readStrictYaml<T>(
     const before = text.slice(0, offset).split('\n');
     return { file, line: before.length, column: (before.at(-1)?.length ?? 0) + 1, message };
   };
-  // YAML allows none. The lexer uses some of them as marks between the parts of the text.
+  // No value may have one. The lexer uses some of them as marks between the parts of the text.
   const control = text.search(CONTROL);
   if (control !== -1) return { errors: [unparsed(control, 'a control character is not allowed')] };
+  const misleading = text.search(MISLEADING);
+  if (misleading !== -1) {
+    const form = escaped(text.charAt(misleading));
+    return { errors: [unparsed(misleading, `a character that misleads readers is allowed only as ${form} in double quotes`)] };
+  }
   const deep = tooDeep(text);
   if (deep !== null) return { errors: [unparsed(deep, 'the nesting is too deep')] };
   const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
@@ -307,7 +314,17 @@ function policyOf(written: Written): PolicyFile {
   };
 }
 
-export const LAYOUT = { lineWidth: 110, singleQuote: true } as const;
+const escaped = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+
+/** Returns the text of a document. No comment of it has a character that `readStrictYaml` refuses. */
+export function writeYaml(document: Document): string {
+  visit(document, {
+    Scalar: (_key, node) => {
+      if (typeof node.value === 'string' && node.value.search(MISLEADING) !== -1) node.type = 'QUOTE_DOUBLE';
+    },
+  });
+  return document.toString({ lineWidth: 110, singleQuote: true }).replaceAll(MISLEADING, escaped);
+}
 
 export const subjectForm = ({ subject_type, subject_value }: SubjectDocument): unknown =>
   subject_type === 'everyone' ? 'everyone' : { [subject_type]: subject_value };
@@ -340,7 +357,7 @@ export function formatPolicyFile(policy: PolicyFile, previous: string | null = n
     if (says(rewritten, policy)) return rewritten;
   }
   const written = Object.entries(canonicalValues(policy)).filter(([key, value]) => !isDefault(key, value));
-  return new Document(Object.fromEntries(written), { aliasDuplicateObjects: false }).toString(LAYOUT);
+  return writeYaml(new Document(Object.fromEntries(written), { aliasDuplicateObjects: false }));
 }
 
 const says = (text: string, policy: PolicyFile): boolean => {
@@ -376,7 +393,7 @@ function rewrite(previous: string, policy: PolicyFile): string {
       after = index + 1;
     }
   }
-  return document.toString(LAYOUT);
+  return writeYaml(document);
 }
 
 const isCommented = ({ key, value }: Pair<Node, Node>): boolean =>

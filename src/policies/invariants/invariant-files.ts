@@ -6,12 +6,12 @@ import { TARGET_NAME } from '../../targets/target.ts';
 import { possibleNames } from '../files/file.ts';
 import {
   fileSubject,
-  LAYOUT,
   type PolicyFileError,
   readStrictYaml,
   readSubjects,
   subjectForm,
   type WrittenSubject,
+  writeYaml,
 } from '../files/yaml.ts';
 import { timestamp } from '../schema.ts';
 import {
@@ -133,7 +133,7 @@ export function formatInvariantFile(invariant: InvariantFile, previous: string |
       ? {}
       : { exceptions: exceptions.map((exception) => ({ ...exception, expires_at: timestamp(exception.expires_at) })) }),
   };
-  return new Document(written, { aliasDuplicateObjects: false }).toString(LAYOUT);
+  return writeYaml(new Document(written, { aliasDuplicateObjects: false }));
 }
 
 const MEMBERS = ['reason', 'enabled', 'never', 'exceptions'] as const;

@@ -118,10 +118,27 @@ for (const [title, text, place] of [
 }
 
 test('a control character is refused: the lexer would take some of them for its own marks, and miss how deep the nesting is', (t) => {
-  for (const mark of ['\x02', '\x18', '\x1f', '\0'])
+  for (const mark of ['\x02', '\x18', '\x1f', '\0', '\x7f', '\u0085', '\u009b'])
     t.deepEqual(mistakes(`name: [${mark}`), ['a.yaml:1:8: a control character is not allowed'], JSON.stringify(mark));
   t.deepEqual(mistakes(`name: a\n\n  b\x18`), ['a.yaml:3:4: a control character is not allowed']);
   t.deepEqual(mistakes(`name: ${'[\x18,'.repeat(15_000)}`), ['a.yaml:1:8: a control character is not allowed']);
+});
+
+test('a character that misleads the reader of a file is refused, unless it is written visibly, as files that are written have it', (t) => {
+  for (const mark of ['\u2028', '\u2029', '\u202e', '\u2066']) {
+    const form = `\\u${mark.charCodeAt(0).toString(16).padStart(4, '0')}`;
+    const message = `a character that misleads readers is allowed only as ${form} in double quotes`;
+    t.deepEqual(mistakes(minimal.replace('may echo', `may ${mark}echo`)), [`a.yaml:1:20: ${message}`]);
+    t.deepEqual(mistakes(`# a comment${mark}effect: deny\n${minimal}`), [`a.yaml:1:12: ${message}`]);
+    const description = parsed(`${minimal}description: "a${form}b"\n`).description;
+    t.is(description, `a${mark}b`);
+    const policy = { ...parsed(minimal), description };
+    for (const previous of [null, minimal]) {
+      const text = formatPolicyFile(policy, previous);
+      t.false(text.includes(mark));
+      t.deepEqual(parsed(text), policy);
+    }
+  }
 });
 
 test('deep or long files are refused quickly', (t) => {
