@@ -9,12 +9,11 @@
 #   data.index.every     node: the policies for every target
 #   data.index.targets   target id -> node: the policies for that target
 #
-# A node sorts its policies by what they are about, and then by subject:
+# A node sorts its policies by what they are about, and then by subject: everyone[""], role[name], group[name] or user[id].
 #
-#   use                      may the caller use the target at all? subject -> least rank
-#   tool, resource, prompt   may the caller use an object of this type? subject -> bucket
-#
-#   The subjects are everyone[""], role[name], group[name] and user[id].
+#   use                      may the caller use the target at all? subject -> least rank. Every allow counts. A deny counts if it
+#                            is of type "all" and has no pattern
+#   tool, resource, prompt   may the caller use an object of this type? subject -> bucket. A policy of type "all" is in all three
 #
 # A bucket tells which of its policies match a name:
 #
@@ -28,7 +27,8 @@
 # what else must hold:
 #
 #   "prefix", "suffix", "contains"   the text is at the beginning, at the end, or anywhere in the name
-#   "line prefix" and so on          the same, and the name has no line break
+#   "line prefix" and so on          the same, and the name has no line break: a dot in a pattern does not match one, unless the
+#                                    pattern sets the flag s, as in (?s)
 #   "regex"                          the pattern is found in the name; tried only if no lesser rank is known to match
 package portcullis.gateway
 

@@ -81,8 +81,8 @@ export function browserStore(db: Connection) {
     },
 
     /**
-     * Whether the session is open and the user's. Changes its row, so that a transaction that ends the session at the same time, also at
-     * a different member of a cluster, comes before or after this one.
+     * Returns whether the session is open and belongs to the user. It also writes to the row. So if a different transaction ends
+     * the session at the same time, one of the two comes first, also at different members of a cluster.
      */
     hold: async (id: string, userId: string, limits: BrowserSessionLimits): Promise<boolean> =>
       (await alive(limits).where({ id, user_id: userId }).increment('seen_at', 1)) > 0,

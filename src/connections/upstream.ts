@@ -1,6 +1,7 @@
 /**
- * Adds the user's own token to each request for a target with own accounts, renews it, and answers for the target where there is none. To the
- * rest of the gateway such a target is like any other.
+ * Wraps the transport of targets with own accounts. It adds the user's own token to each request, and answers in the place of the
+ * target if the user has connected no account. `tokens.ts` renews the tokens. The rest of the gateway sees such a target like any
+ * other.
  */
 import { onAbort } from '../base/cancellation.ts';
 import { isObject } from '../base/json/json.ts';

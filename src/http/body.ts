@@ -43,7 +43,7 @@ export async function readBytes(
   const tooLarge = (): AppError => new AppError('too_large', `The body must have at most ${limit} bytes.`);
   if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge();
   await null;
-  // The client left while its request waited. No further event comes, and what the bytes would take would never be given back.
+  // If the client left while its request waited, no further event comes. The caller would wait for ever and keep its budget.
   if (req.destroyed) throw incomplete();
   const body = bodyAtHand(req, limit);
   if (body !== null) {

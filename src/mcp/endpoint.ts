@@ -167,7 +167,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const head = receiveHead(endpoint, req, res, (principal) => {
     held.principal = principal;
   });
-  // Also if the head is there: by the next step, node usually has the body, too (`bodyAtHand`).
+  // Await even a `head` that is no promise: once the call stack of the headers has ended, node usually has the body, too
+  // (`bodyAtHand`).
   const arrived = await head;
   if (arrived === 'answered') return null;
   if ('kind' in arrived) return arrived;

@@ -27,7 +27,7 @@ export function createOpenStreams(limits: Pick<McpLimits, 'streamsPerPrincipal' 
       if (isOver) {
         const { streamsPerPrincipal: own, targetStreamsPerPrincipal: ofTargets } = limits;
         return tooMany(
-          `You have too many open streams: at most ${own}, which need at most ${ofTargets} of targets. Close some.`,
+          `You have too many open streams: at most ${own}, with at most ${ofTargets} streams of targets behind them. Close some.`,
           10,
         );
       }

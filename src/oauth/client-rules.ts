@@ -1,4 +1,4 @@
-/** What the gateway makes of the metadata with which a client registers, or that is in its document. Pure. */
+/** Checks and normalizes the metadata of a client, which come from its registration or from its document. Pure. */
 
 /** Metadata as the client sent it: anything. */
 export type Metadata = Record<string, unknown>;

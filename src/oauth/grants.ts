@@ -19,7 +19,10 @@ const SILENT_USED_MS = 30 * 24 * 3_600_000;
 /** With this many grants for the same access, the user is asked, so that a client that signs in again and again does not fill the table. */
 export const MOST_SAME_GRANTS = 20;
 
-/** Used assertions are remembered longer than any tolerated difference of clocks lets them count. */
+/**
+ * The gateway remembers a used assertion this long after it has expired. With the greatest `clock_skew_seconds`, an expired
+ * assertion still counts for half of this time.
+ */
 const ASSERTION_KEPT_SECONDS = 600;
 
 export interface GrantParts {

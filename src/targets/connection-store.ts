@@ -76,7 +76,7 @@ export function connectionStore(db: Db) {
     ((await live().where(where).orderBy('id')) as ConnectionRow[]).map(stored);
 
   return {
-    /** Returns the ids of the connections in use at these targets; null: at all. */
+    /** Returns the connections in use at these targets. null: at every target. */
     async live(targetIds: readonly string[] | null): Promise<LiveConnection[]> {
       return (await live()
         .modify((query) => {
@@ -84,7 +84,7 @@ export function connectionStore(db: Db) {
         })
         .select('id', 'user_id', 'target_id')) as LiveConnection[];
     },
-    /** Returns a connection in use, or one that has ended and is not yet revoked. */
+    /** Returns a connection in use, or one that has ended and whose tokens are not revoked yet. */
     async find(id: string): Promise<ConnectionRow | null> {
       const row = (await db<ConnectionRow>('connections').where({ id }).first()) as ConnectionRow | undefined;
       return row === undefined ? null : stored(row);
@@ -146,7 +146,10 @@ export function connectionStore(db: Db) {
         .update({ ...renewed, version: version + 1, renewing_by: null, renewing_until: null });
       return changed === 1;
     },
-    /** Notes that tokens of this version cannot be renewed. `by`: who has the lock. False: there are others, or somebody else has it. */
+    /**
+     * Notes that the tokens of this version cannot be renewed. `by`: the holder that must have the lock; null: the lock does not
+     * matter. Returns false if the connection has newer tokens or has ended, or if `by` does not have the lock.
+     */
     async noteUnrenewable(
       { id, version }: Pick<ConnectionRow, 'id' | 'version'>,
       by: string | null,

@@ -123,7 +123,7 @@ test.serial(
     const answers = slow.map(rest);
     for (const socket of slow) socket.write('x'.repeat(1_500_000));
     const refused = await Promise.race(answers);
-    t.regex(refused, /^HTTP\/1\.1 429 [\s\S]*Retry-After[\s\S]*bodies of requests of yours: the limit is 3000000/i);
+    t.regex(refused, /^HTTP\/1\.1 429 [\s\S]*Retry-After[\s\S]*bytes of your requests are in flight: the limit is 3000000/i);
     const reply = await send(gateway, inSession(bob, toolCall(keys(50_000)), { user: 'bob' }));
     t.is(reply.status, 200, 'a different principal has its own limit');
     for (const socket of slow) socket.destroy();

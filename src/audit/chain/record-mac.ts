@@ -1,4 +1,8 @@
-/** The MAC of a record, in the version that the header of its chain names. Pure. */
+/**
+ * The MAC of a record that is read from the log or from an export, in the version that the header of its chain names. Pure.
+ * `../verify/chain-walk.ts` and `../upkeep/retention.ts` check records with it. The writer computes the MAC of a new record in
+ * `../records/log-rows.ts`. The format is in `binary-form.ts`, and in `chain.ts` for version 1.
+ */
 
 import { binaryMac, type Covered, digestOfText } from './binary-form.ts';
 import { type ChainKey, legacyMac } from './chain.ts';

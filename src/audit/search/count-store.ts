@@ -44,7 +44,7 @@ interface Row {
   readonly target_id: string | null;
 }
 
-/** What the counts are added up by. */
+/** What `sums` can group the counts by, with the column of each. */
 export const COUNT_KEYS = { hour: 'hour', policy: 'policy_id', target: 'target_id' } as const;
 export type CountedBy = keyof typeof COUNT_KEYS;
 export const COUNTED_BY = Object.keys(COUNT_KEYS) as CountedBy[];

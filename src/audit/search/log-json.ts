@@ -43,7 +43,7 @@ export function logJson(entry: AuditEntry): LogJson {
 /** A row of `/api/logs` with its position in the chain. */
 export type ExportedEntry = LogJson & Pick<AuditEntry, 'chain_id' | 'chain_seq'>;
 
-/** A text of an export has as many lines as are needed for this many characters, because each text costs a turn and a write. */
+/** The lines of an export are joined until a text has this many characters, because each text costs a turn and a write. */
 const TEXT_LENGTH = 16 * 1024;
 
 async function* inTexts<T>(items: AsyncIterable<T>, line: (item: T) => string): AsyncGenerator<string> {

@@ -26,7 +26,7 @@ const OTHERS = {
 };
 const OUTCOME = new Set(['decision_id', 'outcome', 'duration_ms']);
 
-/** A MAC covers the text of a value, and a list with that text has the same one. */
+/** The MAC covers a value as text, so a list with the same text would fit, too. Only `outcomes` may be a list. */
 const isScalar = ([name, value]: [string, unknown]): boolean =>
   typeof value !== 'object' || value === null || name === 'outcomes';
 

@@ -1,4 +1,7 @@
-/** Makes and revokes the login tokens and API tokens of a user. */
+/**
+ * Checks passwords at a sign-in, and makes and revokes the login tokens and API tokens of a user. `issue.ts` signs the tokens,
+ * and `../verify.ts` checks them. `src/browser/sign-in.ts` has the page of the sign-in, `src/cli/sign-in/login.ts` the command.
+ */
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import type { Config } from '../../config/config.ts';
 import type { Change } from '../../db/changes.ts';
@@ -33,19 +36,19 @@ const revoked = (id: string, before: object | null): Change => ({ action: 'token
 
 export function createLogin({ database, passwords, draftToken, administer, stillAdmits, config, now }: LoginParts) {
   const { localSignIn } = config;
-  // One answer for all: it must not tell who may sign in, nor that a password is right.
+  // Every refusal has the same answer, which must not reveal who may sign in, or that a password is right.
   const wrong = (): AppError =>
     localSignIn === EVERYBODY
       ? new AppError('invalid_credentials', 'The e-mail or the password is wrong.')
       : new AppError(
           'local_sign_in_off',
-          "Only one administrator may sign in here with a password, and e-mail or password are not theirs. Sign in with your company's account at /signin.",
+          "Only one administrator may sign in here with a password, and this is not the e-mail and password of that administrator. Sign in with your company's account at /signin.",
         );
 
   /**
-   * Checks e-mail and password, then `prepare`s, then runs `enter` in a transaction that holds the user's record. Throws AppError
-   * `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user; or always `local_sign_in_off`, if one
-   * administrator alone may sign in with a password.
+   * Checks e-mail and password, calls `prepare`, and then runs `enter` in a transaction that has locked the user's record. Throws
+   * AppError `invalid_credentials`, the same for an unknown e-mail, a wrong password and a disabled user. If only one
+   * administrator may sign in with a password, it always throws `local_sign_in_off` instead.
    */
   async function withPassword<P, T>(
     { email, password }: Credentials,

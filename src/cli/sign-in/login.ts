@@ -1,4 +1,7 @@
-/** `portcullis login`, `logout` and `status`: who the command line is at a gateway. */
+/**
+ * `portcullis login`, `logout` and `status`. `oauth.ts` gets the tokens from the gateway and revokes them, `logins.ts` keeps them
+ * in a file, and `../client.ts` sends them with each request and renews them.
+ */
 import { spawn } from 'node:child_process';
 import { CLIENT_OPTIONS, type Client, clientOfLogin, connect, serverOf } from '../client.ts';
 import { type Command, CommandError, type CommandGroup } from '../command.ts';

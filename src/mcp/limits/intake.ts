@@ -107,9 +107,9 @@ async function read(req: IncomingMessage, limit: number, taken: Taken | null): P
   }
 }
 
-function overdrawnText({ overdrawn, budget, limit }: Overdrawn): string {
-  const whose = overdrawn === 'key' ? 'of yours' : 'of all callers';
-  return `Too many bytes are under way in ${budget} ${whose}: the limit is ${limit}. Try again when other requests have ended.`;
+function overdrawnText({ overdrawn, limit }: Overdrawn): string {
+  const whose = overdrawn === 'key' ? 'your requests' : 'the requests of all callers';
+  return `Too many bytes of ${whose} are in flight: the limit is ${limit}. Try again when other requests have ended.`;
 }
 
 function overdrawn(refusal: Overdrawn): Answer {

@@ -41,20 +41,17 @@ const tailIn = (line: string): string => line.slice(TAIL_AT, MAC_AT);
 
 /** How many records get their facts at once: a list of names can be long. */
 const AT_ONCE = 500;
-/**
- * How many facts, and how many bytes of facts, fill the memory. Then the reader drops the facts that it has not used since it last dropped
- * some.
- */
+/** The young half of `Facts` is full when it has this many facts, or this many bytes of them. */
 const KEPT = 20_000;
 const KEPT_BYTES = 16 * 1024 * 1024;
 
-/** Facts by their keys. The older half was not used since the younger one began. */
+/** A cache of facts by their keys, in two halves. Facts that only the old half has were not used since the young half began. */
 class Facts {
   #young = new Map<string, KnownFact>();
   #old = new Map<string, KnownFact>();
   #bytes = 0;
 
-  /** Makes room. What was found or added since the last call stays. */
+  /** Makes room: if the young half is full, it becomes the old half, and the facts in the old half are dropped. */
   turn(): void {
     if (this.#young.size < KEPT && this.#bytes < KEPT_BYTES) return;
     this.#old = this.#young;

@@ -68,7 +68,7 @@ function segmentOf({ id, low, high, last_seq }: Raw): IndexedSegment {
   return { key, first_seq: firstSeqIn(key), last_seq, low: boundOf(low), high: boundOf(high) };
 }
 
-/** A forged segment must not end a search, so without its bounds it is as large as the log. */
+/** If a bound of the segment is forged, the range is open on that side, so that the segment cannot hide records from a search. */
 function rangeOf(row: Raw): Range {
   const { low, high, first_seq, last_seq } = segmentOf(row);
   const size = last_seq === null ? OPEN_SIZE : last_seq - first_seq + 1;

@@ -155,8 +155,8 @@ export function createSseUpstream(
       return jsonAnswer(400, errorMessage(id, { code: CODES.invalidRequest, message }));
     }
     const posting = post(sent, session.endpoint);
-    // Some targets answer the POST only after they have sent the response event. But that first event may also be the end of the
-    // session, and then the POST may be refused.
+    // Some targets answer the POST only after they have sent the response as an event, so the first event ends the wait for the
+    // POST. But `arrived` also resolves if the session ends. Then the answer to the POST decides: the target may have refused it.
     const arrived = stream.arrived.then(() => (sessions.find(session.id) !== undefined ? undefined : posting));
     const posted = await Promise.race([posting, arrived]);
     if (posted !== undefined && (isFault(posted) || posted.status < 200 || posted.status > 299)) {
