@@ -19,6 +19,8 @@ const CLOCK: LaneClock = { now: () => performance.now(), later: (ms, then) => vo
 
 interface Piece {
   readonly step: Step;
+  /** Whether all of the work is in the steps. Otherwise the work begins after the slice, and no other piece may begin with it. */
+  readonly isWhole: boolean;
   readonly done: () => void;
   readonly failed: (cause: unknown) => void;
 }
@@ -29,9 +31,8 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
   let restsUntil = Number.NEGATIVE_INFINITY;
   let isArmed = false;
 
-  /** Runs one slice of the piece. Returns whether the piece is finished. */
-  function slice({ step, done, failed }: Piece): boolean {
-    const began = now();
+  /** Runs one slice of the piece, which began at this time. Returns whether the piece is finished. */
+  function slice({ step, done, failed }: Piece, began: number): boolean {
     try {
       do {
         if (!step()) continue;
@@ -54,16 +55,19 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
     later(Math.max(1, restsUntil - now()), turn);
   }
 
+  /** Short pieces share a slice: otherwise each of them would wait for a turn of the event loop, which may be long. */
   function turn(): void {
     isArmed = false;
-    const [next] = queues;
-    if (next !== undefined && restsUntil - now() < 1) {
-      const [key, pieces] = next;
-      const [piece] = pieces;
-      // The step itself may bring more work of this owner, which joins the queue.
-      if (piece === undefined || slice(piece)) pieces.shift();
-      queues.delete(key);
-      if (pieces.length > 0) queues.set(key, pieces);
+    const began = now();
+    if (restsUntil - began < 1) {
+      for (const [key, pieces] of queues) {
+        const [piece] = pieces;
+        // The step itself may bring more work of this owner, which joins the queue.
+        if (piece === undefined || slice(piece, began)) pieces.shift();
+        queues.delete(key);
+        if (pieces.length > 0) queues.set(key, pieces);
+        if (piece?.isWhole === false || now() - began >= SLICE_MS) break;
+      }
     }
     arm();
   }
@@ -75,8 +79,9 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
      */
     run(key: string, step: Step, mayBegin = true): Promise<void> {
       return new Promise((done, failed) => {
-        const piece: Piece = { step, done, failed };
-        if (mayBegin && queues.size === 0 && now() >= restsUntil && slice(piece)) return;
+        const piece: Piece = { step, isWhole: mayBegin, done, failed };
+        const began = now();
+        if (mayBegin && queues.size === 0 && began >= restsUntil && slice(piece, began)) return;
         const pieces = queues.get(key);
         if (pieces === undefined) queues.set(key, [piece]);
         else pieces.push(piece);

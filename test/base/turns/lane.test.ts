@@ -165,3 +165,31 @@ test('work that a step brings is done, also if its owner has more work that wait
   t.deepEqual(done, ['first', 'bringing', 'brought for bob', 'waiting', 'brought for ann']);
   await Promise.all(brought);
 });
+
+test('short pieces share a slice, but nothing shares it with work that begins after it', async (t) => {
+  const time = manualClock();
+  let turns = 0;
+  const lane = createLane({
+    ...time.clock,
+    later: (ms, then) =>
+      time.clock.later(ms, () => {
+        turns++;
+        then();
+      }),
+  });
+  const short = (): boolean => {
+    time.spend(0.25);
+    return true;
+  };
+  // The first takes the lane, so that the others wait.
+  const all = Array.from({ length: 17 }, (_, at) => lane.run(`owner ${at % 4}`, short));
+  const rested = time.settle();
+  await Promise.all(all);
+  t.is(turns, 2);
+  t.true(rested >= 2 * (0.25 + 2));
+  turns = 0;
+  const leads = ['ann', 'bob', 'eve'].map((key) => lane.run(key, () => true, false));
+  time.settle();
+  await Promise.all(leads);
+  t.is(turns, 3);
+});
