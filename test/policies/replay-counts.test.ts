@@ -229,7 +229,8 @@ test.serial('one user cannot fill the list of changed decisions, and long lists 
   const list = { decision: record('reader', 'echo'), resource_type: 'tool', shown: 10_000, hidden: 0, set_hash: 'h' } as const;
   const names = Array.from({ length: 10_000 }, (_, n) => `name-${n}`);
   let pauses = 0;
-  for (const _ of tally.take({ decisions: [...decisions, ...others], lists: [list] }, new Map([['h', names]]))) pauses++;
+  for (const _ of tally.take({ decisions: [...decisions, ...others], lists: [list], damaged: 0 }, new Map([['h', names]])))
+    pauses++;
   const { counts, flips } = tally.state();
   t.deepEqual(
     flips.filter(({ user_id }) => user_id === 'somebody').map(({ count }) => count),
@@ -343,3 +344,33 @@ async function sqliteOf(t: ExecutionContext): Promise<Database> {
   t.teardown(at.drop);
   return openTestDatabase(t, at);
 }
+
+eachEngine(test.serial, 'a decision whose facts are missing is counted, and hides no decision after it', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database);
+  const others = 1_100;
+  const who = { effect: 'allow', reason: 'matched', target_id: 't', policy_id: 'p' } as const;
+  const records = Array.from({ length: others + 1 }, (_, n) =>
+    decision({ ...who, id: uuidv7(), created_at: Date.now(), ...(n === 3 ? { user_id: 'damaged' } : {}) }),
+  );
+  await Promise.all(records.map((record) => writer.decision(record)));
+  await writer.close();
+  await database.knex('log_principals').where('user_id', 'damaged').delete();
+  const parts = {
+    candidate: await createEngine({ module, policies: [], revision: 0 }),
+    now: null,
+    refOf: () => null,
+    changed: new Map(),
+  };
+  const progress: number[] = [];
+  const { counts } = await replay(
+    database.knex,
+    { from: 0, to: Date.now() + 60_000 },
+    parts,
+    ({ done }) => progress.push(done),
+    forever,
+  );
+  t.like(counts, { decisions: others + 1, replayed: others, refuses: others });
+  t.is(counts.not_replayed.damaged, 1);
+  t.deepEqual(progress, [1_000]);
+});

@@ -29,6 +29,13 @@ export interface RecordedList {
 export interface RecordedPage {
   readonly decisions: readonly RecordedDecision[];
   readonly lists: readonly RecordedList[];
+  /** How many decisions are left out, because their facts are missing from a damaged log. `audit verify` reports them. */
+  readonly damaged: number;
+}
+
+export interface RangePage extends RecordedPage {
+  /** The id of the last decision that was read, also if it is damaged; null: there was none. */
+  readonly last: string | null;
 }
 
 /** The last number that was read from each chain, by chain id. */
@@ -52,9 +59,10 @@ function listsOf(rows: readonly ListRow[], decisions: Iterable<RecordedDecision>
   });
 }
 
-/** Leaves out decisions whose facts are missing from a damaged log. `audit verify` reports them. */
+const isDamaged = ({ facts }: ChainedRecord): boolean => facts?.includes(null) ?? false;
+const decisionOf = (record: ChainedRecord): RecordedDecision => flatOf(record) as unknown as RecordedDecision;
 const decisionsOf = (records: readonly ChainedRecord[]): RecordedDecision[] =>
-  records.filter(({ facts }) => !facts?.includes(null)).map((record) => flatOf(record) as unknown as RecordedDecision);
+  records.filter((record) => !isDamaged(record)).map(decisionOf);
 /** In version 2, the key of the names stands for their hash, because names are found by it. */
 const listRowsOf = (records: readonly StoredRecord[]): ListRow[] =>
   records.map(({ row, keys }) => ({
@@ -80,7 +88,7 @@ export function recordedStore(db: Connection) {
     find,
 
     /** Returns the first decisions with ids in [`since`, `before`), at most `limit`, with their lists. */
-    async page(since: string, before: string, limit: number): Promise<RecordedPage> {
+    async page(since: string, before: string, limit: number): Promise<RangePage> {
       const legacy: RecordedDecision[] = await db('audit_decisions')
         .where('id', '>=', since)
         .andWhere('id', '<', before)
@@ -93,18 +101,26 @@ export function recordedStore(db: Connection) {
           .orderBy('t.id')
           .limit(limit),
       );
-      const decisions = [...legacy, ...decisionsOf(found)].sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, limit);
-      const last = decisions.at(-1);
-      if (last === undefined) return { decisions, lists: [] };
+      // Damaged ones count, too: otherwise a page with one of them would look like the last.
+      const read = [
+        ...legacy.map((decision) => ({ decision, isWhole: true })),
+        ...found.map((record) => ({ decision: decisionOf(record), isWhole: !isDamaged(record) })),
+      ]
+        .sort((a, b) => (a.decision.id < b.decision.id ? -1 : 1))
+        .slice(0, limit);
+      const last = read.at(-1)?.decision.id ?? null;
+      const decisions = read.filter(({ isWhole }) => isWhole).map(({ decision }) => decision);
+      const damaged = read.length - decisions.length;
+      if (last === null) return { decisions, lists: [], damaged, last };
       const lists: ListRow[] = await db('audit_shown')
         .where('decision_id', '>=', since)
-        .andWhere('decision_id', '<=', last.id)
+        .andWhere('decision_id', '<=', last)
         .orderBy('decision_id')
         .select(...LIST_COLUMNS);
       const logLists = await reader.stored('shown', (query) =>
-        query.whereRaw(`t.id >= ${literalId(since)} and t.id <= ${literalId(last.id)}`).orderBy('t.id'),
+        query.whereRaw(`t.id >= ${literalId(since)} and t.id <= ${literalId(last)}`).orderBy('t.id'),
       );
-      return { decisions, lists: listsOf([...lists, ...listRowsOf(logLists)], decisions) };
+      return { decisions, lists: listsOf([...lists, ...listRowsOf(logLists)], decisions), damaged, last };
     },
 
     /** Returns the listed names, by the hash of the set. A set that was too long lacks its last names. */
@@ -135,7 +151,7 @@ export function recordedStore(db: Connection) {
       const decisions: RecordedDecision[] = [];
       const lists: ListRow[] = [];
       const reached: Record<string, number> = { ...positions };
-      let more = false;
+      let [more, damaged] = [false, 0];
       const store = chainStore(db, false);
       for (const { chain_id, last, hasLegacy } of await store.extents()) {
         const after = positions[chain_id] ?? 0;
@@ -143,12 +159,15 @@ export function recordedStore(db: Connection) {
         const { records, upTo } = await store.part(chain_id, after, last, limit, hasLegacy);
         reached[chain_id] = upTo;
         more ||= upTo < last;
-        decisions.push(...decisionsOf(await store.whole(records.filter(({ kind }) => kind === 'decision'))));
+        const found = await store.whole(records.filter(({ kind }) => kind === 'decision'));
+        const whole = decisionsOf(found);
+        damaged += found.length - whole.length;
+        decisions.push(...whole);
         lists.push(...listRowsOf(records.filter(({ kind }) => kind === 'shown')));
       }
       const known = new Set(decisions.map(({ id }) => id));
       const earlier = await find([...new Set(lists.map((list) => list.decision_id).filter((id) => !known.has(id)))]);
-      return { decisions, lists: listsOf(lists, [...decisions, ...earlier]), positions: reached, more };
+      return { decisions, lists: listsOf(lists, [...decisions, ...earlier]), damaged, positions: reached, more };
     },
   };
 }

@@ -105,6 +105,7 @@ const NOT_REPLAYED = {
   not_canonical: 'about an ambiguous URI',
   error: 'that ended in an error',
   erased: 'of users whose data is erased',
+  damaged: 'that the log no longer has whole: portcullis audit verify says why',
 } as const;
 
 export function flipText(flip: ReportJson['flips'][number]): string {

@@ -136,6 +136,7 @@ const SKIPPED: Readonly<Record<Skipped, string>> = {
   not_canonical: 'with an ambiguous URI: the gateway refuses it before any policy, so the client must send the canonical URI',
   error: 'that ended in an error: no policy caused the denial',
   erased: 'of users whose data is erased: their groups are unknown',
+  damaged: 'that the log no longer has whole: portcullis audit verify says why',
   target_gone: 'for a target that was deleted',
   allowed: 'that was allowed',
   allowed_now: 'that the current policies allow',

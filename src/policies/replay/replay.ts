@@ -54,11 +54,11 @@ export async function readRange(
     signal.throwIfAborted();
     const page = await store.page(since, before, PAGE);
     await take(page);
-    const last = page.decisions.at(-1);
-    if (last === undefined || page.decisions.length < PAGE) return;
-    done += page.decisions.length;
-    onProgress({ done, at: timeOf(last.id) });
-    since = idAfter(last.id);
+    const read = page.decisions.length + page.damaged;
+    if (page.last === null || read < PAGE) return;
+    done += read;
+    onProgress({ done, at: timeOf(page.last) });
+    since = idAfter(page.last);
   }
 }
 
@@ -70,14 +70,14 @@ const LISTS = 20;
 
 export async function takePage(
   tally: Pick<Tally, 'take'>,
-  { decisions, lists }: RecordedPage,
+  { decisions, lists, damaged }: RecordedPage,
   namesOf: ListNames,
   signal: AbortSignal,
 ): Promise<void> {
-  await inSlices(tally.take({ decisions, lists: [] }, new Map()), signal);
+  await inSlices(tally.take({ decisions, lists: [], damaged }, new Map()), signal);
   for (let at = 0; at < lists.length; at += LISTS) {
     const some = lists.slice(at, at + LISTS);
-    await inSlices(tally.take({ decisions: [], lists: some }, await namesOf(some)), signal);
+    await inSlices(tally.take({ decisions: [], lists: some, damaged: 0 }, await namesOf(some)), signal);
   }
 }
 

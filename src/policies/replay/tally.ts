@@ -9,6 +9,9 @@ import type { Answered } from '../questions.ts';
 /** Why a recorded decision says nothing about policies. */
 export type Unreplayable = 'no_target' | 'not_canonical' | 'error' | 'erased';
 
+/** Why a recorded decision was not replayed. `damaged`: the log lacks facts of the decision. */
+export type NotReplayed = Unreplayable | 'damaged';
+
 export interface Answer extends Omit<Answered, 'policy'> {
   readonly policy: PolicyRef | null;
 }
@@ -36,7 +39,7 @@ export interface Counts {
   /** Decisions that were read. `replayed` counts those that could be evaluated again. */
   readonly decisions: number;
   readonly replayed: number;
-  readonly not_replayed: Readonly<Record<Unreplayable, number>>;
+  readonly not_replayed: Readonly<Record<NotReplayed, number>>;
   /** Denied in the log, allowed by the candidate set. */
   readonly grants: number;
   readonly refuses: number;
@@ -80,7 +83,7 @@ export type Tally = ReturnType<typeof createTally>;
 export const NOTHING_TALLIED: TallyState = {
   counts: {
     ...{ decisions: 0, replayed: 0, grants: 0, refuses: 0, already: 0, unlisted: 0 },
-    not_replayed: { no_target: 0, not_canonical: 0, error: 0, erased: 0 },
+    not_replayed: { no_target: 0, not_canonical: 0, error: 0, erased: 0, damaged: 0 },
     lists: { lists: 0, names: 0, hides: 0, hidden: 0, cut: 0 },
   },
   flips: [],
@@ -124,7 +127,8 @@ export function createAskAgain<Engines extends Readonly<Record<string, Engine | 
 /** Continues from `start`. */
 export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyParts, start: TallyState) {
   const counts: Mutable<Counts> = { ...start.counts };
-  const not_replayed = { ...start.counts.not_replayed };
+  // Shadows that began with an older version have no count of damaged decisions.
+  const not_replayed = { ...NOTHING_TALLIED.counts.not_replayed, ...start.counts.not_replayed };
   const lists = { ...start.counts.lists };
   const flips = new Map(start.flips.map((flip): [string, Mutable<RecordedFlip>] => [flipKey(flip), { ...flip }]));
   const perUser = new Map<string, number>();
@@ -250,7 +254,12 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
 
   return {
     /** `sets`: the names of each list's set. Yields between records, so that the caller can let other work run. */
-    *take({ decisions, lists: shown }: RecordedPage, sets: ReadonlyMap<string, readonly string[]>): Generator<undefined, void> {
+    *take(
+      { decisions, lists: shown, damaged }: RecordedPage,
+      sets: ReadonlyMap<string, readonly string[]>,
+    ): Generator<undefined, void> {
+      counts.decisions += damaged;
+      not_replayed.damaged += damaged;
       for (const record of decisions) {
         takeDecision(record);
         yield;

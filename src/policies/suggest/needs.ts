@@ -2,7 +2,7 @@
 import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/search/recorded-store.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { Engine, PrincipalFacts } from '../../engine/decision.ts';
-import { createAskAgain, factsOf, questionKey, REMEMBERED, type Unreplayable, unreplayable } from '../replay/tally.ts';
+import { createAskAgain, factsOf, type NotReplayed, questionKey, REMEMBERED, unreplayable } from '../replay/tally.ts';
 
 /** Requests for one object, or for the use of a target, that must be allowed to a subject. */
 export interface Need {
@@ -29,7 +29,7 @@ export const objectKey = ({
 }: Pick<Need, 'target_id' | 'resource_type' | 'resource_name'>) => JSON.stringify([target_id, resource_type, resource_name]);
 
 /** Why recorded decisions are not part of a suggestion. */
-export type Skipped = Unreplayable | 'target_gone' | 'allowed' | 'allowed_now' | 'not_in_group';
+export type Skipped = NotReplayed | 'target_gone' | 'allowed' | 'allowed_now' | 'not_in_group';
 
 export interface NeedBook {
   add(record: RecordedDecision, need: Pick<Need, 'subject' | 'resource_type' | 'resource_name' | 'policy_id'>): void;
@@ -79,7 +79,7 @@ function createNeedBook(): NeedBook {
 }
 
 const NOTHING_SKIPPED: Readonly<Record<Skipped, number>> = {
-  ...{ no_target: 0, not_canonical: 0, error: 0, erased: 0 },
+  ...{ no_target: 0, not_canonical: 0, error: 0, erased: 0, damaged: 0 },
   ...{ target_gone: 0, allowed: 0, allowed_now: 0, not_in_group: 0 },
 };
 
@@ -120,7 +120,9 @@ export function createDeniedNeeds({ now, targets, isAskedFor, subjectOf }: Denia
   }
 
   return {
-    *take({ decisions: records }: RecordedPage): Generator<undefined, void> {
+    *take({ decisions: records, damaged }: RecordedPage): Generator<undefined, void> {
+      decisions += damaged;
+      skipped.damaged += damaged;
       for (const record of records) {
         decisions++;
         const why = isAskedFor(record) ? skips(record) : null;
@@ -179,6 +181,9 @@ export function createUsedNeeds({ role, now, without, targets }: UseParts) {
 
   return {
     *take(page: RecordedPage, sets: ReadonlyMap<string, readonly string[]>): Generator<undefined, void> {
+      // They may be of the role: nobody knows.
+      decisions += page.damaged;
+      skipped.damaged += page.damaged;
       for (const record of page.decisions) {
         yield;
         if (record.user_role !== role) continue;

@@ -39,8 +39,11 @@ export const replayed = {
     s.orNull({ type: 'number' }),
   ),
   not_replayed: s.described(
-    'Why the other decisions could not be replayed: no policy was evaluated, or the data of the decision is erased.',
-    s.model('NotReplayed', { no_target: s.integer, not_canonical: s.integer, error: s.integer, erased: s.integer }),
+    'Why the other decisions could not be replayed: no policy was evaluated, or data of the decision is erased or missing.',
+    s.model('NotReplayed', {
+      ...{ no_target: s.integer, not_canonical: s.integer, error: s.integer, erased: s.integer },
+      damaged: count('Decisions that refer to data that the log no longer has. `audit verify` reports them.'),
+    }),
   ),
   grants: count('Decisions that were denied and that the candidate set allows.'),
   refuses: count('Decisions that were allowed and that the candidate set denies.'),

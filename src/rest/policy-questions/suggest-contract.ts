@@ -18,9 +18,9 @@ const PolicySuggestion = s.model('PolicySuggestion', {
   to: s.time,
   decisions: count('The decisions that were read; for a role, those of its callers.'),
   skipped: s.described(
-    'Decisions that are not part of the suggestion. `no_target`: the target does not exist or is disabled. `not_canonical`: the URI is ambiguous. `error`: the evaluation failed. `erased`: the data of the user is erased. `target_gone`: the target was deleted. `allowed`: the request was allowed. `allowed_now`: the current policies allow it. `not_in_group`: the caller is not in the group.',
+    'Decisions that are not part of the suggestion. `no_target`: the target does not exist or is disabled. `not_canonical`: the URI is ambiguous. `error`: the evaluation failed. `erased`: the data of the user is erased. `damaged`: the log lacks data of the decision, which `audit verify` reports. `target_gone`: the target was deleted. `allowed`: the request was allowed. `allowed_now`: the current policies allow it. `not_in_group`: the caller is not in the group.',
     s.model<Record<Skipped, number>>('SkippedDecisions', {
-      ...{ no_target: s.integer, not_canonical: s.integer, error: s.integer, erased: s.integer },
+      ...{ no_target: s.integer, not_canonical: s.integer, error: s.integer, erased: s.integer, damaged: s.integer },
       ...{ target_gone: s.integer, allowed: s.integer, allowed_now: s.integer, not_in_group: s.integer },
     }),
   ),

@@ -81,7 +81,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const namesOf = createListNames(database.knex);
     let rows = 0;
     const take = async (page: Parameters<typeof takePage>[1]): Promise<void> => {
-      rows += page.decisions.length;
+      rows += page.decisions.length + page.damaged;
       if (rows > maxDecisions) {
         throw invalidRequest([{ path: 'from', message: `leads to more than ${maxDecisions} decisions: choose a shorter time` }]);
       }
@@ -98,7 +98,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const isAskedFor = one === null ? await filterOf(body.denied ?? {}, moment) : () => true;
     const denials = createDeniedNeeds({ now: engineNow, targets: targetsOf(moment), isAskedFor, subjectOf });
     if (one === null) await read(range, denials, false, asked);
-    else for (const _ of denials.take({ decisions: [one], lists: [] }));
+    else for (const _ of denials.take({ decisions: [one], lists: [], damaged: 0 }));
     const { book } = denials;
     const needs = book.all();
     const options: GrantOptions = { subject_type, overDenies: over_denies, minCount: min_count };

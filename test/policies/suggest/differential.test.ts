@@ -172,7 +172,7 @@ test('a suggestion for denied requests allows these, and further only what it an
                 ? 'dev'
                 : null,
       });
-      await drive(denials.take({ decisions: log.map((each) => record(each, 'deny')), lists: [] }));
+      await drive(denials.take({ decisions: log.map((each) => record(each, 'deny')), lists: [], damaged: 0 }));
       const needs = denials.book.all();
       const { suggestion, candidate } = await suggestOn(policies, asked, needs);
       const matches = matchesOf(generated, suggestion);
@@ -243,7 +243,7 @@ test('a suggestion for a role takes nothing away that the role used, and gives n
       const [now, without] = [await build(policies), await build(withoutRole(policies, { role, owner: 'default' }))];
       const uses = createUsedNeeds({ role, now, without, targets: known });
       const decisions = log.map((each) => record(each, 'allow'));
-      await drive(uses.take({ decisions, lists: [] }, NO_LISTS));
+      await drive(uses.take({ decisions, lists: [], damaged: 0 }, NO_LISTS));
       const needs = uses.book.all();
       const { suggestion, candidate } = await suggestOn(policies, { role, minCount: 1 }, needs);
       const matches = matchesOf(generated, suggestion);
@@ -252,7 +252,7 @@ test('a suggestion for a role takes nothing away that the role used, and gives n
       const details = [suggested, needs, policies];
 
       const same = createSameCheck({ role, now, candidate: after, targets: known, mayLose: () => false });
-      await drive(same.take({ decisions, lists: [] }));
+      await drive(same.take({ decisions, lists: [], damaged: 0 }));
       check(same.counts().flipped === 0 && same.counts().lost === 0, 'a recorded decision flips', ...details);
       const rest = withoutRole(policies, { role, owner: 'default' }, new Set(suggestion.inexpressible));
       for (const request of nearby(log, (below) => (stream.next().value ?? 0) % below)) {
