@@ -119,6 +119,15 @@ export function mayBeAsked(mayAsk: readonly Askable[], method: string, params: J
   return asked !== null && mayAsk.includes(asked);
 }
 
+/** Whether a target may have this reply of a client to its input request (2026-07-28). A reply has no method, so its form tells. */
+export function mayReceive(mayAsk: readonly Askable[], reply: JsonValue): boolean {
+  if (!isObject(reply)) return false;
+  const has = (name: string): boolean => own(reply, name) !== undefined;
+  if (has('roots') && !mayAsk.includes('roots')) return false;
+  if (has('action')) return mayAsk.includes('elicitation') || (!has('content') && mayAsk.includes('elicitation_url'));
+  return has('roots') || mayAsk.includes('sampling');
+}
+
 /** Whether the declared capabilities of a client cover what the request asks for. */
 export function isOffered(capabilities: JsonObject, asked: JsonValue): boolean {
   if (!isObject(asked) || isImitated(asked, ['method', 'params'])) return false;

@@ -192,6 +192,33 @@ test.serial('a target gets no answer to what it may no longer ask', async (t) =>
   }
 });
 
+test.serial('in 2026-07-28, a target gets only the replies to what it may still ask', async (t) => {
+  const { gateway, upstream } = await setUp(t, ASKABLE, { modern: true });
+  const target = gateway.targets.get('t') as RoutedTarget;
+  const inputResponses = {
+    model: { role: 'assistant', content: { type: 'text', text: 'x' }, model: 'm' },
+    form: { action: 'accept', content: { password: 'hunter2' } },
+    page: { action: 'accept' },
+    roots: { roots: [{ uri: 'file:///home' }] },
+    both: { roots: [], role: 'assistant', action: 'accept', content: {} },
+    number: 1,
+  };
+  const got = async (may_ask: readonly Askable[]): Promise<unknown> => {
+    gateway.targets.set('t', { ...target, may_ask });
+    t.is((await send(gateway, modern('tools/call', { name: 'ok', inputResponses }))).code, undefined);
+    const { params: had = {} } = upstream.received.at(-1)?.message ?? {};
+    const responses = had.inputResponses as object | undefined;
+    return responses && Object.keys(responses).join(' ');
+  };
+  t.is(await got(ASKABLE), 'model form page roots both number');
+  t.is(await got([]), undefined);
+  t.is(await got(['sampling']), 'model');
+  t.is(await got(['elicitation']), 'form page');
+  t.is(await got(['elicitation_url']), 'page');
+  t.is(await got(['roots']), 'roots');
+  t.is(await got(['roots', 'elicitation']), 'form page roots both');
+});
+
 /** Waits for the answer of the gateway to the target. */
 async function answerTo(upstream: Awaited<ReturnType<typeof startRecording>>, id: string): Promise<object> {
   for (;;) {

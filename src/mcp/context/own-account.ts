@@ -6,9 +6,9 @@ import { createHash, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isRefusal } from '../../auth/principal.ts';
 import { isUnread } from '../../base/json/built.ts';
-import { isObject, type JsonObject } from '../../base/json/json.ts';
+import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { type Answer, rpcError } from '../../protocol/answer.ts';
-import { declaredCapabilities, isOffered } from '../../protocol/capabilities.ts';
+import { ASKABLE, declaredCapabilities, isOffered, mayReceive } from '../../protocol/capabilities.ts';
 import { CODES, resultMessage } from '../../protocol/message.ts';
 import { mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -87,12 +87,23 @@ function replyOf(params: JsonObject | undefined): Reply | null {
   return { key, isAccepted: isObject(reply) && reply.action === 'accept' };
 }
 
-/** Returns the replies that are for the target; undefined: there are none; null: nothing changes. */
-export function targetReplies(target: RoutedTarget, params: JsonObject | undefined): JsonObject | undefined | null {
+/**
+ * Returns the replies that are for the target and that it may ask for at this moment, whatever it was allowed when it asked; undefined: there
+ * are none; null: nothing changes.
+ */
+export function targetReplies(
+  { own_accounts, may_ask }: RoutedTarget,
+  params: JsonObject | undefined,
+): JsonObject | undefined | null {
   const responses = params?.inputResponses;
-  if (target.own_accounts === null || !isObject(responses) || replyOf(params) === null) return null;
-  const others = Object.entries(responses).filter(([name]) => !name.startsWith(KEY));
-  return others.length === 0 ? undefined : Object.fromEntries(others);
+  const mayAskAll = ASKABLE.every((one) => may_ask.includes(one));
+  const isOwnAsked = own_accounts !== null && replyOf(params) !== null;
+  if (responses === undefined || (mayAskAll && !isOwnAsked)) return null;
+  // Replies with too many values are not read, so nobody knows what they answer.
+  if (!isObject(responses) || isUnread(responses)) return undefined;
+  const mayHave = (reply: JsonValue): boolean => mayAskAll || (!isUnread(reply) && mayReceive(may_ask, reply));
+  const kept = Object.entries(responses).filter(([name, reply]) => !(isOwnAsked && name.startsWith(KEY)) && mayHave(reply));
+  return kept.length === 0 ? undefined : Object.fromEntries(kept);
 }
 
 export const mayReply = ({ client, message: { params } }: ClientRequest): boolean =>
