@@ -44,6 +44,17 @@ test('the lines after the separator are not counted again', (t) => {
   t.is(count('  ✘ [fail]: a\n  ─\n\n  a\n\n  ✔ in a message\n  ─\n\n  1 test failed'), '0 passed, 1 failed');
 });
 
+test('what ava says about failures is said again at the end, where nobody has to look for it', (t) => {
+  const tally = createTally();
+  const report = `${PASSED}\n\x1b[31m  a\x1b[39m\n\n  test/a.test.ts:3\n\n  Rejected promise`;
+  for (const line of report.split('\n')) tally.read(line);
+  tally.end(0);
+  for (const line of `  ✘ [fail]: a\n${report.slice(report.indexOf('  ─'))}`.split('\n')) tally.read(line);
+  tally.end(1);
+  t.deepEqual(tally.summary().slice(0, 5), ['', 'Failed:', '  ✘ [fail]: a', '  ─', '  2 tests passed']);
+  t.deepEqual(tally.summary().slice(5), ['  a', '  test/a.test.ts:3', '  Rejected promise', '', '2 passed, 1 failed']);
+});
+
 test('crashes, early ends and pending tests count', (t) => {
   t.is(count('  Uncaught exception in test/a.test.ts\n  Unhandled rejection in test/b.test.ts'), '0 passed, 2 failed');
   t.is(count('  ✘ test/a.test.ts exited due to SIGKILL\n  ✘ 3 tests remaining in test/b.test.ts'), '0 passed, 4 failed');

@@ -24,6 +24,8 @@ const PENDING = /^ {2}(\d+) tests were pending in (.*)$/;
 const REMAINING = /^(\d+) tests? remaining in /;
 const SKIPPED = /^ {2}- \[skip\] (.*)$/;
 const SEPARATOR = /^ {2}(─|-)$/u;
+/** How many lines of ava's texts about failures are said again at the end: some services show only the end of the output. */
+const MOST_TOLD = 80;
 
 export function createTally(): Tally {
   let passed = 0;
@@ -33,6 +35,7 @@ export function createTally(): Tally {
   let report: 'running' | 'summary' = 'running';
   const failures: string[] = [];
   const skipped: string[] = [];
+  const told: string[] = [];
   const fail = (reason: string, times = 1) => {
     for (let i = 0; i < times; i++) failures.push(reason);
   };
@@ -44,6 +47,7 @@ export function createTally(): Tally {
     read(coloured) {
       const line = stripVTControlCharacters(coloured);
       if (SEPARATOR.test(line)) report = 'summary';
+      if (report === 'summary' && failures.length > failedBefore && told.length < MOST_TOLD && line !== '') told.push(line);
       if (report === 'summary' || STOPPED.test(line)) return;
       const [, mark, title = ''] = MARKED.exec(line) ?? [];
       const pending = PENDING.exec(line);
@@ -66,7 +70,7 @@ export function createTally(): Tally {
     skipped,
     summary() {
       const names = [...new Set(failures)].map((title) => `  ✘ ${title}`);
-      return [...(names.length > 0 ? ['', 'Failed:', ...names] : []), '', `${passed} passed, ${failures.length} failed`];
+      return [...(names.length > 0 ? ['', 'Failed:', ...names, ...told] : []), '', `${passed} passed, ${failures.length} failed`];
     },
   };
 }
