@@ -14,7 +14,7 @@ import { draftStore, shadowStore } from '../../src/policies/drafts/draft-store.t
 import { createDrafts } from '../../src/policies/drafts/drafts.ts';
 import { createShadows, newShadow, type ShadowParts } from '../../src/policies/drafts/shadow.ts';
 import { replay } from '../../src/policies/replay/replay.ts';
-import { createTally, NOTHING_TALLIED } from '../../src/policies/replay/tally.ts';
+import { createTally, NOTHING_TALLIED, unreplayable } from '../../src/policies/replay/tally.ts';
 import type { Moments } from '../../src/policies/sets/candidate-set.ts';
 import { draftHash } from '../../src/policies/sets/draft.ts';
 import { ANY } from '../../src/policies/sets/planning.ts';
@@ -344,6 +344,11 @@ async function sqliteOf(t: ExecutionContext): Promise<Database> {
   t.teardown(at.drop);
   return openTestDatabase(t, at);
 }
+
+test('a reason that the gateway never writes counts as damage', (t) => {
+  const record = { ...decision(), target_id: 't', reason: 'invented' } as unknown as RecordedDecision;
+  t.is(unreplayable(record), 'damaged');
+});
 
 eachEngine(test.serial, 'a decision whose facts are missing is counted, and hides no decision after it', async (t, at) => {
   const database = await openTestDatabase(t, at);

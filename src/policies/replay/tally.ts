@@ -6,11 +6,8 @@ import type { Engine, NamedObject, PrincipalFacts } from '../../engine/decision.
 import type { PolicyRef } from '../files/test-run.ts';
 import type { Answered } from '../questions.ts';
 
-/** Why a recorded decision says nothing about policies. */
-export type Unreplayable = 'no_target' | 'not_canonical' | 'error' | 'erased';
-
-/** Why a recorded decision was not replayed. `damaged`: the log lacks facts of the decision. */
-export type NotReplayed = Unreplayable | 'damaged';
+/** Why a recorded decision says nothing about policies. `damaged`: the log was changed, and lacks facts of the decision. */
+export type NotReplayed = 'no_target' | 'not_canonical' | 'error' | 'erased' | 'damaged';
 
 export interface Answer extends Omit<Answered, 'policy'> {
   readonly policy: PolicyRef | null;
@@ -278,7 +275,7 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
 }
 
 /** Returns null if the decision can be evaluated again. */
-export function unreplayable({ reason, target_id, user_email }: RecordedDecision): Unreplayable | null {
+export function unreplayable({ reason, target_id, user_email }: RecordedDecision): NotReplayed | null {
   switch (reason) {
     case 'no_target':
     case 'not_canonical':
@@ -288,6 +285,9 @@ export function unreplayable({ reason, target_id, user_email }: RecordedDecision
     case 'default':
       if (target_id === null) return 'no_target';
       return user_email === '' ? 'erased' : null;
+    default:
+      // The gateway never writes another reason, but the log may have been changed.
+      return 'damaged';
   }
 }
 
