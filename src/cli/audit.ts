@@ -174,7 +174,7 @@ async function takeDatabase(verification: Verification, { database: where }: Con
   const database = await openExisting(where, async () => {});
   try {
     const index = createIndexCheck(database.knex);
-    for await (const line of auditLines(database.knex, Date.now(), null, verification.skips, true)) {
+    for await (const line of auditLines(database.knex, Date.now(), null, verification.skipping(), true)) {
       verification.take(line);
       const reading = line.kind === 'decision' ? index.take(line) : null;
       if (reading !== null) await reading;

@@ -92,7 +92,12 @@ export function logSearch(db: Connection) {
         .orderBy('t.created_at')
         .orderBy('t.seq'),
     );
-    return records.flatMap(({ outcomes }) => outcomesIn(outcomes ?? Buffer.alloc(0)));
+    return records.flatMap(({ outcomes }) => {
+      const ends = outcomesIn(outcomes ?? Buffer.alloc(0));
+      const since = timeOf(ends[0]?.decision_id ?? '');
+      // A verification from a checkpoint relies on this: no record counts for a decision that is outside of its span.
+      return ends.filter(({ decision_id }) => timeOf(decision_id) >= since && timeOf(decision_id) < since + OUTCOMES_SPAN_MS);
+    });
   }
 
   /** Returns the outcome of each of these decisions by id. If a decision has two, also in one record, the first one counts. */

@@ -1,7 +1,16 @@
 /** Follows the records of one chain, from its header or from a checkpoint to its last record. Pure. */
 import { MIN_RETENTION_DAYS } from '../../config/config.ts';
-import { OUTCOME_BYTES, outcomesIn } from '../chain/binary-form.ts';
-import { type ChainKey, type ChainRow, chainMac, type RetentionRow, retentionVersion, unprovenOf } from '../chain/chain.ts';
+import { hexOf, OUTCOME_BYTES, outcomesIn } from '../chain/binary-form.ts';
+import {
+  type ChainKey,
+  type ChainRow,
+  chainMac,
+  firstIdOf,
+  HIGHEST_ID,
+  type RetentionRow,
+  retentionVersion,
+  unprovenOf,
+} from '../chain/chain.ts';
 import { contentFault, isErased, missingFact } from '../chain/contents.ts';
 import { type ChainedRecord, withFacts } from '../chain/known-facts.ts';
 import { fitsMac } from '../chain/record-mac.ts';
@@ -10,7 +19,7 @@ import { addition } from './members.ts';
 import type { AddProblem, Problem, ProblemKind } from './report.ts';
 
 /** Allows for the time that a record waited to be written, and for clocks that differ. */
-const SLACK_MS = 24 * 60 * 60 * 1000;
+export const SLACK_MS = 24 * 60 * 60 * 1000;
 const MIN_RETENTION_MS = MIN_RETENTION_DAYS * 24 * 60 * 60 * 1000;
 
 const spanText = (first: number, last: number): string =>
@@ -24,6 +33,23 @@ export function placeOf({ kind, row, outcomes }: ChainedRecord): Pick<Problem, '
   const ends = outcomes ? outcomesIn(outcomes) : [];
   const id = ends.length === 1 ? ends[0]?.decision_id : row[kind === 'decision' ? 'id' : 'decision_id'];
   return { seq: row.chain_seq, record: kind, decision_id: typeof id === 'string' ? id : null };
+}
+
+/**
+ * Returns the id of the newest decision that the record claims to be about. A record with a later time counts as one with a later id. The
+ * highest id stands for an id that the gateway does not write.
+ */
+function claimedBy({ kind, row, outcomes }: ChainedRecord): string {
+  const ids = outcomes
+    ? outcomesIn(outcomes).map((ended) => ended.decision_id)
+    : [row[kind === 'decision' ? 'id' : 'decision_id']];
+  const { created_at } = row;
+  let newest = typeof created_at === 'number' ? firstIdOf(created_at) : '';
+  for (const id of ids) {
+    if (hexOf(id) === null) return HIGHEST_ID;
+    if (String(id) > newest) newest = String(id);
+  }
+  return newest;
 }
 
 type WalkFault = Pick<Problem, 'problem' | 'detail'>;
@@ -45,6 +71,10 @@ export function createChainWalk(
   let { mac } = row;
   let retention: RetentionRow | null = null;
   let isProven = true;
+  /** The number and MAC of the last record, also of one up to the checkpoint. */
+  let previous = { seq: 0, mac: row.mac };
+  /** Among the records up to the checkpoint that do not fit their MAC: the one that claims to be about the newest decision. */
+  let misfit: { readonly claimed: string; readonly record: ChainedRecord; readonly fault: WalkFault } | null = null;
   let state: 'before' | 'in' | 'done' | 'bad' = 'before';
 
   /** Adds the first problem of the chain. What follows from it is not reported. */
@@ -84,6 +114,27 @@ export function createChainWalk(
     if (fault !== null) return fault;
     if (isErased(record)) noteErased(record);
     return given.facts === undefined ? addition(given, row.version) : null;
+  }
+
+  /** Like `faultOf`, for a record up to the checkpoint. `before`: the MACs of the records that have the number before it. */
+  function earlyFaultOf(key: ChainKey, given: ChainedRecord, record: ChainedRecord, before: readonly string[]): WalkFault | null {
+    const missing = missingFact(record);
+    if (missing !== null) return missing;
+    if (!before.some((head) => fitsMac(key, row.version, head, record))) {
+      const detail =
+        'the record is about a decision after the checkpoint, but has the number of an older record, and the gateway did not write it';
+      return { problem: 'added', detail };
+    }
+    return contentFault(record) ?? (given.facts === undefined ? addition(given, row.version) : null);
+  }
+
+  /** Remembers the record if it may have to be reported. It is not yet known which decisions are later than the checkpoint. */
+  function noteEarly(key: ChainKey, given: ChainedRecord, record: ChainedRecord): void {
+    const claimed = claimedBy(record);
+    if (misfit !== null && claimed <= misfit.claimed) return;
+    const before = previous.seq === record.row.chain_seq - 1 ? [previous.mac] : [];
+    const fault = earlyFaultOf(key, given, record, before);
+    if (fault !== null) misfit = { claimed, record, fault };
   }
 
   return {
@@ -137,6 +188,7 @@ export function createChainWalk(
       const added = addition({ kind: 'retention', row: removal });
       if (added !== null) fail(added.problem, added.detail, { seq: removal.seq });
       retention = removal;
+      if (removal.seq > previous.seq) previous = { seq: removal.seq, mac: removal.mac };
       const unproven = unprovenOf(version, removal);
       isProven = unproven === null;
       // Version 1 did not record the age of the removed records. It only claimed that they were old enough.
@@ -156,6 +208,10 @@ export function createChainWalk(
         fail('added', 'the record has no number that is valid in a chain', placeOf(record));
         return { count: 0, isVerified: false };
       }
+      if (start !== null && at <= start.seq) {
+        if (state !== 'bad' && key !== null) noteEarly(key, given, record);
+        previous = { seq: at, mac: record.row.mac };
+      }
       if (start !== null && at < start.seq) return { count: 0, isVerified: false };
       const isAtStart = start !== null && at === start.seq;
       const count = isAtStart ? 0 : countOf(record);
@@ -172,6 +228,19 @@ export function createChainWalk(
       seq = at;
       mac = record.row.mac;
       return { count, isVerified: !isAtStart };
+    },
+
+    /** Checks a record up to the checkpoint that was read by itself. `before`: the MACs of the records that have the number before it. */
+    takeEarly(given: ChainedRecord, before: readonly string[]): void {
+      if (state === 'bad' || key === null) return;
+      const record = row.version === 2 ? withFacts(given) : given;
+      const wrong = earlyFaultOf(key, given, record, record.row.chain_seq === 1 ? [row.mac] : before);
+      if (wrong !== null) fail(wrong.problem, wrong.detail, placeOf(record));
+    },
+
+    /** Reports a forged record among those up to the checkpoint, if all of them were read. `floor`: the lowest id of a later decision. */
+    leaveEarly(floor: string): void {
+      if (misfit !== null && misfit.claimed >= floor) fail(misfit.fault.problem, misfit.fault.detail, placeOf(misfit.record));
     },
 
     /** At the end of the chain: reports records that should be there but are not. */

@@ -5,6 +5,7 @@ import { CHAIN_VERSION, type ChainRow, type ErasureRow, type RetentionRow } from
 import { type ChainedRecord, recordText } from '../chain/known-facts.ts';
 import { chainStore, type Part } from '../chain/tables/chain-store.ts';
 import { KINDS, tailOf } from '../chain/tables/log-tables.ts';
+import { type EarlyRecord, earlyRecords, type Skipping } from './early.ts';
 
 export type AuditLine =
   /** The first line. `checkpoint`: that of `/api/logs/checkpoint`, which every export has; null: the lines are not for an export. */
@@ -14,6 +15,8 @@ export type AuditLine =
   /** Comes before the records of its chain, and again if records are removed during the read. */
   | { readonly kind: 'retention'; readonly row: RetentionRow }
   | ChainedRecord
+  /** Comes after the records of all chains, and only if the reader skips records. */
+  | EarlyRecord
   | { readonly kind: 'erasure'; readonly row: ErasureRow }
   /** The last line. */
   | { readonly kind: 'end'; readonly records: number };
@@ -29,8 +32,8 @@ export async function* auditLines(
   db: Connection,
   createdAt: number,
   checkpoint: string | null,
-  /** How many records of a chain need not be read. Called after the caller has received the lines of all chains. */
-  skips: (chain: string) => number = () => 0,
+  /** What need not be read; null: everything is read. */
+  skipping: Skipping | null = null,
   /** Whether to read the next part while the caller works on this one. False if calls wait for the same database. */
   isAhead = false,
 ): AsyncGenerator<AuditLine> {
@@ -44,7 +47,7 @@ export async function* auditLines(
 
   let records = 0;
   for (const { chain_id, last, hasLegacy } of extents) {
-    let at = skips(chain_id);
+    let at = skipping?.skips(chain_id) ?? 0;
     let removed: RetentionRow | null = null;
     /** Returns the removal by age of record `seq`; null: it was not removed, or this removal was yielded before. */
     const removalOf = async (seq: number): Promise<RetentionRow | null> => {
@@ -115,6 +118,7 @@ export async function* auditLines(
       named = await store.firstOfNextTail(kind, tail);
     }
   }
+  if (skipping !== null) yield* earlyRecords(db, skipping);
   for (const row of await store.erasures()) yield { kind: 'erasure', row };
   yield { kind: 'end', records };
 }

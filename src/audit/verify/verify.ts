@@ -1,10 +1,19 @@
 /** Verifies a log: every record is as written, none was added, and none is missing except those removed by age. Pure. */
-import { type ChainKey, type ChainRow, type ErasureRow, erasureSignature, type RetentionRow, timeOf } from '../chain/chain.ts';
+import {
+  type ChainKey,
+  type ChainRow,
+  type ErasureRow,
+  erasureSignature,
+  firstIdOf,
+  type RetentionRow,
+  timeOf,
+} from '../chain/chain.ts';
 import { type Checkpoint, checkpointMac, readCheckpoint } from '../chain/checkpoint.ts';
 import type { ChainedRecord } from '../chain/known-facts.ts';
 import { createSightings, type Start, startsAt } from '../chain/sightings.ts';
 import { tailOf } from '../chain/tables/log-tables.ts';
-import { type ChainWalk, createChainWalk, placeOf } from './chain-walk.ts';
+import { type ChainWalk, createChainWalk, placeOf, SLACK_MS } from './chain-walk.ts';
+import type { EarlyRecord, Skipping } from './early.ts';
 import type { AuditLine } from './lines.ts';
 import { addition } from './members.ts';
 import type { AddProblem, Problem, Report } from './report.ts';
@@ -33,6 +42,11 @@ export function createVerification(given: readonly ChainKey[]) {
   let fitting = 0;
   let ended: number | null = null;
   let newest: string | null = null;
+  /** The lowest id of a decision whose record was verified. */
+  let oldest: string | null = null;
+  /** Whether the records up to the checkpoint are left out, so that those that must be checked come by themselves. */
+  let leavesOut = false;
+  let hasLateUnchained = false;
 
   function takeChain(row: ChainRow): void {
     if (walks.has(row.chain_id)) {
@@ -85,7 +99,34 @@ export function createVerification(given: readonly ChainKey[]) {
     if (!walk.isLeft()) enter(walk);
     const { count, isVerified } = walk.takeRecord(record);
     records[record.kind] += count;
-    if (isVerified && record.kind === 'decision' && String(record.row['id']) > (newest ?? '')) newest = String(record.row['id']);
+    if (!isVerified || record.kind !== 'decision') return;
+    const id = String(record.row['id']);
+    if (newest === null || id > newest) newest = id;
+    if (oldest === null || id < oldest) oldest = id;
+  }
+
+  /**
+   * Returns the lowest id of a decision that counts as later than the checkpoint; null: there is no checkpoint. A record that waited, or a
+   * process whose clock is late, has a lower id than the time of the checkpoint.
+   */
+  function floor(): string | null {
+    if (from === null) return null;
+    const first = firstIdOf(from.time);
+    return oldest !== null && oldest < first ? oldest : first;
+  }
+
+  function takeEarly({ record, before }: EarlyRecord): void {
+    const { chain_id, ...row } = record.row;
+    const walk = walks.get(chain_id);
+    if (walk !== undefined) {
+      walk.takeEarly(record, before);
+      return;
+    }
+    // Such records are older than the first chain, and so than the checkpoint.
+    const time = timeOf(String(row[record.kind === 'decision' ? 'id' : 'decision_id']));
+    if (hasLateUnchained || from === null || time <= from.time + SLACK_MS) return;
+    hasLateUnchained = true;
+    report('added', 'the record is about a decision after the checkpoint, but it belongs to no chain', placeOf(record));
   }
 
   /** Reports a record of a chain that has no header, the first time. */
@@ -139,6 +180,9 @@ export function createVerification(given: readonly ChainKey[]) {
       case 'outcome':
         takeRecord(line);
         return;
+      case 'early':
+        takeEarly(line);
+        return;
       case 'erasure': {
         erasures.sign(line.row);
         const added = addition(line);
@@ -169,8 +213,13 @@ export function createVerification(given: readonly ChainKey[]) {
       if (expect(checkpoint)) from = checkpoint;
     },
 
-    /** Returns how many records of the chain need not be read. Call it after `take` got the lines of all chains. */
-    skips: (chain: string): number => Math.max(0, (startOf(chain)?.seq ?? 0) - 1),
+    /** For `auditLines`, which then leaves out what `since` does not check. Without this call, `take` must get every record. */
+    skipping(): Skipping {
+      leavesOut = true;
+      const start = (chain: string): number => startOf(chain)?.seq ?? 0;
+      const highest = (): number => Math.max(0, ...[...walks.keys()].map(start));
+      return { start, highest, skips: (chain) => Math.max(0, start(chain) - 1), floor };
+    },
 
     /** Returns the number of records so far. */
     taken: (): number => taken,
@@ -180,6 +229,8 @@ export function createVerification(given: readonly ChainKey[]) {
       const all = [...walks.values()];
       current?.leave();
       for (const walk of all) if (walk.isUnread()) walk.leave();
+      const low = floor();
+      if (low !== null && !leavesOut) for (const walk of all) walk.leaveEarly(low);
       for (const [chain, head] of sightings.chains()) {
         if (walks.has(chain) || strangers.has(chain)) continue;
         report('missing', `the whole chain is missing; ${head.by} shows that it had ${head.seq} records`, { chain });

@@ -1,9 +1,14 @@
 /** Verification from a checkpoint: which records it reads, what it finds, and what only a verification of the whole log finds. */
 import test, { type ExecutionContext } from 'ava';
+import { v7 as uuidv7 } from 'uuid';
+import { auditStore } from '../../../src/audit/audit-store.ts';
+import { outcomeBytes } from '../../../src/audit/chain/binary-form.ts';
+import { timeOf } from '../../../src/audit/chain/chain.ts';
 import { type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
 import { chainStore } from '../../../src/audit/chain/tables/chain-store.ts';
-import { literalId } from '../../../src/audit/chain/tables/log-tables.ts';
+import { literalBytes, literalId, tailOf } from '../../../src/audit/chain/tables/log-tables.ts';
 import { createRetention } from '../../../src/audit/upkeep/retention.ts';
+import { earlyRecords } from '../../../src/audit/verify/early.ts';
 import { auditLines, lineText, readLine } from '../../../src/audit/verify/lines.ts';
 import type { ProblemKind } from '../../../src/audit/verify/report.ts';
 import { createVerification } from '../../../src/audit/verify/verify.ts';
@@ -28,8 +33,25 @@ async function checkpointOf(database: Database): Promise<Checkpoint> {
 async function since(knex: Connection, checkpoint: Checkpoint) {
   const verification = createVerification([KEY]);
   verification.since(checkpoint);
-  for await (const line of auditLines(knex, NOW, null, verification.skips)) verification.take(line);
+  for await (const line of auditLines(knex, NOW, null, verification.skipping())) verification.take(line);
   return { ...verification.finish().report, read: verification.taken() };
+}
+
+async function exportOf(knex: Connection): Promise<string[]> {
+  const lines: string[] = [];
+  for await (const line of auditLines(knex, NOW, null)) lines.push(lineText(line));
+  return lines;
+}
+
+/** The output of `portcullis audit verify --since --export`. */
+function sinceExport(texts: readonly string[], checkpoint: Checkpoint) {
+  const verification = createVerification([KEY]);
+  verification.since(checkpoint);
+  for (const text of texts) {
+    const line = readLine(text);
+    if (line) verification.take(line);
+  }
+  return verification.finish().report;
 }
 
 /** Three chains: one that ended and that the next one names, one that continues after the checkpoint, and one that began later. */
@@ -194,17 +216,8 @@ eachEngine(test.serial, 'records that were removed by age since the checkpoint a
 
 eachEngine(test.serial, 'an export can also be verified from a checkpoint on', async (t, at) => {
   const { database, checkpoint, open } = await logOf(t, at);
-  const lines: string[] = [];
-  for await (const line of auditLines(database.knex, NOW, null)) lines.push(lineText(line));
-  const check = (texts: readonly string[]) => {
-    const verification = createVerification([KEY]);
-    verification.since(checkpoint);
-    for (const text of texts) {
-      const line = readLine(text);
-      if (line) verification.take(line);
-    }
-    return verification.finish().report;
-  };
+  const lines = await exportOf(database.knex);
+  const check = (texts: readonly string[]) => sinceExport(texts, checkpoint);
   t.like(check(lines), { intact: true, since: NOW, records: { decision: 9 } });
   const last = lines.findLastIndex((line) => line.includes(open) && line.includes('"kind":"decision"'));
   t.false(check(lines.toSpliced(last, 1)).intact);
@@ -225,4 +238,203 @@ eachEngine(test.serial, 'a record that is only compared with the checkpoint does
     `update log_decisions set id = ${literalId('ffffffff-ffff-7fff-bfff-ffffffffffff')} where seq = 3`,
   );
   t.is((await since(database.knex, checkpoint)).newest, id);
+});
+
+const idAt = (time: number): string => uuidv7({ msecs: time });
+
+/**
+ * One chain with ids of its times. Numbers 1 to 12 are before the checkpoint: ten decisions with ids up to `ahead` ms after its time, the
+ * list of the last, and an outcome. After it: a decision at NOW + 100, its list, and its outcome, and a decision that has neither.
+ */
+async function timedLog(
+  t: ExecutionContext,
+  at: TestDatabase,
+  writerOf: typeof quietWriter | typeof legacyWriter,
+  ahead: number,
+) {
+  const database = await openTestDatabase(t, at);
+  const clock = { at: NOW - 5_000 };
+  const writer = writerOf(database, { now: () => clock.at });
+  const ids = Array.from({ length: 10 }, (_, i) => idAt(NOW + ahead - 500 * (9 - i)));
+  for (const id of ids) await writer.decision(decision({ id, created_at: timeOf(id) }));
+  const last = ids.at(-1) ?? '';
+  const shown = { resource_type: 'tool', shown: 1, hidden: 1, names: ['a'] } as const;
+  await writer.shown({ ...shown, decision_id: last });
+  writer.outcome({ decision_id: last, outcome: 'ok', duration_ms: 1 });
+  await writer.flush();
+  const checkpoint = await checkpointOf(database);
+  clock.at = NOW + 100;
+  const later = idAt(NOW + 100);
+  await writer.decision(decision({ id: later, created_at: NOW + 100 }));
+  await writer.shown({ ...shown, decision_id: later });
+  writer.outcome({ decision_id: later, outcome: 'ok', duration_ms: 1 });
+  await writer.flush();
+  const bare = idAt(NOW + 200);
+  await writer.decision(decision({ id: bare, created_at: NOW + 200 }));
+  const chain = writer.head()?.chain_id ?? '';
+  await writer.close();
+  return { database, checkpoint, chain, ids, later, bare };
+}
+
+type TimedLog = Awaited<ReturnType<typeof timedLog>>;
+type Forgery = (knex: Connection, log: TimedLog) => Promise<unknown>;
+
+/** Inserts a record with these outcomes, as an attacker can who has no key. */
+function forgeOutcomes(knex: Connection, chain: string, seq: number, ids: readonly string[]): Promise<unknown> {
+  const bytes = outcomeBytes(ids.map((decision_id) => ({ decision_id, outcome: 'denied', duration_ms: 0 })))?.toString('hex');
+  const since = timeOf(ids[0] ?? '');
+  return statement(
+    knex,
+    `insert into log_outcomes (since, created_at, outcomes, chain, seq, mac) values (${since}, ${since}, x'${bytes}', ${literalBytes(tailOf(chain), 4)}, ${seq}, x'${'0'.repeat(32)}')`,
+  );
+}
+
+/** Inserts a decision with an id after the checkpoint, at this number of the chain. */
+const forgedDecision = (knex: Connection, number: string): Promise<unknown> =>
+  statement(
+    knex,
+    `insert into log_decisions (id, created_at, principal, object, verdict, name, chain, seq, mac) select ${literalId(idAt(NOW + 50))}, null, principal, object, verdict, 'forged', chain, ${number}, mac from log_decisions where seq = 8`,
+  );
+
+const forgeries: Readonly<Record<string, Forgery>> = {
+  'a decision of now with an old number': (knex) => forgedDecision(knex, '3'),
+  'a decision of now with the number of an outcome': (knex) => forgedDecision(knex, '12'),
+  'a decision of now with the first number': (knex) => forgedDecision(knex, '1'),
+  'the record that the checkpoint saw last, made a decision of now': (knex) =>
+    statement(
+      knex,
+      `insert into log_decisions (id, created_at, principal, object, verdict, name, chain, seq, mac) select ${literalId(idAt(NOW + 50))}, null, d.principal, d.object, d.verdict, null, d.chain, 12, o.mac from log_decisions as d, log_outcomes as o where d.seq = 3 and o.seq = 12`,
+    ).then(() => statement(knex, 'delete from log_outcomes where seq = 12')),
+  'an old decision made one of now': (knex) =>
+    statement(knex, `update log_decisions set id = ${literalId(idAt(NOW + 50))} where seq = 3`),
+  'many decisions of now with the same number': async (knex) => {
+    for (let i = 0; i < 8; i++) await forgedDecision(knex, '3');
+  },
+  'a list of a later decision': (knex, { bare }) =>
+    statement(
+      knex,
+      `insert into log_lists (id, type, shown, hidden, names, chain, seq, mac) select ${literalId(bare)}, type, shown, hidden, names, chain, 4, mac from log_lists where seq = 11`,
+    ),
+  'an outcome of a later decision': (knex, { chain, bare }) => forgeOutcomes(knex, chain, 4, [bare]),
+  'an earlier outcome of the later decision': (knex, { chain, later }) => forgeOutcomes(knex, chain, 4, [later]),
+  'an earlier outcome in a record that begins with an older decision': (knex, { chain, ids, later }) =>
+    forgeOutcomes(knex, chain, 4, [ids.at(-1) ?? '', later]),
+};
+
+const legacyForgeries: Readonly<Record<string, Forgery>> = {
+  'a decision of version 1 with an old number': async (knex, { chain }) => {
+    const row = await knex('audit_decisions').where({ chain_id: chain, chain_seq: 3 }).first();
+    await knex('audit_decisions').insert({ ...row, id: idAt(NOW + 50) });
+  },
+  'a list of version 1 of a later decision': async (knex, { bare }) => {
+    const row = await knex('audit_shown').where('chain_seq', 11).first();
+    await knex('audit_shown').insert({ ...row, decision_id: bare, chain_seq: 4 });
+  },
+  'an outcome of version 1 of a later decision': async (knex, { bare }) => {
+    const row = await knex('audit_outcomes').where('chain_seq', 12).first();
+    await knex('audit_outcomes').insert({ ...row, decision_id: bare, chain_seq: 4 });
+  },
+};
+
+for (const [version, writerOf, cases] of [
+  [2, quietWriter, forgeries],
+  [1, legacyWriter, legacyForgeries],
+] as const) {
+  eachEngine(test.serial, `no forged record of version ${version} passes as later because its number is old`, async (t, at) => {
+    const log = await timedLog(t, at, writerOf, -200);
+    class Undo extends Error {}
+    for (const [name, forge] of Object.entries(cases)) {
+      await t.throwsAsync(
+        log.database.knex.transaction(async (trx) => {
+          await forge(trx, log);
+          t.false((await since(trx, log.checkpoint)).intact, name);
+          t.false(sinceExport(await exportOf(trx), log.checkpoint).intact, name);
+          throw new Undo();
+        }),
+        { instanceOf: Undo },
+      );
+    }
+    t.true((await since(log.database.knex, log.checkpoint)).intact);
+    t.true(sinceExport(await exportOf(log.database.knex), log.checkpoint).intact);
+  });
+
+  eachEngine(
+    test.serial,
+    `records of version ${version} from a clock that was ahead are verified, not reported`,
+    async (t, at) => {
+      const { database, checkpoint } = await timedLog(t, at, writerOf, 60_000);
+      const { knex } = database;
+      t.like(await since(knex, checkpoint), { intact: true, records: { decision: 2, shown: 1, outcome: 1 } });
+      t.true(sinceExport(await exportOf(knex), checkpoint).intact);
+      // Number 7 has an id after the checkpoint, and its MAC covers its content.
+      if (version === 1) await knex('audit_decisions').where('chain_seq', 7).update({ effect: 'allow' });
+      else await statement(knex, "update log_decisions set name = 'x' where seq = 7");
+      t.false((await since(knex, checkpoint)).intact);
+      t.false(sinceExport(await exportOf(knex), checkpoint).intact);
+    },
+  );
+}
+
+eachEngine(test.serial, 'a decision without a chain cannot be later than the checkpoint', async (t, at) => {
+  const { database, checkpoint } = await timedLog(t, at, legacyWriter, -200);
+  const row = await database.knex('audit_decisions').where('chain_seq', 3).first();
+  const id = idAt(NOW + 3 * DAY);
+  await database.knex('audit_decisions').insert({ ...row, id, chain_id: null, chain_seq: null, mac: null });
+  const { problems } = await since(database.knex, checkpoint);
+  t.like(
+    problems.find(({ decision_id }) => decision_id === id),
+    { problem: 'added', chain: null },
+  );
+});
+
+eachEngine(test.serial, 'early records are found however few rows one read has', async (t, at) => {
+  const { database, chain, ids } = await timedLog(t, at, quietWriter, 60_000);
+  const { knex } = database;
+  const [low = ''] = ids;
+  // Several records of outcomes have the same time, and the others follow.
+  for (const seq of [2, 3, 4, 5]) await forgeOutcomes(knex, chain, seq, [ids[3] ?? '']);
+  for (const seq of [6, 7]) await forgeOutcomes(knex, chain, seq, [ids[8] ?? '']);
+  const skipping = { skips: () => 11, start: (of: string) => (of === chain ? 12 : 0), highest: () => 12, floor: () => low };
+  const found = async (size: number): Promise<string[]> => {
+    const names: string[] = [];
+    for await (const { record, before } of earlyRecords(knex, skipping, size)) {
+      names.push(`${record.kind} ${record.row.chain_seq}`);
+      t.is(before.length > 0, record.row.chain_seq > 1, 'the header of the chain is before the first record');
+    }
+    return names.sort();
+  };
+  const all = [...ids.map((_, i) => `decision ${i + 1}`), 'shown 11', ...[2, 3, 4, 5, 6, 7, 12].map((seq) => `outcome ${seq}`)];
+  for (const size of [1, 2, 3, 5, 100]) t.deepEqual(await found(size), all.toSorted(), `${size} rows`);
+});
+
+eachEngine(test.serial, 'records that a removal by age overtakes are not reported', async (t, at) => {
+  const { database, checkpoint, later } = await timedLog(t, at, quietWriter, 60_000);
+  const log = { info: () => {}, warn: () => {}, error: () => {} };
+  const parts = { database, key: KEY, previousKeys: [], days: 40, resume: async () => {}, onKept: () => {}, log };
+  const retention = createRetention({ ...parts, now: () => NOW + 60_000 - 500 * 5 + 1 + 40 * DAY });
+  // The first five decisions are old enough.
+  t.is(await retention.run(), 5);
+  t.true((await since(database.knex, checkpoint)).intact);
+  await forgedDecision(database.knex, '12');
+  t.false((await since(database.knex, checkpoint)).intact);
+  await statement(database.knex, `update log_decisions set seq = 2 where name = 'forged'`);
+  t.false((await since(database.knex, checkpoint)).intact, 'its number was removed by age, but it is still there');
+  await retention.stop();
+  t.truthy(await auditStore(database.knex).find(later));
+});
+
+eachEngine(test.serial, 'a record of outcomes does not count for a decision outside of its span', async (t, at) => {
+  const { database, chain, ids, later, bare } = await timedLog(t, at, quietWriter, -200);
+  const [early = '', near = ''] = [ids.at(-3), ids.at(-1)];
+  t.true(timeOf(later) - timeOf(early) > 1_000);
+  await forgeOutcomes(database.knex, chain, 4, [early, near, later]);
+  const { entries } = await auditStore(database.knex).page({}, 10, null);
+  t.deepEqual(
+    entries.slice(0, 3).map(({ id, outcome }) => [id, outcome]),
+    [
+      [bare, null],
+      [later, 'ok'],
+      [near, 'ok'],
+    ],
+  );
 });
