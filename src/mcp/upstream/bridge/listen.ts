@@ -17,6 +17,8 @@ export interface ListenerDeps {
   readonly lists: readonly string[];
   /** Delivers a notification in the form of the stateful revisions. Resolves when more may come. */
   readonly deliver: (method: string, text: string) => Promise<void> | null;
+  /** Whether the client has no stream open and no request in flight. Then nothing shows that it may still use the target. */
+  readonly isAway: () => boolean;
 }
 
 const ACKNOWLEDGE_MS = 10_000;
@@ -52,11 +54,11 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
       stream: new AbortController(),
       hasEnded: false,
       again() {
-        if (current !== own) return;
+        if (!isStill(own)) return;
         // A stream that lasted for a while resets the delay.
         const next = now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
         clearTimeout(retry);
-        retry = setTimeout(() => current === own && void enqueue(reach, uris, next), next).unref();
+        retry = setTimeout(() => isStill(own) && void enqueue(reach, uris, next), next).unref();
       },
     };
     current = own;
@@ -70,6 +72,13 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     current = before;
     if (before.hasEnded) before.again();
     return null;
+  }
+
+  /** Whether the stream is wanted. The next request of a client that is away is decided first, and opens the stream again. */
+  function isStill(own: Listening): boolean {
+    if (current !== own) return false;
+    if (deps.isAway()) current = null;
+    return current === own;
   }
 
   function enqueue(reach: Reach, uris: ReadonlySet<string>, delayMs: number): Promise<ReadonlySet<string> | null> {

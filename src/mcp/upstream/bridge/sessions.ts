@@ -94,6 +94,7 @@ export function createBridgedSessions(parts: BridgeParts) {
           mailbox.push(text);
           return mailbox.room();
         },
+        isAway: () => isAway(session),
       }),
       subscriptions: new Set(),
       changing: Promise.resolve(),
@@ -107,6 +108,8 @@ export function createBridgedSessions(parts: BridgeParts) {
     return session;
   }
 
+  const isAway = ({ mailbox, running }: Kept): boolean => mailbox.isQuiet() && running.size === 0;
+
   /** Marks the session as used. When it stays idle, its stream at the target is closed: the client may have left silently. */
   function touch(session: Kept): void {
     if (!sessions.delete(session.id)) return;
@@ -114,7 +117,7 @@ export function createBridgedSessions(parts: BridgeParts) {
     session.usedAt = now();
     clearTimeout(session.unused);
     session.unused = setTimeout(() => {
-      if (session.mailbox.isQuiet() && session.running.size === 0) session.listener.stop();
+      if (isAway(session)) session.listener.stop();
     }, limits.idleMs).unref();
   }
 

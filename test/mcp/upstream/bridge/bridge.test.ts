@@ -1,4 +1,5 @@
 /** The bridge offers sessions for a target that has none, used through the interface `Upstream`. */
+import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../../../src/mcp/upstream/bridge/bridge.ts';
 import { createHttpUpstream } from '../../../../src/mcp/upstream/http.ts';
@@ -500,6 +501,35 @@ test.serial('the gateway listens again when the target ends the stream', async (
   t.is((await stream.next()).params?.['uri'], 'x:1');
   t.is((await stream.next()).params?.['uri'], 'x:2');
 });
+
+test.serial(
+  'for a client that is away, the gateway does not listen again until the next request, which is decided',
+  async (t) => {
+    const open: ServerResponse[] = [];
+    const { target, driver } = await scripted(t, (received, res) => {
+      const { message } = received;
+      if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
+      open.push(res);
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      const _meta = { 'io.modelcontextprotocol/subscriptionId': message.id };
+      const params = { notifications: message.params?.['notifications'], _meta };
+      res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+    });
+    const listens = () => target.received.filter(({ message }) => message?.method === 'subscriptions/listen').length;
+    await driver.open();
+    t.deepEqual((await driver.ask('resources/subscribe', { uri: 'x:1' })).result, {});
+    const answer = succeeded(await driver.send({ method: 'GET' }));
+    await until(() => listens() === 2);
+    answer.discard();
+    open.at(-1)?.end();
+    // The first retry would come after a second.
+    await new Promise((resolve) => setTimeout(resolve, 1_500));
+    t.is(listens(), 2);
+    await driver.ask('ping');
+    await until(() => listens() === 3);
+    t.pass();
+  },
+);
 
 test.serial('a subscription that the target does not accept is refused, and the others go on', async (t) => {
   const { target, driver } = await scripted(t, (received, res) => {
