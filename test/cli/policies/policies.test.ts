@@ -95,7 +95,7 @@ test.serial('plan, apply, history, diff, show, rollback and export work together
   await run(0, 'export', '--dir', dir);
   t.is(
     readFileSync(changed, 'utf8'),
-    before.replace('priority: 50', 'priority: 51').replace('group: developers\n', 'group: developers\n  - group: a\u202eb\n'),
+    before.replace('priority: 50', 'priority: 51').replace('group: developers\n', 'group: developers\n  - group: "a\\u202eb"\n'),
   );
   t.true(existsSync(join(dir, 'by-hand.yaml')));
   t.regex(

@@ -102,8 +102,9 @@ test.serial('names of strangers are text in the Markdown report, and the report 
   ]);
   const [before, after] = [folderOf(t, { 'a.yaml': file() }), folderOf(t, Object.fromEntries(files))];
   mkdirSync(join(after, 'tests'));
+  const visibly = (text: string) => text.replaceAll('\u202e', '\\u202e').replaceAll('\u2066', '\\u2066');
   const labels = names
-    .map((name) => `  - name: ${JSON.stringify(name)}\n    expect: [{ effect: allow, policy: null }]\n`)
+    .map((name) => `  - name: ${visibly(JSON.stringify(name))}\n    expect: [{ effect: allow, policy: null }]\n`)
     .join('');
   writeFileSync(
     join(after, 'tests', 'a.yaml'),
