@@ -345,9 +345,11 @@ async function sqliteOf(t: ExecutionContext): Promise<Database> {
   return openTestDatabase(t, at);
 }
 
-test('a reason that the gateway never writes counts as damage', (t) => {
-  const record = { ...decision(), target_id: 't', reason: 'invented' } as unknown as RecordedDecision;
-  t.is(unreplayable(record), 'damaged');
+test('what the gateway never writes counts as damage', (t) => {
+  const record = { ...decision(), target_id: 't', user_groups: '["staff"]' } as unknown as RecordedDecision;
+  t.is(unreplayable(record), null);
+  t.is(unreplayable({ ...record, reason: 'invented' } as unknown as RecordedDecision), 'damaged');
+  for (const user_groups of ['', '[', '{}', '"staff"', '[1]', 'null']) t.is(unreplayable({ ...record, user_groups }), 'damaged');
 });
 
 eachEngine(test.serial, 'a decision whose facts are missing is counted, and hides no decision after it', async (t, at) => {

@@ -70,6 +70,16 @@ const listRowsOf = (records: readonly StoredRecord[]): ListRow[] =>
     ...(keys === undefined ? {} : { set_hash: String(keys[0]) }),
   }));
 
+/** Returns the texts in the JSON text of an array; null: it is something else, so the log was changed. */
+export function textsIn(json: string): readonly string[] | null {
+  try {
+    const value: unknown = JSON.parse(json);
+    return Array.isArray(value) && value.every((item) => typeof item === 'string') ? value : null;
+  } catch {
+    return null;
+  }
+}
+
 const literals = (ids: readonly string[]): string => ids.map(literalId).join();
 
 export function recordedStore(db: Connection) {
@@ -135,7 +145,7 @@ export function recordedStore(db: Connection) {
               .whereRaw(`id in (${keys.map((key) => `x'${key}'`).join()})`)
               .select('id', 'names');
       const rows = [...legacy, ...found.map(({ id, names }) => ({ hash: hexOfBytes(id), names }))];
-      return new Map(rows.map(({ hash, names }) => [hash, JSON.parse(names)]));
+      return new Map(rows.map(({ hash, names }) => [hash, textsIn(names) ?? []]));
     },
 
     /** Returns the last number of each chain. */

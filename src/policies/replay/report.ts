@@ -1,6 +1,6 @@
 /** The report of a replay or a shadow, in the form of the API. */
 import { timeOf } from '../../audit/chain/chain.ts';
-import { recordedStore } from '../../audit/search/recorded-store.ts';
+import { recordedStore, textsIn } from '../../audit/search/recorded-store.ts';
 import type { Connection } from '../../db/database.ts';
 import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { timestamp } from '../schema.ts';
@@ -72,7 +72,7 @@ async function flipsJson(db: Connection, flips: readonly RecordedFlip[]) {
         sub: user_id,
         email: erased ? null : record.user_email,
         role: record?.user_role ?? null,
-        groups: erased ? null : (JSON.parse(record.user_groups) as string[]),
+        groups: erased ? null : textsIn(record.user_groups),
       },
       target: { id: target_id, name: record?.target_name ?? null },
       resource_type,

@@ -1,6 +1,6 @@
 /** Counts the recorded decisions that a different policy set would have decided differently. Pure. */
 import { hash } from 'node:crypto';
-import type { RecordedDecision, RecordedList, RecordedPage } from '../../audit/search/recorded-store.ts';
+import { type RecordedDecision, type RecordedList, type RecordedPage, textsIn } from '../../audit/search/recorded-store.ts';
 import type { Effect, ResourceType } from '../../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { PolicyRef } from '../files/test-run.ts';
@@ -275,7 +275,7 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
 }
 
 /** Returns null if the decision can be evaluated again. */
-export function unreplayable({ reason, target_id, user_email }: RecordedDecision): NotReplayed | null {
+export function unreplayable({ reason, target_id, user_email, user_groups }: RecordedDecision): NotReplayed | null {
   switch (reason) {
     case 'no_target':
     case 'not_canonical':
@@ -284,7 +284,8 @@ export function unreplayable({ reason, target_id, user_email }: RecordedDecision
     case 'matched':
     case 'default':
       if (target_id === null) return 'no_target';
-      return user_email === '' ? 'erased' : null;
+      if (user_email === '') return 'erased';
+      return textsIn(user_groups) === null ? 'damaged' : null;
     default:
       // The gateway never writes another reason, but the log may have been changed.
       return 'damaged';
@@ -294,7 +295,7 @@ export function unreplayable({ reason, target_id, user_email }: RecordedDecision
 export const factsOf = ({ user_id, user_role, user_groups }: RecordedDecision): PrincipalFacts => ({
   sub: user_id,
   role: user_role,
-  groups: JSON.parse(user_groups),
+  groups: textsIn(user_groups) ?? [],
 });
 
 /** A key of fixed length, however long the texts from callers are. */

@@ -1,6 +1,6 @@
 /** `/api/policies/suggest`: policies that would allow denied requests, or only what a role uses. */
 import { Router } from 'express';
-import { type RecordedDecision, recordedStore } from '../../audit/search/recorded-store.ts';
+import { type RecordedDecision, recordedStore, textsIn } from '../../audit/search/recorded-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { pause } from '../../base/turns/slices.ts';
 import { UUID, validate } from '../../base/validate.ts';
@@ -259,6 +259,6 @@ function subjectAsked(
   const group = given.slice('group:'.length);
   return {
     subject_type: 'group',
-    subjectOf: ({ user_groups }) => ((JSON.parse(user_groups) as string[]).includes(group) ? group : null),
+    subjectOf: ({ user_groups }) => (textsIn(user_groups)?.includes(group) ? group : null),
   };
 }
