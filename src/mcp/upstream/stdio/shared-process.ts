@@ -5,10 +5,7 @@
  */
 
 import { type Cancellable, unlessAborted } from '../../../base/cancellation.ts';
-import { isUnread } from '../../../base/json/built.ts';
-import { isObject, type JsonObject } from '../../../base/json/json.ts';
-import { readLargeJson } from '../../../base/json/large.ts';
-import { TARGET_RULES } from '../../../base/json/selection.ts';
+import type { JsonObject } from '../../../base/json/json.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
 import {
@@ -20,7 +17,7 @@ import {
   type RpcRequest,
   resultMessage,
 } from '../../../protocol/message.ts';
-import { isSessionRevision, SESSION_REVISIONS } from '../../../protocol/mode.ts';
+import { isSessionRevision } from '../../../protocol/mode.ts';
 import type { Located } from '../../../protocol/rebuild.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import { createEventQueue, type EventQueue } from '../events.ts';
@@ -28,14 +25,13 @@ import { faultOf } from '../http.ts';
 import type { UnreadAccount } from '../unread.ts';
 import { ProcessFault, type UpstreamAnswer, type UpstreamFault, type UpstreamLimits } from '../upstream.ts';
 import { ABORTED, type Calls, createCalls, type Patience } from './calls.ts';
+import { createHeldMessages, type HeldMessages } from './held-messages.ts';
 import { type Line, printable } from './lines.ts';
 import { type ProcessSpec, startProcess, type TargetProcess } from './process.ts';
+import { INTRODUCTION, NOWHERE, readResult, sharedResult, withoutTask } from './sharing.ts';
 
 /** The process of a single session is paused while more unread characters than this wait. */
 const UNREAD_LENGTH = 1024 * 1024;
-/** Messages kept for a client that has no stream open. */
-const HELD_MESSAGES = 64;
-const HELD_LENGTH = 1024 * 1024;
 
 export interface SharedProcessSession {
   readonly id: string;
@@ -77,10 +73,10 @@ export class SharedProcess {
   private readonly process: TargetProcess;
   private readonly calls: Calls;
   private readonly queues = new Set<EventQueue>();
-  private readonly held: { readonly text: string; readonly id: RpcId | null }[] = [];
-  private heldLength = 0;
+  private readonly held: HeldMessages;
   private unread = 0;
   private isClosed = false;
+  private isOpened = false;
   private introduced: Promise<Introduction | UpstreamFault> | null = null;
   private readonly ended = deferred<ProcessFault>();
 
@@ -95,6 +91,7 @@ export class SharedProcess {
     this.closed = closed;
     this.startedAt = deps.now();
     this.lastUsed = this.startedAt;
+    this.held = createHeldMessages((id) => this.process.send(errorMessage(id, NOBODY)));
     const line = this.take.bind(this);
     const ended = (why: ProcessFault): void => {
       this.close(true, why);
@@ -111,9 +108,9 @@ export class SharedProcess {
     });
   }
 
-  /** Whether any stream is open: of a request, or a standalone stream. */
+  /** Whether any stream is open, of a request or a standalone stream, or the first session is still to come. */
   get isBusy(): boolean {
-    return this.queues.size > 0;
+    return this.queues.size > 0 || !this.isOpened;
   }
 
   get underWay(): number {
@@ -122,6 +119,7 @@ export class SharedProcess {
 
   /** Opens a session and answers `initialize`. */
   open(message: RpcRequest, located: Located, signal?: Cancellable): Promise<Answered> {
+    this.isOpened = true;
     return this.shared ? this.openShared(message, signal) : this.openOwn(message, located, signal);
   }
 
@@ -249,19 +247,11 @@ export class SharedProcess {
       stream.push(text);
       return;
     }
-    this.held.push({ text, id });
-    this.heldLength += text.length;
-    while (this.held.length > HELD_MESSAGES || this.heldLength > HELD_LENGTH) {
-      const oldest = this.held.findIndex((message) => message.id === null);
-      const [dropped] = this.held.splice(Math.max(0, oldest), 1);
-      this.heldLength -= dropped?.text.length ?? 0;
-      if (dropped !== undefined && dropped.id !== null) this.process.send(errorMessage(dropped.id, NOBODY));
-    }
+    this.held.hold(text, id);
   }
 
   private handOver(queue: EventQueue): void {
-    this.heldLength = 0;
-    for (const { text } of this.held.splice(0)) queue.push(text);
+    for (const text of this.held.takeAll()) queue.push(text);
   }
 
   /** Makes a session and returns its id. */
@@ -341,49 +331,6 @@ const NOBODY = { code: CODES.internal, message: 'The client is not connected' };
 const LIST_CHANGES = ['tools', 'prompts', 'resources'].map((list) => `notifications/${list}/list_changed`);
 /** Methods with which one session would change something for all. */
 const UNSHARED = ['logging/setLevel', 'resources/subscribe', 'resources/unsubscribe'];
-
-const INTRODUCTION: RpcRequest = {
-  kind: 'request',
-  id: 'portcullis',
-  method: 'initialize',
-  params: { protocolVersion: SESSION_REVISIONS[0], capabilities: {}, clientInfo: { name: 'portcullis', version: '0' } },
-};
-/** The source text of a message that the gateway built itself. */
-const NOWHERE: Located = { text: '', span: { start: 0, end: 0, members: null, items: null } };
-
-/**
- * Returns the `initialize` result for a session of a shared process: without the capabilities that sharing rules out, in the
- * session's revision.
- */
-function sharedResult(result: JsonObject, requested: JsonObject[string] | undefined): JsonObject {
-  const capabilities = isObject(result.capabilities) ? result.capabilities : {};
-  const { logging: _logging, tasks: _tasks, resources, ...kept } = capabilities;
-  if (isObject(resources)) {
-    const { subscribe: _subscribe, ...rest } = resources;
-    kept.resources = rest;
-  }
-  const { protocolVersion } = result;
-  // Revisions are dates. Later revisions only add what an earlier client ignores.
-  const older = isSessionRevision(requested) && typeof protocolVersion === 'string' && requested < protocolVersion;
-  return { ...result, capabilities: kept, ...(older ? { protocolVersion: requested } : {}) };
-}
-
-/**
- * Removes the task request. A shared process offers no tasks, because only their ids would keep the tasks of different sessions
- * apart.
- */
-function withoutTask(message: RpcRequest): RpcRequest {
-  if (message.params?.task === undefined) return message;
-  const { task: _task, ...params } = message.params;
-  return { ...message, params };
-}
-
-/** Returns the result in the answer `text`, which the gateway has already parsed once. */
-async function readResult(text: string): Promise<JsonObject | null> {
-  const reading = await readLargeJson(text, TARGET_RULES, 'initialize');
-  const result = reading.ok && isObject(reading.value) ? reading.value.result : undefined;
-  return isObject(result) && !Object.values(result).some(isUnread) ? result : null;
-}
 
 function textOf(line: Line): string {
   return line.kind === 'message' ? line.located.text : '';

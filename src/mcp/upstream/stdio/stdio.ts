@@ -93,35 +93,44 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   /** How many processes of their own one user may have. Each user gets a few, even if the total limit is low. */
   const maxOwned = Math.max(Math.min(4, stdio.maxProcesses), Math.floor(stdio.maxProcesses / 4));
 
-  /** Whether the user may start one more process. An idle one of the same user is evicted if needed. */
-  function mayOwnAnother(owner: string): boolean {
-    const own = [...hosts].filter((host) => owners.get(host) === owner && !ending.has(host));
-    if (own.length < maxOwned) return true;
-    return evict(own, 'it was idle, and its user needs its slot');
+  /**
+   * Returns the processes one of which must end before the owner may start another, and how long that must have been idle. null: there
+   * is a slot. Processes that are ending still take theirs.
+   */
+  function inTheWay(owner: string | null): { readonly among: readonly SharedProcess[]; readonly idleMs: number } | null {
+    const own = owner === null ? [] : [...hosts].filter((host) => owners.get(host) === owner);
+    if (own.length >= maxOwned) return { among: own, idleMs: 0 };
+    return hosts.size < stdio.maxProcesses ? null : { among: [...hosts], idleMs: GIVE_WAY_MS };
   }
 
-  /** Ends the process that has been idle for the longest time. False: none is idle. */
-  function evict(among: readonly SharedProcess[], why: string): boolean {
-    const [longest] = among.filter((host) => !host.isBusy).sort((a, b) => a.lastUsed - b.lastUsed);
-    longest?.end(why);
-    return longest !== undefined;
+  /** Ends the process that has been idle for the longest time. */
+  function evict(among: readonly SharedProcess[], idleMs: number): void {
+    const givesWay = (host: SharedProcess): boolean => !host.isBusy && now() - host.lastUsed >= idleMs;
+    const [longest] = among.filter(givesWay).sort((a, b) => a.lastUsed - b.lastUsed);
+    longest?.end('it was idle, and another process needs its slot');
   }
 
   /**
    * Starts a process as soon as a slot is free, or returns one that is running. null: no slot. No other code runs between the
    * count and the start.
    */
-  async function whenRoom(running: () => SharedProcess | null, begin: () => SharedProcess): Promise<SharedProcess | null> {
+  async function whenRoom(
+    owner: string | null,
+    running: () => SharedProcess | null,
+    begin: () => SharedProcess,
+  ): Promise<SharedProcess | null> {
     const deadline = now() + ROOM_MS;
     while (!isClosed) {
       const host = running();
       if (host !== null) return host;
-      if (hosts.size < stdio.maxProcesses) return begin();
-      const quiet = [...hosts].filter((host) => now() - host.lastUsed >= GIVE_WAY_MS);
-      if (ending.size === 0) evict(quiet, 'it was idle, and another process needs its slot');
+      const others = inTheWay(owner);
+      if (others === null) return begin();
+      const { among, idleMs } = others;
+      if (!among.some((other) => ending.has(other))) evict(among, idleMs);
+      const leaving = among.filter((other) => ending.has(other));
       const left = deadline - now();
-      if (ending.size === 0 || left <= 0) return null;
-      await inTime(Promise.race([...ending].map(({ gone }) => gone)), left);
+      if (leaving.length === 0 || left <= 0) return null;
+      await inTime(Promise.race(leaving.map(({ gone }) => gone)), left);
     }
     return null;
   }
@@ -181,8 +190,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const cause = new Error('the process ended by itself several times; it is not started again for a while');
       return { fault: 'suspended', until, cause };
     }
-    if (owner !== null && !mayOwnAnother(owner)) return noRoom(target);
-    return (await whenRoom(running, () => start(target, credentials, key, owner))) ?? noRoom(target);
+    return (await whenRoom(owner, running, () => start(target, credentials, key, owner))) ?? noRoom(target);
   }
 
   /** Returns the running shared process. A process past its lifetime takes no new sessions. */

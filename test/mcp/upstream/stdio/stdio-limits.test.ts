@@ -287,3 +287,14 @@ test.serial('one user cannot take the process slots of all others', async (t) =>
   t.is((await fifth.call('echo', { x: 2 })).result.x, 2);
   await until(() => startedPids(logged).filter(isAlive).length === 5, 'the end of the one that gave way');
 });
+
+test.serial('one user cannot take every slot that becomes free while several of its processes wait for one', async (t) => {
+  const { upstream, pass, logged } = startStdio(t, {}, { maxProcesses: 8 }, stopped);
+  const open3 = await Promise.all(Array.from({ length: 3 }, () => open(upstream, placeFor({ owner: 'greedy' }))));
+  for (const client of open3) await client.listen();
+  await Promise.all(Array.from({ length: 5 }, (_, n) => open(upstream, placeFor({ owner: `modest ${n}` }))));
+  pass(31_000);
+  const outcomes = await Promise.all(Array.from({ length: 5 }, () => initialize(upstream, placeFor({ owner: 'greedy' }))));
+  t.deepEqual(outcomes.map(outcomeOf).toSorted(), [200, 'busy', 'busy', 'busy', 'busy']);
+  t.is(startedPids(logged).filter(isAlive).length, 8);
+});
