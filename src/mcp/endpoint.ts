@@ -20,7 +20,7 @@ import { usableTargets } from './aggregate/usable.ts';
 import { type ArrivalDeps, type Arrived, admitCaller, isUnderMcp, receiveHead, tooMany } from './arrival.ts';
 import { carryOut } from './carry-out.ts';
 import { checkTarget, type TargetCheck } from './check.ts';
-import { type Caller, type ClaimedSession, REVOKED, type RequestDeps } from './context/context.ts';
+import type { Caller, ClaimedSession, RequestDeps } from './context/context.ts';
 import { createInFlightRequests } from './context/in-flight.ts';
 import { observed } from './context/observe.ts';
 import { createAdmissionChanges, createRevalidation, type Revalidation } from './context/revalidation.ts';
@@ -130,7 +130,6 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   const held: Held = { principal: '', gone: createCancellation(), stopWatching: () => undefined, giveBack: () => undefined };
   // One listener for all: every call comes here.
   res.on('close', () => {
-    held.stopWatching();
     if (!res.writableFinished) held.gone.abort();
     const answered = res.writableFinished || (res.headersSent && endpoint.streams.has(res));
     const status = answered ? res.statusCode : 499;
@@ -146,6 +145,8 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   } catch (error) {
     writeProblem(res, error, { requestId, publicUrl, log });
   } finally {
+    // A call of a client that is gone continues for a while, so only its end is the end of the re-validation.
+    held.stopWatching();
     held.giveBack();
   }
 }
@@ -156,7 +157,7 @@ interface Held {
   principal: string;
   /** Aborted when the client is gone. */
   readonly gone: Cancellation;
-  /** Ends the re-validation. Called when the answer is sent, or the client is gone. */
+  /** Ends the re-validation. */
   stopWatching: () => void;
   giveBack: () => void;
 }
@@ -206,6 +207,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if (!('do' in work)) return work;
 
   const { gone } = held;
+  const revoked = createCancellation();
   // The whole request has arrived: every fact that decides about it is read after its last byte.
   const admitted = admitCaller(endpoint, arrived);
   const admission = admitted instanceof Promise ? await admitted : admitted;
@@ -228,6 +230,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     arrivedAt,
     wholeAt,
     gone,
+    revoked,
     version,
     changes,
     whenAnswered,
@@ -236,8 +239,11 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const needed = (): number => (everywhere ? usableTargets(admission).length : 1);
   const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, needed(), res, gone);
   if (noSlot !== null) return noSlot;
-  const watched = { claims, mayGoOn, changed: changes.emit, end: () => gone.abort(REVOKED) };
-  if (!res.closed) held.stopWatching = endpoint.watch.add(watched);
+  const end = (): void => {
+    revoked.abort();
+    gone.abort();
+  };
+  held.stopWatching = endpoint.watch.add({ claims, mayGoOn, changed: changes.emit, end });
   return await carryOut(caller, work);
 }
 

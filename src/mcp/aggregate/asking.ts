@@ -6,7 +6,7 @@ import { signalOf } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { deferred } from '../../base/promises.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
-import { type Caller, REVOKED } from '../context/context.ts';
+import type { Caller } from '../context/context.ts';
 import { askedAt, type SessionTarget } from '../context/upstream-opening.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { isFault, type ReadBody, type Upstream, type UpstreamAnswer } from '../upstream/upstream.ts';
@@ -30,6 +30,7 @@ export async function askAmong<T>(
   const sent = deferred();
   const late = new AbortController();
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
+  const revoked = AbortSignal.any([signalOf(caller.revoked), late.signal]);
   const room = roomToRead(caller, gone);
   const clock = createStopwatch();
   const upstream: Upstream = {
@@ -70,11 +71,11 @@ export async function askAmong<T>(
       return;
     }
     if (clock.ms() >= joinMs && attempt?.overdue()) deps.health.failed({ ...asked, list: method }, 'timeout');
-    late.abort(REVOKED);
+    late.abort();
     waited.resolve(null);
   };
   let timer = setTimeout(expire, joinMs);
-  const work = ask({ ...caller, deps: among, targetName: sessionTarget.target.name, gone })
+  const work = ask({ ...caller, deps: among, targetName: sessionTarget.target.name, gone, revoked })
     .catch(() => null)
     .finally(() => {
       clearTimeout(timer);

@@ -75,15 +75,15 @@ export interface Caller {
   readonly wholeAt: number;
   /** The revision that the version header names, if it is a session revision. */
   readonly version: SessionRevision | undefined;
-  /** Aborted when the client is gone, or, with the reason REVOKED, when the caller has lost its access. */
+  /** Aborted when nobody waits for the answer: the client is gone, or the call is revoked. */
   readonly gone: Cancellable;
+  /** Aborted when the call must end, also at the target: the caller has lost its access. */
+  readonly revoked: Cancellable;
   /** For a standalone stream: reports each new state in which the stream may stay open. */
   readonly changes: AdmissionChanges | null;
   /** Calls the function when the answer has been written or dropped. */
   readonly whenAnswered: (then: () => void) => void;
 }
-
-export const REVOKED = new DOMException('The caller may no longer continue', 'AbortError');
 
 /** The client's mode: within a session, opening a session, or stateless. */
 export type ClientMode =

@@ -5,7 +5,7 @@ import { type Answer, finalOf, noSession, unavailable } from '../../protocol/ans
 import { CODES, errorMessage, type RpcId } from '../../protocol/message.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
 import type { ClientHello } from '../../sessions/session-store.ts';
-import { type Caller, REVOKED, type RequestContext } from '../context/context.ts';
+import type { Caller, RequestContext } from '../context/context.ts';
 import { isLostSession, upstreamFault } from '../context/failure.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
@@ -43,7 +43,7 @@ export async function forwardStateful(
   { body, session }: { readonly body: string; readonly session: Session | null },
 ): Promise<Reached | Answer> {
   const { caller, target, awaited } = context;
-  const sent: Sent = { method: 'POST', body, signal: lingering(caller.gone, context.deps.limits.idleMs) };
+  const sent: Sent = { method: 'POST', body, signal: lingering(caller, context.deps.limits.idleMs) };
   if (session === null) return forwardInitialize(context, sent);
   const reached = await sendInSession(caller, sessionAt(session, target, caller.admission), sent, awaited.id);
   if ('ended' in reached) return noSession(awaited.id);
@@ -54,14 +54,12 @@ export async function forwardStateful(
  * In stateful mode, a closed connection does not cancel a request. The call continues, so that its outcome is recorded, but it
  * is aborted after `graceMs` because no client waits for it.
  */
-function lingering(gone: Cancellable, graceMs: number): Cancellable {
+function lingering({ gone, revoked }: Caller, graceMs: number): Cancellable {
   const call = createCancellation();
-  const leave = (): void => {
-    if (gone.reason === REVOKED) call.abort();
-    else setTimeout(() => call.abort(), graceMs).unref();
-  };
+  const end = (): void => call.abort();
   // If the client is gone before the call begins, no further event comes.
-  onAbort(gone, leave);
+  onAbort(revoked, end);
+  onAbort(gone, () => setTimeout(end, graceMs).unref());
   return call;
 }
 

@@ -30,6 +30,7 @@ async function start(t: ExecutionContext, limits: Partial<McpLimits>): Promise<W
     const { method, params, id } = received.message ?? {};
     const large = () => JSON.stringify({ jsonrpc: '2.0', id, result: { content: [{ type: 'text', text: LARGE }] } });
     if (method === 'tools/call' && params?.['name'] === 'late') {
+      res.on('close', () => target.emit('closed'));
       target.once('go', () =>
         res.writeHead(200, { 'content-type': 'application/json', 'content-length': large().length }).end(large()),
       );
@@ -156,6 +157,20 @@ for (const [what, meta] of [
     t.is(world.gateway.outcomes.at(-1)?.outcome, 'cancelled');
   });
 }
+
+test.serial('a call that goes on after its client has gone ends when the token is revoked', async (t) => {
+  const world = await start(t, { watchMs: 20 });
+  const called = once(world.target, 'late');
+  const client = unread(world, 'late');
+  await called;
+  const left = once(world.requests, 'ended');
+  client.destroy();
+  await left;
+  const closed = once(world.target, 'closed');
+  world.gateway.revoked.add('alice');
+  await closed;
+  t.is(world.gateway.outcomes.at(-1)?.outcome, 'cancelled');
+});
 
 /** A response for which `waits` bytes wait until the test says that they were read. */
 function response(waits: number): ServerResponse {
