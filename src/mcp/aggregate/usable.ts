@@ -1,6 +1,7 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 
 import { principalKey } from '../../auth/principal.ts';
+import { perObject } from '../../base/kept.ts';
 import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import { type Answer, tooManyCalls, unavailable } from '../../protocol/answer.ts';
 import type { RpcId, RpcRequest } from '../../protocol/message.ts';
@@ -15,11 +16,11 @@ import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessi
 export type LivePosted = SessionMessage<RpcRequest> & { readonly session: Session };
 
 /** The targets that the caller may use, ordered by name. */
-export function usableTargets(admission: Admission): RoutedTarget[] {
-  return [...admission.snapshot.targets.values()]
+export const usableTargets = perObject((admission: Admission): readonly RoutedTarget[] =>
+  [...admission.snapshot.targets.values()]
     .filter((target) => mayUseTarget(admission, target))
-    .sort((a, b) => (a.name < b.name ? -1 : 1));
-}
+    .sort((a, b) => (a.name < b.name ? -1 : 1)),
+);
 
 /**
  * Returns the session; null: it has ended. At a target's own endpoint, the target refuses a session that the client has ended. Here

@@ -5,6 +5,7 @@
 
 import { isRefusal, type TokenClaims } from '../../auth/principal.ts';
 import { hasExpired } from '../../auth/verify.ts';
+import { laneOnce } from '../../base/turns/lane.ts';
 import type { Admission, Admit } from '../../state/admission.ts';
 
 export interface Revalidated {
@@ -25,8 +26,12 @@ interface Entry {
   /** The admission at the last check. */
   admission: Admission | null;
   goodAt: number;
+  /** Whether a judgement of `admission` waits for its turn. */
+  waits: boolean;
 }
 
+/** The owner of judgements in the lane. */
+const STREAMS = 'streams that are judged again';
 /** If the state cannot be read for this long, standalone streams are ended: the gateway cannot tell who may still listen. */
 const ADMISSION_TIMEOUT_MS = 5_000;
 
@@ -49,7 +54,16 @@ export function createRevalidation(admit: Admit, everyMs: number, now: () => num
     if (isRefusal(admission)) return end();
     if (entry.admission !== null && isAlike(entry.admission, admission)) return;
     entry.admission = admission;
-    if (!goesOn(entry.watched, admission)) end();
+    if (mayGoOn === null) return judge(entry);
+    // A change of policies concerns all streams at once, and some of them need a decision about every target.
+    if (entry.waits) return;
+    entry.waits = true;
+    void laneOnce(STREAMS, () => judge(entry));
+  }
+
+  function judge(entry: Entry): void {
+    entry.waits = false;
+    if (entry.admission !== null && entries.has(entry) && !goesOn(entry.watched, entry.admission)) entry.watched.end();
   }
 
   const timer = setInterval(() => {
@@ -74,7 +88,7 @@ export function createRevalidation(admit: Admit, everyMs: number, now: () => num
   return {
     /** Returns a function that ends the re-validation. */
     add(watched: Revalidated): () => void {
-      const entry: Entry = { watched, admission: null, goodAt: performance.now() };
+      const entry: Entry = { watched, admission: null, goodAt: performance.now(), waits: false };
       entries.add(entry);
       return () => void entries.delete(entry);
     },
