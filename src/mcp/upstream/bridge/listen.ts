@@ -17,7 +17,7 @@ export interface ListenerDeps {
   readonly lists: readonly string[];
   /** Delivers a notification in the form of the stateful revisions. Resolves when more may come. */
   readonly deliver: (method: string, text: string) => Promise<void> | null;
-  /** Whether the client has no stream open and no request in flight. Then nothing shows that it may still use the target. */
+  /** Whether the client has no stream open. Then nothing shows that it may still use the target: requests in flight are not decided again. */
   readonly isAway: () => boolean;
 }
 

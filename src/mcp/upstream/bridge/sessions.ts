@@ -108,7 +108,7 @@ export function createBridgedSessions(parts: BridgeParts) {
     return session;
   }
 
-  const isAway = ({ mailbox, running }: Kept): boolean => mailbox.isQuiet() && running.size === 0;
+  const isAway = ({ mailbox }: Kept): boolean => mailbox.isQuiet();
 
   /** Marks the session as used. When it stays idle, its stream at the target is closed: the client may have left silently. */
   function touch(session: Kept): void {

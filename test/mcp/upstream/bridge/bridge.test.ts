@@ -508,6 +508,8 @@ test.serial(
     const open: ServerResponse[] = [];
     const { target, driver } = await scripted(t, (received, res) => {
       const { message } = received;
+      // A call that is not answered is in flight all the time.
+      if (message?.method === 'tools/call') return;
       if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
       open.push(res);
       res.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -521,6 +523,8 @@ test.serial(
     const answer = succeeded(await driver.send({ method: 'GET' }));
     await until(() => listens() === 2);
     answer.discard();
+    void driver.ask('tools/call', { name: 'x' }).catch(() => undefined);
+    await until(() => target.received.at(-1)?.message?.method === 'tools/call');
     open.at(-1)?.end();
     // The first retry would come after a second.
     await new Promise((resolve) => setTimeout(resolve, 1_500));
