@@ -33,6 +33,8 @@ const EVENT_GONE = new AppError('not_found', 'The event id is not one of this se
 /** The first pause before the gateway reconnects to a target's stream, and the longest. */
 const RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
+/** How often a stream tells its client at most that targets answer again. */
+const RECOVERED_EVERY_MS = 1_000;
 
 async function liveSession(caller: Caller, claimed: ClaimedSession): Promise<Session | Answer> {
   if (claimed === 'missing') return problem(SESSION_MISSING);
@@ -111,6 +113,8 @@ interface Connection {
   /** The name, fingerprint and binding with which it was opened (`wayTo`). */
   readonly way: string;
   readonly controller: AbortController;
+  /** The target offers no stream. It is asked again when its upstream session is opened anew, and not after each change of policies. */
+  isRefused: boolean;
   /** Ends the pause before the next try. */
   wake: () => void;
 }
@@ -153,7 +157,10 @@ async function* streams(
         last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
       // If the decision cannot be recorded, it is retried like an unreachable target.
       const reached = recorded.has(target.id) ? await connectAt(now, sessionTarget, signal, after) : null;
-      if (reached === 'none') return;
+      if (reached === 'none') {
+        connection.isRefused = true;
+        return;
+      }
       if (reached !== null) {
         const began = deps.now();
         const events = forwardStream(
@@ -188,12 +195,17 @@ async function* streams(
 
   function start(target: RoutedTarget): void {
     if (connections.has(target.id)) return;
-    const connection: Connection = { way: wayTo(latest, target), controller: new AbortController(), wake: () => undefined };
+    const connection: Connection = {
+      way: wayTo(latest, target),
+      controller: new AbortController(),
+      isRefused: false,
+      wake: () => undefined,
+    };
     connections.set(target.id, connection);
     follow(target, connection)
       .catch((err: unknown) => deps.log.error({ err, target: target.name }, 'opening the stream of a target failed'))
       .finally(() => {
-        if (connections.get(target.id) === connection) connections.delete(target.id);
+        if (connections.get(target.id) === connection && !connection.isRefused) connections.delete(target.id);
       });
   }
 
@@ -214,14 +226,25 @@ async function* streams(
   const leaveLinks = deps.links.onOpened(session, (targetId) => {
     const connection = connections.get(targetId);
     const target = usableTargets(latest).find(({ id }) => id === targetId);
-    if (connection !== undefined) connection.wake();
-    else if (target !== undefined) start(target);
+    if (connection?.isRefused) connections.delete(targetId);
+    else connection?.wake();
+    if (target !== undefined) start(target);
   });
-  // A target that was missing from the client's lists answers again.
+  // Targets that were missing from the client's lists answer again. A target that fails every other time must not keep all clients busy.
+  const recoveredIds = new Set<string>();
+  let toldAt = Number.NEGATIVE_INFINITY;
+  let telling: NodeJS.Timeout | undefined;
+  const tellRecovered = (): void => {
+    telling = undefined;
+    toldAt = performance.now();
+    for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) }, kind);
+    for (const id of recoveredIds) connections.get(id)?.wake();
+    recoveredIds.clear();
+  };
   const recovered = (targetId: string): void => {
     if (!usableTargets(latest).some(({ id }) => id === targetId)) return;
-    for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) }, kind);
-    connections.get(targetId)?.wake();
+    recoveredIds.add(targetId);
+    telling ??= setTimeout(tellRecovered, Math.max(0, toldAt + RECOVERED_EVERY_MS - performance.now())).unref();
   };
   const leaveHealth = deps.health.onRecovered(recovered);
   const leavePace = deps.pace.onRecovered(recovered);
@@ -231,6 +254,7 @@ async function* streams(
     yield* merged.items;
   } finally {
     leave?.();
+    clearTimeout(telling);
     leaveHealth();
     leavePace();
     leaveEnd();

@@ -194,7 +194,37 @@ test.serial('a busy target is asked for its stream again, and a target without a
   await until(() => busy.streams.length === 1 && none.asked >= 1 && wrong.asked >= 2);
   t.deepEqual([busy.asked, none.asked, wrong.asked], [3, 1, 2]);
   t.is(at.upstreams.wrong.seen().filter((method) => method === 'initialize').length, 2);
+  // Nor after a change of rights, which is asked for in the order of names.
+  at.gateway.targets.delete('wrong');
+  await stream.until(() => stream.messages().length >= 3);
+  at.gateway.targets.set('wrong', routed('wrong', at.upstreams.wrong.url));
+  await until(() => wrong.asked > 2);
+  t.is(none.asked, 1);
   stream.stop();
+});
+
+test.serial('a target that fails every other time announces its return once a second', async (t) => {
+  const a = standing();
+  let recovered: (targetId: string) => void = () => undefined;
+  const onRecovered = (listener: typeof recovered): (() => void) => {
+    recovered = listener;
+    return () => undefined;
+  };
+  const at = await everywhere(t, { a: a.script }, { deps: { health: { ...createHealth(Date.now), onRecovered } } });
+  const stream = await listen(at.gateway, await openEverywhere(at));
+  await until(() => a.streams.length === 1);
+  const flap = (): void => {
+    for (let i = 0; i < 10; i++) recovered(at.gateway.targets.get('a')?.id ?? '');
+  };
+  flap();
+  await stream.until(() => stream.messages().length === 3);
+  const told = performance.now();
+  flap();
+  await stream.until(() => stream.messages().length > 3);
+  t.true(performance.now() - told > 500);
+  tell(a, log('last'));
+  await stream.until(() => dataOf(stream).length === 1);
+  t.is(stream.messages().length, 7);
 });
 
 test.serial('a target that was down joins the open stream when it is back', async (t) => {
