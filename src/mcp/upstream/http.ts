@@ -352,7 +352,9 @@ export function faultOf(cause: unknown): UpstreamFault['fault'] {
   if (cause instanceof errors.HeadersTimeoutError || cause instanceof errors.BodyTimeoutError) return 'timeout';
   if (cause instanceof BacklogFault) return 'busy';
   if (!(cause instanceof Error)) return 'unreachable';
-  if (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError) return 'aborted';
+  // The gateway itself destroys its connections, when it shuts down.
+  if (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError || cause instanceof errors.ClientDestroyedError)
+    return 'aborted';
   const { code } = cause as NodeJS.ErrnoException;
   // The request was not sent, because something that the target chose cannot be a header. Others can still reach the target.
   if (code === 'UND_ERR_INVALID_ARG') return 'malformed';

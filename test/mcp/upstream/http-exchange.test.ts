@@ -4,6 +4,7 @@ import { createServer, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { createStock } from '../../../src/base/budgets.ts';
 import { createCancellation } from '../../../src/base/cancellation.ts';
+import { deferred } from '../../../src/base/promises.ts';
 import { createHttpUpstream } from '../../../src/mcp/upstream/http.ts';
 import { createUnread, type Unread } from '../../../src/mcp/upstream/unread.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../../../src/mcp/upstream/upstream.ts';
@@ -17,6 +18,8 @@ interface Wire {
   readonly send: (signal?: UpstreamRequest['signal']) => Promise<UpstreamAnswer>;
   /** Resolves when the first connection has ended. */
   readonly closed: Promise<void>;
+  /** Closes all connections, as the gateway does when it shuts down. */
+  close(): Promise<void>;
   /** How many connections there were. */
   readonly connections: () => number;
 }
@@ -51,6 +54,7 @@ async function wire(
   });
   const target = { name: 'wire', transport: 'streamable-http', url: `http://127.0.0.1:${address.port}/mcp` } as RoutedTarget;
   return {
+    close: () => upstream.close(),
     async send(signal) {
       const request = { method: 'POST', target, access: { credentials: { headers: [], variables: [] } }, body: '{}', signal };
       const answer = await upstream.send(request as unknown as UpstreamRequest);
@@ -294,4 +298,13 @@ test.serial('an aborted call leaves nothing on the connection for the next call'
   if (next.type === 'stream') throw new Error('no body');
   t.deepEqual(await next.read(), Buffer.from('{}'));
   t.true(connections() > 1);
+});
+
+test.serial('what the gateway cuts off when it shuts down is not the fault of the target', async (t) => {
+  const asked = deferred();
+  const { send, close } = await wire(t, () => asked.resolve());
+  const unanswered = t.throwsAsync(send(), { message: 'aborted' });
+  await asked.promise;
+  await close();
+  await unanswered;
 });
