@@ -1,7 +1,8 @@
 /** Bad neighbours that are callers: users, administrators, and callers with a revoked token. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { openSession } from '../../test/support/mcp.ts';
 import type { Step } from './workload.ts';
-import { inSession, jsonHeaders, message, type Neighbour, opening, posted, type World } from './world.ts';
+import { inSession, jsonHeaders, listening, message, type Neighbour, opening, posted, type World } from './world.ts';
 
 const SCIM = {
   users: 5_000,
@@ -15,6 +16,7 @@ const CHANGES = { count: 5_000, seconds: 60 };
 const CHANGED_USERS = 20;
 const FILES = 9_800;
 const BATCHES = { loops: 64, targets: 20, messages: 50, revision: '2025-03-26' };
+const LISTENERS = { users: 60, targets: 100, everyMs: 500, settleMs: 10_000 };
 const STRANGERS = { connections: 2_000, everyMs: 4_000, bytes: 16_000 };
 
 const members = (count: number): object => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${100_000 + i}`, 0]));
@@ -69,6 +71,15 @@ async function startDirectory({ api, origin, admin }: World): Promise<Directory>
     return (JSON.parse(text) as { id: string }).id;
   };
   return { path, headers, group: await post('Groups', SCIM.group), post };
+}
+
+/** Opens a stream of the user at `/mcp` and reads it until the gateway ends. */
+async function listen(origin: string, token: string): Promise<void> {
+  const url = `${origin}/mcp`;
+  const { headers } = listening('/mcp', token);
+  const answer = await fetch(url, { headers: { ...headers, 'mcp-session-id': await openSession(url, token) } });
+  if (answer.status !== 200 || answer.body === null) throw new Error(`a stream at /mcp was answered with ${answer.status}`);
+  answer.body.pipeTo(new WritableStream()).catch(() => undefined);
 }
 
 export const byCallers: readonly Neighbour[] = [
@@ -160,6 +171,32 @@ export const byCallers: readonly Neighbour[] = [
       const loops = 8;
       const everyMs = (loops * CHANGES.seconds * 1_000) / CHANGES.count;
       return { workload: { loops, everyMs, first: [], steps }, instead: { discard } };
+    },
+  },
+  {
+    name: 'policy changes',
+    what: `an administrator changes a policy twice a second, while ${LISTENERS.users} users have streams at \`/mcp\` of ${LISTENERS.targets} targets`,
+    // They sign in before the measurement.
+    env: { LOGIN_RATE_LIMIT: '100000' },
+    async prepare({ api, admin, origin, bad, discard }) {
+      for (let i = 0; i < LISTENERS.targets; i++) {
+        await api.call('POST', '/api/targets', admin, { name: `mute-${i}`, url: `${bad}/mute` });
+      }
+      const everything = { name: 'users use everything', resource_type: 'all', effect: 'allow', priority: 50, target_id: null };
+      const subjects = [{ subject_type: 'role', subject_value: 'user' }];
+      const { id } = await api.call<{ id: string }>('POST', '/api/policies', admin, { ...everything, subjects });
+      for (let i = 0; i < LISTENERS.users; i++) await listen(origin, (await api.logIn(`listener-${i}@example.com`)).token);
+      // The gateway opens the sessions at the targets in the background.
+      await sleep(LISTENERS.settleMs);
+      const steps = [51, 52].map(
+        (priority): Step => ({
+          method: 'PUT',
+          path: `/api/policies/${id}`,
+          headers: jsonHeaders(admin),
+          body: JSON.stringify({ priority }),
+        }),
+      );
+      return { workload: { loops: 1, everyMs: LISTENERS.everyMs, first: [], steps }, instead: { discard } };
     },
   },
   {

@@ -1,7 +1,8 @@
 /**
  * A target that does what a target should not, in a process of its own. The path says what: `/good`, `/hung` never answers, `/flood` fills
- * the standalone stream with notifications, `/endless` answers a call with a stream that closes its connection and does not end. At
- * `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text. `/long/<number>` has a long list of tools.
+ * the standalone stream with notifications, `/mute` has no standalone stream, `/endless` answers a call with a stream that closes its
+ * connection and does not end. At `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
+ * `/long/<number>` has a long list of tools.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -130,6 +131,7 @@ await announce(
     res.on('error', () => undefined);
     if (path === '/hung') return;
     if (req.method === 'GET') {
+      if (path === '/mute') return void res.writeHead(405).end();
       stream(res);
       if (path === '/flood') void flood(res, UPDATED, FLOOD);
       return;
