@@ -14,6 +14,9 @@ export interface ReplyContext extends ProblemContext {
   readonly recipient: Recipient;
 }
 
+/** A text up to this length is written together with its headers. */
+const JOINED_TEXT = 4 * 1024;
+
 /** The answer is written, or the client is gone, when the function returns or its promise resolves. */
 export function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyContext): Now<void> {
   switch (answer.kind) {
@@ -42,8 +45,10 @@ export function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyC
 /** The answers of one turn are written one after the other, so that the kernel wakes a client that waits for several of them once. */
 async function writeShort(res: ServerResponse, text: string, recipient: Recipient): Promise<void> {
   await turnEnd();
-  res.setHeader('content-length', Buffer.byteLength(text));
-  res.end(text);
+  // Node joins a short text with the headers. For a longer one, it would take the memory of three bytes a character.
+  const body = text.length > JOINED_TEXT ? Buffer.from(text) : text;
+  res.setHeader('content-length', Buffer.byteLength(body));
+  res.end(body);
   if (res.writableLength > 0) await recipient.taken(0);
 }
 
@@ -68,7 +73,7 @@ async function writeParts(res: ServerResponse, text: MessageText, recipient: Rec
     await laneOnce(recipient.principal, () => {
       const part = parts.next().value ?? '';
       rest -= part.length;
-      isTaken = res.write(part);
+      isTaken = res.write(Buffer.from(part));
     });
     if (!isTaken) await recipient.taken(rest);
   }

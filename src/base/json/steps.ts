@@ -23,6 +23,13 @@ const ESCAPES = new Map(
   [...'"\\/bfnrt'].map((kind) => [kind.charCodeAt(0), (JSON.parse(`"\\${kind}"`) as string).charCodeAt(0)]),
 );
 const BAD_HASH = hashOf(BAD_NAME);
+/**
+ * Characters that stand for themselves in a string: from U+0020 on, without the quote and the backslash. For many of them, the
+ * expression is several times faster than a loop.
+ */
+const PLAIN = /[ !#-[\]-\uffff]*/y;
+/** After this many, a string may have many more. */
+const SHORT = 32;
 /** A string with escapes is decoded in parts of this many characters; the rest is decoded at its end. */
 const DECODED_LENGTH = 16 * 1024;
 
@@ -144,10 +151,16 @@ export function readInSteps(text: string, rules: Partial<JsonRules>, selection: 
     return end(start, builder.isBuilding() ? Number(read.literal) : 0);
   }
 
+  function skipPlain(limit: number): void {
+    PLAIN.lastIndex = 0;
+    PLAIN.test(text.slice(at, limit));
+    at += PLAIN.lastIndex;
+  }
+
   /** Reads a string. True: `at` is after its closing quote. False: there is more to read, or a verdict. */
   function string(until: number, isName: boolean): boolean {
     const limit = until < length ? until : length;
-    while (at < limit) {
+    for (let plain = 1; at < limit; plain++) {
       const c = text.charCodeAt(at);
       if (c === 0x22) {
         at++;
@@ -161,6 +174,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules>, selection: 
       else {
         if (isName) hash = hashStep(hash, c);
         at++;
+        if (!isName && plain % SHORT === 0) skipPlain(limit);
       }
     }
     if (at >= length) return fail('an unfinished string');

@@ -65,6 +65,18 @@ const texts = fc.oneof(
     return text.slice(0, cut) + token + text.slice(cut + 1);
   }),
   fc.array(fc.constantFrom(...TOKENS), { maxLength: 30 }).map((tokens) => tokens.join('')),
+  // Long strings, in which something else begins after any number of plain characters.
+  fc
+    .array(
+      fc.oneof(
+        fc.nat(80).map((count) => 'a'.repeat(count)),
+        fc.constantFrom(...TOKENS, '\\n', '\u0000', '\u001f', '\ud83d'),
+      ),
+      {
+        maxLength: 6,
+      },
+    )
+    .map((parts) => `{"long":"${parts.join('')}","${parts.join('')}":1}`),
   fc
     .array(fc.constantFrom('a', 'b', 'c', '\\u0061', 'd"', 'xyz'), { maxLength: 12 })
     .map((names) => `{"o":{${names.map((name) => `"${name}":[{}]`).join()}}}`),
