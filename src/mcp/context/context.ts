@@ -75,7 +75,7 @@ export interface Caller {
   readonly wholeAt: number;
   /** The revision that the version header names, if it is a session revision. */
   readonly version: SessionRevision | undefined;
-  /** Aborted when nobody waits for the answer: the client is gone, or the call is revoked. */
+  /** Aborted when the client is gone, and when the call is revoked. */
   readonly gone: Cancellable;
   /** Aborted when the call must end, also at the target: the caller has lost its access. */
   readonly revoked: Cancellable;
