@@ -95,6 +95,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   /** The body is not a valid event stream: the rest is dropped, and the events before it are still delivered. */
   private over = false;
   private readonly unread: UnreadAccount;
+  /** Where a body goes whose length is known: its chunks become garbage at once. null: it is collected in `chunks`. */
+  private body: Buffer | null = null;
   private chunks: Buffer[] = [];
   /** How many of the first chunks are already joined ones. */
   private joined = 0;
@@ -190,12 +192,17 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.take(this.stream, chunk);
       return;
     }
+    const at = this.size;
     this.size += chunk.length;
     if (this.size > this.maxBytes) {
       this.fail({ fault: 'too_large' });
       return;
     }
     if (this.size > this.announced && !this.hold(this.size)) return;
+    if (this.body !== null) {
+      chunk.copy(this.body, at);
+      return;
+    }
     this.chunks.push(chunk);
     // A Buffer costs about a hundred extra bytes, so a body in single-byte chunks would fill the memory.
     if (this.chunks.length - this.joined === CHUNKS_AT_ONCE) {
@@ -224,9 +231,10 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.stream.queue.end();
       return;
     }
-    const { chunks, size } = this;
+    const { body, chunks, size } = this;
     const [first] = chunks;
-    if (chunks.length === 1 && first !== undefined) this.end(first);
+    if (body !== null) this.end(body.subarray(0, size));
+    else if (chunks.length === 1 && first !== undefined) this.end(first);
     else if (size <= LARGE_TEXT) this.end(Buffer.concat(chunks, size));
     else void this.join(chunks, size);
   }
@@ -252,8 +260,10 @@ class Exchange implements Dispatcher.DispatchHandler {
     const cause = await this.unread.reserve(this.announced);
     if (this.outcome !== null) return;
     if (cause !== null) this.fail({ fault: 'busy', cause });
-    else if (isWanted()) this.controller?.resume();
-    else this.abort();
+    else if (isWanted()) {
+      this.body = Buffer.allocUnsafeSlow(this.announced);
+      this.controller?.resume();
+    } else this.abort();
   }
 
   /** Ends the request with a fault, unless it has already ended. */
@@ -268,6 +278,7 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   private end(outcome: Buffer | UpstreamFault): void {
     this.outcome ??= outcome;
+    this.body = null;
     this.chunks = [];
     // A whole body takes its room until its reader discards it.
     if (isFault(this.outcome)) this.unread.close();
