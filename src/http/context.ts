@@ -13,6 +13,10 @@ export interface RequestContext {
   admission?: Admission;
   /** Set when the operation has been authorized. */
   held?: Held;
+  /** Admits the caller by the same token, in the state of the call. Set when the caller has been admitted. */
+  admit?: () => Promise<Admission>;
+  /** Authorizes the same operation in this state. Set when the operation has been authorized. */
+  authorize?: (admission: Admission) => Held;
 }
 
 const contexts = new WeakMap<object, RequestContext>();
@@ -39,4 +43,14 @@ export function heldOf(res: Response): Held {
   const { held } = contextOf(res);
   if (!held) throw new Error('A route is mounted without authorization');
   return held;
+}
+
+/**
+ * Admits and authorizes the caller anew, while a long answer is written. Throws AppError `unauthenticated` or `forbidden`. Only for routes
+ * behind authorization.
+ */
+export async function authorizeAgain(res: Response): Promise<void> {
+  const { admit, authorize } = contextOf(res);
+  if (!admit || !authorize) throw new Error('A route is mounted without authorization');
+  authorize(await admit());
 }

@@ -135,10 +135,13 @@ export function createAuthenticate(
     },
 
     admit: async (req, res, next) => {
-      const claims = claimsOf(req);
-      const admission = await admit(claims);
-      if (isRefusal(admission)) throw refused(admission);
-      contextOf(res).admission = admission;
+      const [claims, context] = [claimsOf(req), contextOf(res)];
+      context.admit = async () => {
+        const admission = await admit(claims);
+        if (isRefusal(admission)) throw refused(admission);
+        return admission;
+      };
+      context.admission = await context.admit();
       next();
     },
   };

@@ -45,10 +45,13 @@ export function authorizing(table: RouteTable): RequestHandler {
     const template = matchRoute(table, path)?.template;
     const operation = template === undefined ? undefined : OPERATIONS[keyOf(req.method, template)];
     if (operation === undefined) throw new AppError('not_found', 'There is no resource at this path.');
-    const { principal, snapshot } = admissionOf(res);
-    const authorized = authorize(principal, operation.id, snapshot.rights);
-    if ('forbidden' in authorized) throw new AppError('forbidden', authorized.forbidden);
-    contextOf(res).held = authorized.held;
+    const context = contextOf(res);
+    context.authorize = ({ principal, snapshot }) => {
+      const authorized = authorize(principal, operation.id, snapshot.rights);
+      if ('forbidden' in authorized) throw new AppError('forbidden', authorized.forbidden);
+      return authorized.held;
+    };
+    context.held = context.authorize(admissionOf(res));
     next();
   };
 }

@@ -18,7 +18,7 @@ import { pathId, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createTurns, eachInTurn, type InTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
-import { admissionOf } from '../../http/context.ts';
+import { admissionOf, authorizeAgain } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { answerWork } from '../policy-sets/heavy-answer.ts';
@@ -31,6 +31,8 @@ const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAME
 const READ_ROWS = 100;
 /** How long a request for a page continues if it has found nothing yet. */
 const SEARCH_MS = 1_000;
+/** How long after a check an export goes on without another. */
+const ALLOWED_MS = 200;
 /** The clock of the machine that verifies may be ahead by this much. */
 const CLOCKS_MS = 5 * 60_000;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
@@ -114,7 +116,7 @@ export function createLogRoutes({ database, administer, heads, erasure, verifica
     const all = async (): Promise<AsyncGenerator<string>> =>
       ndjsonOf(auditLines(database.knex, at, await heads.checkpoint()), lineText);
     const some = (): AsyncGenerator<string> => (format === 'csv' ? logCsv(entries()) : ndjsonOf(entries(), JSON.stringify));
-    const texts = eachInTurn(inTurn, ownerOf(res), whole ? await all() : some());
+    const texts = whileAllowed(res, eachInTurn(inTurn, ownerOf(res), whole ? await all() : some()));
     res.setHeader('Content-Type', FORMATS[format]);
     res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
     await pipeline(texts, res).catch((error: unknown) => {
@@ -176,6 +178,18 @@ function pageInParts(store: AuditStore, inTurn: InTurn, owner: string, show: (en
       }
     }
   };
+}
+
+/** Yields the items while the caller may still read them: an export can last for hours. */
+async function* whileAllowed<T>(res: Response, items: AsyncIterable<T>): AsyncGenerator<T> {
+  let checkedAt = performance.now();
+  for await (const item of items) {
+    if (performance.now() - checkedAt >= ALLOWED_MS) {
+      await authorizeAgain(res);
+      checkedAt = performance.now();
+    }
+    yield item;
+  }
 }
 
 /** Yields the newest entries first. It leaves out records written after it began, however slowly the client reads. */

@@ -150,6 +150,51 @@ eachEngine(test.serial, 'the log can be filtered by each member, and read page b
   }
 });
 
+test.serial('an export breaks off when its reader may no longer read the log', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-export-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const url = `sqlite:${join(folder, 'log.db')}`;
+  const database = await openDatabase(readConfig({ DATABASE_URL: url }).database, makeCounter);
+  const writer = quietWriter(database, { key: createChainKey(createVault(MASTER_KEY).derive('audit chain')) });
+  const name = (at: number): string => `file:///${'x'.repeat(8_000)}/${at}`;
+  // More than fits into the buffers between gateway and client.
+  for (let at = 0; at < 2_500; at += 500) {
+    const some = Array.from({ length: 500 }, (_, i) => decision({ resource_type: 'resource', resource_name: name(at + i) }));
+    await Promise.all(some.map((record) => writer.decision(record)));
+  }
+  await writer.close();
+  await database.close();
+
+  const gateway = await startGateway(t, url);
+  const admin = await person(gateway, 'admin@example.com');
+  const auditor = await person(gateway, 'auditor@example.com');
+  const setRole = (role: string) => gateway.rest(200, 'PUT', `/api/users/${auditor.id}`, { token: admin.token, body: { role } });
+  const exported = async (format: string, token: string, then: () => Promise<unknown>): Promise<string> => {
+    const answer = await fetch(`${gateway.url}/api/logs/export?format=${format}`, {
+      headers: { authorization: `Bearer ${token}` },
+    });
+    t.is(answer.status, 200);
+    let read = 0;
+    try {
+      for await (const chunk of answer.body ?? []) {
+        if (read === 0) await then();
+        read += (chunk as Uint8Array).length;
+      }
+      return `whole, ${read > 20_000_000}`;
+    } catch {
+      return 'broken off';
+    }
+  };
+  await setRole('auditor');
+  for (const format of ['ndjson', 'csv', 'ndjson&effect=deny']) {
+    t.is(await exported(format, auditor.token, () => setRole('user')), 'broken off', format);
+    await setRole('auditor');
+  }
+  t.is(await exported('ndjson', auditor.token, async () => undefined), 'whole, true');
+  const disabled = () => gateway.rest(200, 'PUT', `/api/users/${auditor.id}`, { token: admin.token, body: { enabled: false } });
+  t.is(await exported('ndjson', auditor.token, disabled), 'broken off');
+});
+
 eachEngine(test.serial, 'an export, a checkpoint and the database are verified on the host', async (t, at, engine) => {
   const { gateway, admin, raw, folder, checkpoints } = await gatewayWithLog(t, at);
   const { body: made } = await gateway.rest<{ checkpoint: string }>(200, 'GET', '/api/logs/checkpoint', { token: admin.token });
