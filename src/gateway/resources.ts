@@ -39,7 +39,7 @@ export function createPolicies({ database, newId, now }: Base, { module }: Decis
   const targetExists = async (db: Connection, id: string) => (await targetStore(db).find(id)) !== null;
   const edits = createPolicyEdits({ ...parts, targetExists });
   const ownerEdits = createOwnerEdits({ ...parts, targetExists });
-  const invariants = createInvariantEdits({ ...parts, check, targets });
+  const invariants = createInvariantEdits({ ...parts, check, targets, readFiles: heavy.readInvariantFiles });
   const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });
   const moments = createMoments({ database, sets, targets, findDraft });
   const applyTested = createApplyTested({ sets, test: heavy.test });

@@ -69,7 +69,8 @@ export function createDemultiplexer(
   const requests = new Map<RpcId, { readonly lane: Lane; readonly asked: StreamRequest }>();
   const lanes = new Set<Lane>();
   const askedOn = new Map<RpcId, Lane>();
-  const waiting: { readonly text: string; readonly isRequest: boolean }[] = [];
+  /** `unasked`: the request that the text is; null: it is a notification. */
+  const waiting: { readonly text: string; readonly unasked: Unasked | null }[] = [];
   let waitingLength = 0;
   let room: Taken | null = null;
   let standing: Lane | null = null;
@@ -143,7 +144,7 @@ export function createDemultiplexer(
 
   function takeWaiting(lane: Lane): void {
     setWaiting(0);
-    for (const { text } of waiting.splice(0)) putOther(lane, text, readEnvelope(text));
+    for (const { text, unasked } of waiting.splice(0)) putOther(lane, text, unasked);
   }
 
   /** False: there is no room for so many characters. */
@@ -158,8 +159,8 @@ export function createDemultiplexer(
     return true;
   }
 
-  function putOther(lane: Lane, text: string, { id }: Envelope): void {
-    if (id !== undefined) keep(askedOn, id, lane, MAX_ASKED);
+  function putOther(lane: Lane, text: string, unasked: Unasked | null): void {
+    if (unasked !== null) keep(askedOn, unasked.id, lane, MAX_ASKED);
     lane.put(text);
   }
 
@@ -171,13 +172,13 @@ export function createDemultiplexer(
     const { length } = text;
     if (length > ROOM) return unasked;
     while (waiting.length >= MAX_WAITING || waitingLength + length > ROOM) {
-      const at = waiting.findIndex(({ isRequest }) => !isRequest);
+      const at = waiting.findIndex((held) => held.unasked === null);
       if (at === -1) return unasked;
       setWaiting(waitingLength - (waiting[at]?.text.length ?? 0));
       waiting.splice(at, 1);
     }
     if (!setWaiting(waitingLength + length)) return unasked;
-    waiting.push({ text, isRequest: unasked !== null });
+    waiting.push({ text, unasked });
     return null;
   }
 
@@ -214,7 +215,7 @@ export function createDemultiplexer(
       const lane = forOthers();
       // A ping is not kept, because its answer would come too late.
       if (lane === null) return method === 'ping' ? unasked : hold(text, unasked);
-      putOther(lane, text, envelope);
+      putOther(lane, text, unasked);
       return null;
     },
     /**

@@ -91,6 +91,8 @@ const MAX_FLOW_DEPTH = 32;
 const MAX_BLOCKS_A_LINE = 4;
 /** More errors than this are useless: one syntax error causes others. */
 const MAX_SYNTAX_ERRORS = 5;
+/** Finding the position of an error takes longer the more keys a file has, so the positions of thousands would take seconds. */
+const MAX_ERRORS = 100;
 
 const subjectForms = 'must be `everyone`, or one of `role: <name>`, `group: <name>` and `user: <id>`';
 export const fileSubject = Joi.alternatives().conditional(Joi.object().unknown(), {
@@ -174,7 +176,9 @@ export function readStrictYaml<T>(
   }
   const deep = tooDeep(text);
   if (deep !== null) return { errors: [unparsed(deep, 'the nesting is too deep')] };
-  const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
+  const documents = withoutStacks(() =>
+    parseAllDocuments(text, { lineCounter: lines, prettyErrors: false, stringKeys: true, uniqueKeys: false }),
+  );
   const lone = text.search(/\r(?!\n)/);
   if (lone !== -1) return { errors: [at(lone, 'a carriage return without a line feed ends the line for other readers')] };
   const [document, second] = documents;
@@ -184,13 +188,14 @@ export function readStrictYaml<T>(
   if (broken.length > 0) return { errors: broken.slice(0, MAX_SYNTAX_ERRORS).map(({ pos, message }) => at(pos[0], message)) };
   if (document.directives.yaml.explicit) return { errors: [at(0, 'directives are not allowed')] };
   const hidden = anchorsAndTags(document);
-  if (hidden.length > 0) return { errors: hidden.map((offset) => at(offset, 'anchors, aliases and tags are not allowed')) };
-  const unseen = unseenKeys(document);
-  if (unseen.length > 0) return { errors: unseen.map((offset) => at(offset, '__proto__ is not an allowed key')) };
+  if (hidden.length > 0)
+    return { errors: hidden.slice(0, MAX_ERRORS).map((offset) => at(offset, 'anchors, aliases and tags are not allowed')) };
+  const wrong = wrongKeys(document);
+  if (wrong.length > 0) return { errors: wrong.slice(0, MAX_ERRORS).map(({ offset, message }) => at(offset, message)) };
 
   const { value, error } = form.validate(document.toJS(), { abortEarly: false, convert: false });
   if (error) {
-    const errors = error.details.map(({ path, message }) => {
+    const errors = error.details.slice(0, MAX_ERRORS).map(({ path, message }) => {
       const label = path.length === 0 ? '' : `${path.join('.')} `;
       return at(offsetOf(document, path), label + message.replace(/^"[^"]*" /, ''));
     });
@@ -279,15 +284,33 @@ function anchorsAndTags(document: Document.Parsed): number[] {
   return found;
 }
 
-/** Finds keys of a name that Joi ignores. */
-function unseenKeys(document: Document.Parsed): number[] {
-  const found: number[] = [];
+/** Finds repeated keys, and keys of a name that Joi ignores. The library would compare each key with each other one. */
+function wrongKeys(document: Document.Parsed): { readonly offset: number; readonly message: string }[] {
+  const found: { readonly offset: number; readonly message: string }[] = [];
   visit(document, {
-    Pair: (_key, { key }) => {
-      if (isScalar(key) && key.value === '__proto__') found.push(key.range?.[0] ?? 0);
+    Map: (_key, { items }) => {
+      const seen = new Set<unknown>();
+      for (const { key } of items) {
+        if (!isScalar(key)) continue;
+        const offset = key.range?.[0] ?? 0;
+        if (seen.has(key.value)) found.push({ offset, message: 'Map keys must be unique' });
+        if (key.value === '__proto__') found.push({ offset, message: '__proto__ is not an allowed key' });
+        seen.add(key.value);
+      }
     },
   });
   return found;
+}
+
+/** The library makes an error for each mistake. A file can have thousands, and finding out where each was made takes most of the time. */
+function withoutStacks<T>(parse: () => T): T {
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
+  try {
+    return parse();
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit;
+  }
 }
 
 export function readSubjects(written: readonly WrittenSubject[]): SubjectDocument[] {

@@ -8,6 +8,7 @@ import { findUser, userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { ownerHistory, policiesAt } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
+import type { ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
@@ -104,6 +105,19 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
     },
   } satisfies Host;
 
+  async function read<T extends { readonly file: string }>(
+    name: 'read' | 'readInvariants',
+    texts: ReadonlyMap<string, string>,
+    by: string,
+  ): Promise<Map<string, T>> {
+    const files = new Map<string, T>();
+    const onItems = (items: readonly unknown[]): void => {
+      for (const parsed of items as T[]) files.set(parsed.file, parsed);
+    };
+    await work.run({ name, input: { texts: [...texts] }, by, host: {}, onItems });
+    return files;
+  }
+
   return {
     answer: (name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer> =>
       work.run<HeavyAnswer>({ ...asked, name, input, host }),
@@ -116,14 +130,9 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
       const rest = await work.run<ApplyRest>({ name: 'applyBody', input: { body }, by, host: {}, onItems });
       return { ...rest, ...texts };
     },
-    async readFiles(texts: ReadonlyMap<string, string>, by: string): Promise<Map<string, ParsedPolicyFile>> {
-      const files = new Map<string, ParsedPolicyFile>();
-      const onItems = (items: readonly unknown[]): void => {
-        for (const parsed of items as ParsedPolicyFile[]) files.set(parsed.file, parsed);
-      };
-      await work.run({ name: 'read', input: { texts: [...texts] }, by, host: {}, onItems });
-      return files;
-    },
+    readFiles: (texts: ReadonlyMap<string, string>, by: string) => read<ParsedPolicyFile>('read', texts, by),
+    readInvariantFiles: (texts: ReadonlyMap<string, string>, by: string) =>
+      read<ParsedInvariantFile>('readInvariants', texts, by),
     /** Rejects if no engine can be made of the policies. `by` null: the work starts at once. */
     async build(policies: readonly Policy[], by: string | null): Promise<void> {
       const given = async (give: Give): Promise<null> => {

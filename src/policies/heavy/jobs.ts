@@ -14,10 +14,12 @@ import { parseBody } from '../../http/body.ts';
 import type { User } from '../../users/user-store.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
 import { fileNames, fileOf } from '../files/file.ts';
+import { readEach } from '../files/read-files.ts';
 import { formatPolicyFile } from '../files/yaml.ts';
 import { invariantFindings } from '../invariants/findings.ts';
 import type { Invariant } from '../invariants/invariant.ts';
 import type { Checked, ToCheck } from '../invariants/invariant-edits.ts';
+import { parseInvariantFile } from '../invariants/invariant-files.ts';
 import { judge } from '../invariants/judge.ts';
 import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
@@ -300,9 +302,15 @@ export const jobs = {
     return rest;
   },
 
-  /** Parses the files. Emits each of them as an item. */
+  /** Parses the files of policies. Emits each of them as an item. */
   async read({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk): Promise<null> {
     desk.give((await readFiles(new Map(texts))).values());
+    return null;
+  },
+
+  /** Parses the files of invariants. Emits each of them as an item. */
+  async readInvariants({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk): Promise<null> {
+    desk.give((await readEach(new Map(texts), parseInvariantFile)).values());
     return null;
   },
 

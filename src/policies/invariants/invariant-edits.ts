@@ -8,8 +8,7 @@ import type { Connection, Database } from '../../db/database.ts';
 import type { PatternCheck } from '../../engine/compile/pattern.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
 import type { Guard } from '../edit.ts';
-import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
-import { describePolicyFileError, type PolicyFileError } from '../files/yaml.ts';
+import { badFiles } from '../files/read-files.ts';
 import { policyStore, type StoredChange } from '../policy-store.ts';
 import { createSettle, Moved } from '../settle.ts';
 import {
@@ -23,7 +22,7 @@ import {
   type readInvariantUpdate,
   widens,
 } from './invariant.ts';
-import { type InvariantPlan, type ParsedInvariantFile, parseInvariantFile, planInvariants } from './invariant-files.ts';
+import { errorAt, type InvariantPlan, type ParsedInvariantFile, planInvariants } from './invariant-files.ts';
 import { invariantStore } from './invariant-store.ts';
 import { type BrokenInvariant, refusalOf } from './judge.ts';
 
@@ -124,6 +123,8 @@ export interface InvariantEditParts extends GuardParts {
   readonly guard: Pick<Guard, 'settle'>;
   readonly targets: (db: Connection) => Promise<readonly { readonly id: string; readonly name: string }[]>;
   readonly checkPattern: PatternCheck;
+  /** Runs in a thread. `by`: the user in whose turn it runs. */
+  readonly readFiles: (texts: InvariantApply['files'], by: string) => Promise<ReadonlyMap<string, ParsedInvariantFile>>;
   readonly newId: () => string;
 }
 
@@ -197,29 +198,19 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   };
 
   /** Returns the plan of an apply. Ids stay the same if it runs again. Throws AppError `invalid_request`. */
-  function planning({ files, prune }: InvariantApply): (state: InvariantState) => Planned<InvariantPlan & InvariantState> {
-    const parsed = new Map<string | null, ParsedInvariantFile>();
-    const errors: PolicyFileError[] = [];
-    for (const [file, text] of files) {
-      const read = FILE_NAME.test(file)
-        ? parseInvariantFile(text, file)
-        : { errors: [{ file, line: 1, column: 1, message: FILE_NAME_RULE }] };
-      if ('errors' in read) errors.push(...read.errors);
-      else parsed.set(file, read);
-    }
-    if (errors.length > 0) throw badFiles(errors);
+  async function planning({ files, prune }: InvariantApply, by: string) {
+    const parsed: ReadonlyMap<string | null, ParsedInvariantFile> = await parts.readFiles(files, by);
     const ids = new Map([...files.keys()].map((file) => [file, newId()]));
     const options = { prune, time: now(), idFor: (file: string) => ids.get(file) ?? newId() };
-    return (state) => {
+    return (state: InvariantState): Planned<InvariantPlan & InvariantState> => {
       const plan = planInvariants([...parsed.values()], state, options);
       if ('errors' in plan) throw badFiles(plan.errors);
       return {
         ...{ result: { ...plan, ...state }, changes: plan.changes },
         fieldOf(change, { path, message }) {
           const { file = null } = plan.changes.find((one) => one === change) ?? {};
-          const keys = path.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
-          const at = parsed.get(file)?.errorAt(keys, `${path} ${message}`);
-          return at === undefined ? { path, message } : { ...at, path: `files.${file}` };
+          const read = parsed.get(file);
+          return read === undefined ? { path, message } : { ...errorAt(read, path, `${path} ${message}`), path: `files.${file}` };
         },
       };
     };
@@ -257,20 +248,19 @@ export function createInvariantEdits(parts: InvariantEditParts) {
     },
 
     /** Returns what `apply` would do, and the invariants that would make the gateway refuse it. */
-    plan: (request: InvariantApply, by: string) =>
-      guard.settle(by, async () => {
-        const { planned, broken } = await judged(by, planning(request));
+    async plan(request: InvariantApply, by: string) {
+      const plan = await planning(request, by);
+      return guard.settle(by, async () => {
+        const { planned, broken } = await judged(by, plan);
         return { plan: planned.result, broken };
-      }),
+      });
+    },
 
     /** Makes the invariants match the files, in one change. */
-    apply: (caller: Caller, request: InvariantApply) => change(caller, planning(request)),
+    async apply(caller: Caller, request: InvariantApply) {
+      return change(caller, await planning(request, caller.principal.sub));
+    },
   };
-}
-
-function badFiles(errors: readonly PolicyFileError[]): AppError {
-  const fields = errors.map((error) => ({ path: `files.${error.file}`, ...error }));
-  return new AppError('invalid_request', errors.map(describePolicyFileError).join('; '), { errors: fields });
 }
 
 /** Throws AppError `invalid_request` if changed invariants name what does not exist, or share a name, and `limit_reached`. */

@@ -9,6 +9,7 @@ import {
   type PolicyFileError,
   readStrictYaml,
   readSubjects,
+  type StrictYaml,
   subjectForm,
   type WrittenSubject,
   writeYaml,
@@ -80,10 +81,23 @@ export const invariantFileForm = Joi.object<Written>({
     'object.unknown': 'is not a key of an invariant',
   });
 
+type Location = Pick<PolicyFileError, 'line' | 'column'>;
+
+/** Plain data, so that threads can send it to each other. */
 export interface ParsedInvariantFile {
   readonly file: string;
   readonly invariant: InvariantFile;
-  readonly errorAt: (path: readonly (string | number)[], message: string) => PolicyFileError;
+  /** The positions of all members and elements, by their paths such as `never.targets.0`. The file itself has the path ''. */
+  readonly locations: Readonly<Record<string, Location>>;
+}
+
+/** Returns an error at the position of this path, or of what is around it. */
+export function errorAt({ file, locations }: ParsedInvariantFile, path: string, message: string): PolicyFileError {
+  for (let around = path; ; around = around.slice(0, Math.max(0, around.lastIndexOf('.')))) {
+    const at = Object.hasOwn(locations, around) ? locations[around] : undefined;
+    if (at !== undefined) return { file, line: at.line, column: at.column, message };
+    if (around === '') return { file, line: 1, column: 1, message };
+  }
 }
 
 /** As strict as `parsePolicyFile`. */
@@ -101,7 +115,20 @@ export function parseInvariantFile(
     except: { subjects: readSubjects(except.subjects ?? []), targets: except.targets ?? [] },
     ...{ targets, resource_type, resource_pattern },
   };
-  return { file, invariant: { name, reason, never: ready, exceptions, enabled }, errorAt: read.errorAt };
+  return { file, invariant: { name, reason, never: ready, exceptions, enabled }, locations: locationsOf(read) };
+}
+
+function locationsOf({ value, errorAt }: StrictYaml<Written>): ParsedInvariantFile['locations'] {
+  const locations: Record<string, Location> = {};
+  const add = (part: unknown, path: readonly (string | number)[]): void => {
+    const { line, column } = errorAt(path, '');
+    locations[path.join('.')] = { line, column };
+    if (Array.isArray(part)) for (const [at, element] of part.entries()) add(element, [...path, at]);
+    else if (typeof part === 'object' && part !== null)
+      for (const [key, member] of Object.entries(part)) add(member, [...path, key]);
+  };
+  add(value, []);
+  return locations;
 }
 
 /** Returns the names of the targets. */
@@ -147,22 +174,22 @@ const isSame = (a: InvariantDocument, b: InvariantDocument): boolean => a.name =
 /** The same invariant with different references to targets and policies. */
 function renamed<T extends InvariantDocument>(
   invariant: T,
-  targetOf: (target: string, path: readonly (string | number)[]) => string,
-  policyOf: (policy: string, path: readonly (string | number)[]) => string,
+  targetOf: (target: string, path: string) => string,
+  policyOf: (policy: string, path: string) => string,
 ): T {
   const { never, exceptions } = invariant;
-  const each = (targets: readonly string[], ...path: string[]): string[] =>
-    targets.map((target, i) => targetOf(target, ['never', ...path, i]));
+  const each = (targets: readonly string[], path: string): string[] =>
+    targets.map((target, i) => targetOf(target, `${path}.${i}`));
   return {
     ...invariant,
     never: {
       ...never,
-      except: { ...never.except, targets: each(never.except.targets, 'except', 'targets') },
-      targets: never.targets && each(never.targets, 'targets'),
+      except: { ...never.except, targets: each(never.except.targets, 'never.except.targets') },
+      targets: never.targets && each(never.targets, 'never.targets'),
     },
     exceptions: exceptions.map((exception, i) => ({
       ...exception,
-      policy: policyOf(exception.policy, ['exceptions', i, 'policy']),
+      policy: policyOf(exception.policy, `exceptions.${i}.policy`),
     })),
   };
 }
@@ -233,12 +260,13 @@ export function planInvariants(
   const changes: InvariantFileChange[] = [];
   const seen = new Map<string, string>();
   let unchanged = 0;
-  for (const { file, invariant: written, errorAt } of files) {
+  for (const parsed of files) {
+    const { file, invariant: written } = parsed;
     const found =
       (ids: ReadonlyMap<string, string>, what: string) =>
-      (name: string, path: readonly (string | number)[]): string => {
+      (name: string, path: string): string => {
         const id = ids.get(name);
-        if (id === undefined) errors.push(errorAt(path, `${path.join('.')} is ${name}, but no ${what}`));
+        if (id === undefined) errors.push(errorAt(parsed, path, `${path} is ${name}, but no ${what}`));
         return id ?? name;
       };
     const wanted = renamed(
@@ -247,7 +275,7 @@ export function planInvariants(
       found(policyIds, 'policy has this owner and file, or this id. Apply the policy first, with enabled: false'),
     );
     const other = seen.get(written.name);
-    if (other !== undefined) errors.push(errorAt(['name'], `name is also the name in ${other}`));
+    if (other !== undefined) errors.push(errorAt(parsed, 'name', `name is also the name in ${other}`));
     seen.set(written.name, file);
     const before = byName.get(written.name) ?? null;
     const members = before === null ? [] : changedMembers(before, wanted);

@@ -3,7 +3,7 @@ import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import type { Engine } from '../../engine/decision.ts';
 import { isOf } from '../files/file.ts';
 import { type InvariantFinding, invariantFindings } from '../invariants/findings.ts';
-import { offlineInvariant, type ParsedInvariantFile } from '../invariants/invariant-files.ts';
+import { errorAt, offlineInvariant, type ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { judge } from '../invariants/judge.ts';
 import { type OfflineSet, targetId } from '../sets/offline.ts';
 
@@ -33,8 +33,9 @@ export async function lintInvariants(set: OfflineSet, { files, build, now }: Inv
   const isOurs = ({ policy }: InvariantFinding): boolean => policy === null || set.files.has(policy) || isLost(policy);
   const fileOf = new Map(files.map((file) => [file.file, file]));
   const placeOf = ({ invariant: file, exception }: InvariantFinding): InvariantPlace => {
-    const at = fileOf.get(file)?.errorAt(exception === null ? ['name'] : ['exceptions', exception], '');
-    return { name: fileOf.get(file)?.invariant.name ?? '', file, line: at?.line ?? 1, column: at?.column ?? 1 };
+    const parsed = fileOf.get(file);
+    const at = parsed === undefined ? null : errorAt(parsed, exception === null ? 'name' : `exceptions.${exception}`, '');
+    return { name: parsed?.invariant.name ?? '', file, line: at?.line ?? 1, column: at?.column ?? 1 };
   };
   return invariantFindings(broken, invariants, policies, { now, isLost })
     .filter(isOurs)

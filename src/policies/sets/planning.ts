@@ -7,7 +7,8 @@ import { inReadingOrder } from '../../engine/compile/compile.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { managedByFiles } from '../edit.ts';
-import { FILE_NAME, FILE_NAME_RULE, isOf } from '../files/file.ts';
+import { isOf } from '../files/file.ts';
+import { badFiles, fieldOf, readEach, tooMany } from '../files/read-files.ts';
 import { describePolicyFileError, errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
 import type { OwnerHistory } from '../history.ts';
 import { createLimitCheck, type LimitCheck, type LimitsByOwner, type Outside } from '../limits/limits.ts';
@@ -310,43 +311,6 @@ function requireExpected(
   if (moved !== undefined) throw changed(`The target ${moved.name} was renamed or deleted in the meantime.`);
 }
 
-/** `texts`: texts by file name. Throws AppError `invalid_request` with the positions of the errors. */
-export async function readFiles(texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> {
-  const files = new Map<string, ParsedPolicyFile>();
-  const errors: PolicyFileError[] = [];
-  for (const [file, text] of texts) {
-    await pause();
-    if (!FILE_NAME.test(file)) {
-      errors.push({ file, line: 1, column: 1, message: FILE_NAME_RULE });
-      continue;
-    }
-    const parsed = parsePolicyFile(text, file);
-    if ('errors' in parsed) errors.push(...parsed.errors);
-    else files.set(file, parsed);
-  }
-  if (errors.length > 0) throw badFiles(errors);
-  return files;
-}
-
-/** More errors would not help. */
-const ERRORS_NAMED = 200;
-const ERRORS_IN_DETAIL = 10;
-
-/** `member`: the member of the request that contains the files. */
-export function badFiles(errors: readonly PolicyFileError[], member = 'files'): AppError {
-  return tooMany(
-    errors.map((error) => fieldOf(error, member)),
-    describePolicyFileError,
-  );
-}
-
-const fieldOf = ({ file, line, column, message }: PolicyFileError, member = 'files') => ({
-  path: `${member}.${file}`,
-  ...{ message, file, line, column },
-});
-
-function tooMany<E extends FieldError>(errors: readonly E[], describe: (error: E) => string): AppError {
-  const more = errors.length - ERRORS_IN_DETAIL;
-  const lines = [...errors.slice(0, ERRORS_IN_DETAIL).map(describe), ...(more > 0 ? [`and ${more} more`] : [])];
-  return new AppError('invalid_request', lines.join('; '), { errors: errors.slice(0, ERRORS_NAMED) });
-}
+/** Throws AppError `invalid_request` with the positions of the errors. `texts`: texts by file name. */
+export const readFiles = (texts: ReadonlyMap<string, string>): Promise<Map<string, ParsedPolicyFile>> =>
+  readEach(texts, parsePolicyFile);

@@ -5,10 +5,11 @@ import { pause } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
+import { badFiles } from '../files/read-files.ts';
 import { parseTestFile, type TestCase } from '../files/test-file.ts';
 import { failureText, runTests, type TestReport, type TestResult } from '../files/test-run.ts';
 import type { PolicyFileError } from '../files/yaml.ts';
-import { badFiles, type TargetName } from './planning.ts';
+import type { TargetName } from './planning.ts';
 import type { Alongside, ApplyRequest, PolicySets } from './sets.ts';
 
 /** The limit for all files together. */

@@ -49,3 +49,16 @@ test('messages that wait for a stream take a limited room of their target, and g
   for (let i = 0; i < MESSAGES; i++) later.push(note(LENGTH));
   t.is(await waited(later), MESSAGES * note(LENGTH).length);
 });
+
+test('a request that waited keeps the stream that got it, and is not read again', async (t) => {
+  const session = open('asking');
+  const members = { progressToken: undefined, isError: false, hasResult: false, requestId: undefined };
+  // Reading it once more, of any size and at once, would hold everybody.
+  session.push('what the reader of the channel has read', { ...members, id: 7, method: 'roots/list' });
+  const stream = session.request({ id: 1, progressToken: undefined, takesOthers: true });
+  session.push('its cancellation', { ...members, id: undefined, method: 'notifications/cancelled', requestId: 7 });
+  session.push('the answer', { ...members, id: 1, method: undefined, hasResult: true });
+  const got: string[] = [];
+  for await (const events of stream?.events ?? []) got.push(...events.map(({ data }) => data));
+  t.deepEqual(got, ['what the reader of the channel has read', 'its cancellation', 'the answer']);
+});

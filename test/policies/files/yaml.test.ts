@@ -205,6 +205,14 @@ const anyFile: fc.Arbitrary<PolicyFile> = fc.record({
   subjects: fc.uniqueArray(subject, { maxLength: 5, selector: (s) => JSON.stringify(s) }),
 });
 
+test('of thousands of mistakes, the first hundred are named', (t) => {
+  const keys = (name: (at: number) => string): string => Array.from({ length: 8_000 }, (_, at) => `${name(at)}: `).join('\n');
+  for (const text of [keys((at) => `k${at}`), keys((at) => `k${at % 2}`), '- *a\n'.repeat(12_000)]) {
+    const read = parsePolicyFile(text, 'many.yaml');
+    t.is('errors' in read && read.errors.length, 100);
+  }
+});
+
 test('a formatted policy is read back unchanged', (t) => {
   fc.assert(
     fc.property(anyFile, (policy) => {

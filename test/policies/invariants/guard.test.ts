@@ -5,6 +5,7 @@ import type { Administer } from '../../../src/auth/caller.ts';
 import { AppError } from '../../../src/base/errors.ts';
 import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
+import { readEach } from '../../../src/policies/files/read-files.ts';
 import { invariantFindings } from '../../../src/policies/invariants/findings.ts';
 import { loosens, readInvariant, readInvariantUpdate } from '../../../src/policies/invariants/invariant.ts';
 import {
@@ -13,6 +14,7 @@ import {
   createInvariantEdits,
   glanceOf,
 } from '../../../src/policies/invariants/invariant-edits.ts';
+import { errorAt, parseInvariantFile } from '../../../src/policies/invariants/invariant-files.ts';
 import { judge } from '../../../src/policies/invariants/judge.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
@@ -49,7 +51,11 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     const all = { ...parts, check, guard: createGuard({ database, check, now: Date.now }) };
     return {
       edits: createPolicyEdits({ ...all, targetExists: async () => true, tryPolicies: async () => undefined }),
-      invariants: createInvariantEdits({ ...all, targets: async () => targets }),
+      invariants: createInvariantEdits({
+        ...all,
+        targets: async () => targets,
+        readFiles: (texts) => readEach(texts, parseInvariantFile),
+      }),
     };
   };
   const targets = [{ id: uuidv7(), name: 'prod' }];
@@ -242,4 +248,27 @@ test('a witness that the engine does not confirm is not shown', async (t) => {
     (await judge(judged, () => build([]))).map(({ witness }) => witness),
     [null],
   );
+});
+
+test('a file of an invariant is read in a thread, and its errors are placed here', (t) => {
+  const text = `name: prod
+reason: prod is for operators
+never:
+  subjects: [everyone]
+  targets:
+    - prod
+  resource_type: tool
+`;
+  const read = parseInvariantFile(text, 'prod.yaml');
+  if ('errors' in read) return t.fail(JSON.stringify(read.errors));
+  const sent = structuredClone(read);
+  for (const [path, line, column] of [
+    ['name', 1, 1],
+    ['never.targets.0', 6, 7],
+    ['never.subjects.0', 4, 14],
+    ['never.resource_pattern', 3, 1],
+    ['exceptions.0.policy', 1, 1],
+    ['', 1, 1],
+  ] as const)
+    t.deepEqual(errorAt(sent, path, 'is wrong'), { file: 'prod.yaml', line, column, message: 'is wrong' }, path);
 });

@@ -6,7 +6,12 @@ import { loadPolicyModule } from '../../../engine/engine.ts';
 import { DEFAULT_OWNER } from '../../../policies/files/file.ts';
 import type { TestCase } from '../../../policies/files/test-file.ts';
 import { describePolicyFileError, type PolicyFileError } from '../../../policies/files/yaml.ts';
-import { type ParsedInvariantFile, parseInvariantFile, targetsIn } from '../../../policies/invariants/invariant-files.ts';
+import {
+  errorAt,
+  type ParsedInvariantFile,
+  parseInvariantFile,
+  targetsIn,
+} from '../../../policies/invariants/invariant-files.ts';
 import { CONTEXT_MAX_BYTES, type PolicyContext, readContext, surroundingsOf } from '../../../policies/review/context.ts';
 import { offlineSet } from '../../../policies/sets/offline.ts';
 import type { Say } from '../../client.ts';
@@ -89,7 +94,7 @@ function invariantsIn(given: Given, checkPattern: PatternCheck): readonly Parsed
     invariants.push(parsed);
     const { resource_pattern: pattern } = parsed.invariant.never;
     const refusal = pattern === null ? null : checkPattern(pattern);
-    if (refusal !== null) errors.push(parsed.errorAt(['never', 'resource_pattern'], `never.resource_pattern ${refusal}`));
+    if (refusal !== null) errors.push(errorAt(parsed, 'never.resource_pattern', `never.resource_pattern ${refusal}`));
   }
   if (errors.length > 0) throw refused('', errors);
   return invariants;
