@@ -9,7 +9,7 @@ import { contextOf } from './context.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 
-/** Far more than the largest policy needs. The answer names each wrong member, so their number must be limited. */
+/** Far more than the largest policy needs. */
 const MAX_VALUES = 10_000;
 
 /** A body with more bytes is large: its sender must be admitted before the body is read. */

@@ -1,4 +1,5 @@
 import test from 'ava';
+import Joi from 'joi';
 import { AppError } from '../../src/base/errors.ts';
 import { instant, validate } from '../../src/base/validate.ts';
 
@@ -18,3 +19,14 @@ for (const text of [
     t.is(t.throws(() => validate(instant(), text), { instanceOf: AppError })?.code, 'invalid_request');
   });
 }
+
+test('each mistake of a body is named, but only the first of a body with very many values', (t) => {
+  const schema = Joi.object({ kept: Joi.array().items(Joi.number()) });
+  const errorsOf = (body: object) =>
+    t.throws(() => validate(schema, body), { instanceOf: AppError })?.errors?.map(({ path }) => path);
+  const members = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`m${at}`, 0]));
+  t.is(errorsOf(members(1_000))?.length, 1_000);
+  t.deepEqual(errorsOf(members(1_001)), ['m0']);
+  t.deepEqual(errorsOf({ kept: Array.from({ length: 9_000 }, () => 'x') }), ['kept.0']);
+  t.is(validate<{ kept: number[] }>(schema, { kept: Array.from({ length: 9_000 }, () => 1) }).kept.length, 9_000);
+});

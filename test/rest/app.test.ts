@@ -187,6 +187,16 @@ test.serial('passwords are limited by address, whatever the e-mail', async (t) =
   t.is(forwarded.status, 429);
 });
 
+test.serial('wrong bodies count as attempts', async (t) => {
+  const rest = await start(t, { LOGIN_RATE_LIMIT: '5' });
+  const statuses: number[] = [];
+  for (const body of [{}, { email: 5 }, { email: 'x'.repeat(5_000) }, [], { more: 0 }, { email: 'a@b', password: PASSWORD }]) {
+    const path = statuses.length % 2 === 0 ? '/api/auth/login' : '/api/auth/register';
+    statuses.push((await rest.call('POST', path, { body })).status);
+  }
+  t.deepEqual(statuses, [400, 400, 400, 400, 400, 429]);
+});
+
 test.serial('attempts with one e-mail are stopped before others at the same address are', async (t) => {
   const rest = await start(t, { LOGIN_RATE_LIMIT: '12' });
   const login = async (email: string) =>

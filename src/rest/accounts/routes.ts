@@ -48,15 +48,15 @@ export function openAuthRoutes({ registration, login, limits, trustProxy }: Auth
   const router = Router({ caseSensitive: true, strict: true });
 
   router.post('/register', async (req, res) => {
+    limitPasswords(limits, trustProxy, req, req.body?.email);
     const { only_first = false, ...wanted } = validate(newAccount, req.body);
-    limitPasswords(limits, trustProxy, req, wanted.email);
     const user = await registration.register(wanted, req.get('Portcullis-Setup-Code'), only_first);
     res.status(201).json(userDocument(user));
   });
 
   router.post('/login', async (req, res) => {
+    limitPasswords(limits, trustProxy, req, req.body?.email);
     const claimed = validate(account, req.body);
-    limitPasswords(limits, trustProxy, req, claimed.email);
     const { user, token } = await login.login(claimed.email, claimed.password);
     res.json({ user: userDocument(user), token });
   });
@@ -126,9 +126,9 @@ export function ownAuthRoutes({
   });
 
   router.put('/password', async (req, res) => {
-    const { current_password, new_password } = validate(passwordChange, req.body);
     const caller = callerOf(res);
     limitPasswords(limits, trustProxy, req, caller.principal.email);
+    const { current_password, new_password } = validate(passwordChange, req.body);
     await login.changePassword(caller, current_password, new_password);
     res.status(204).end();
   });
@@ -139,9 +139,9 @@ export function ownAuthRoutes({
   });
 
   router.post('/tokens', async (req, res) => {
-    const wanted = readApiToken(req.body, admissionOf(res), heldOf(res), now());
     const refusal = limits.own(admissionOf(res).principal.sub);
     if (refusal) throw refusal;
+    const wanted = readApiToken(req.body, admissionOf(res), heldOf(res), now());
     const { record, token } = await login.createApiToken(callerOf(res), wanted);
     res.status(201).json({ api_token: apiTokenJson(record), token });
   });
@@ -199,8 +199,9 @@ export function keyRoutes({ keys, database, administer, now }: KeyParts): Router
   return router;
 }
 
-function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, address: string): void {
-  const refusal = limits.password(addressOf(req, trustProxy), emailKey(address));
+/** Also counts a body that is wrong, because reading it and saying what is wrong takes time. `email`: as it was sent. */
+function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, email: unknown): void {
+  const refusal = limits.password(addressOf(req, trustProxy), typeof email === 'string' ? emailKey(email) : null);
   if (refusal) throw refusal;
 }
 
