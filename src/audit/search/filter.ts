@@ -85,12 +85,16 @@ export function driversOf(filter: LogFilter): Driver[] {
   return filter.id === undefined ? drivers : [{ index: null, conditions: [['id', '=', filter.id]] }, ...drivers];
 }
 
+/** No recorded name has more characters. */
+const LONGEST_NAME = 2_048;
+
+/** Returns a text above all names that begin with this prefix, and below all other names above it. */
+export const above = (prefix: string): string => prefix + '\u{10ffff}'.repeat(LONGEST_NAME);
+
 /** Returns the conditions for which an index would cost more than it helps. Rows from other indexes are checked against them. */
 export function unindexedOf({ resource_type: type, resource_name_prefix: prefix }: LogFilter): Condition[] {
   return [
     ...(type === undefined ? [] : [['resource_type', '=', type] as const]),
-    ...(prefix === undefined
-      ? []
-      : [['resource_name', '>=', prefix] as const, ['resource_name', '<', `${prefix}\u{10ffff}`] as const]),
+    ...(prefix === undefined ? [] : [['resource_name', '>=', prefix] as const, ['resource_name', '<', above(prefix)] as const]),
   ];
 }

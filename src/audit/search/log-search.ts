@@ -8,7 +8,7 @@ import { type LogReader, logReader, type StoredRecord } from '../chain/tables/lo
 import { literalId } from '../chain/tables/log-tables.ts';
 import { type Range, segmentStore } from '../chain/tables/segment-store.ts';
 import { type AuditEntry, type AuditPage, type EntryRow, entryOf } from './entries.ts';
-import type { LogFilter } from './filter.ts';
+import { above, type LogFilter } from './filter.ts';
 
 type Query = ReturnType<Connection>;
 
@@ -189,7 +189,7 @@ export function logSearch(db: Connection) {
       for (const member of asked) query.whereRaw(`${SEARCHED_COLUMNS[member]} = ?`, [filter[member] as string]);
       if (prefix !== undefined) {
         query.whereRaw(`${SEARCHED_COLUMNS.resource_name} >= ?`, [prefix]);
-        query.whereRaw(`${SEARCHED_COLUMNS.resource_name} < ?`, [`${prefix}\u{10ffff}`]);
+        query.whereRaw(`${SEARCHED_COLUMNS.resource_name} < ?`, [above(prefix)]);
       }
       if (filter.id !== undefined) query.whereRaw(`t.id = ${literalId(filter.id)}`);
       if (filter.before !== undefined) query.whereRaw(`t.id < ${literalId(filter.before)}`);
