@@ -133,6 +133,9 @@ function resource(uri: JsonValue | undefined, member = 'params.uri'): Operation 
 function completion(params: JsonObject): Operation | Rejection {
   const { ref, argument } = params;
   if (!isObject(ref)) return invalid('params.ref');
+  // The target may read a member that another type of reference has, and that was not decided.
+  const undecided = ref.type === 'ref/prompt' ? 'uri' : 'name';
+  if (undecided in ref || Object.keys(ref).some(imitatesReference)) return invalid('params.ref');
   if (!isObject(argument) || typeof argument.name !== 'string' || typeof argument.value !== 'string')
     return invalid('params.argument');
   if (ref.type === 'ref/prompt') return named('prompt', ref.name);
@@ -160,6 +163,9 @@ function codePoints(text: string): number {
   for (const _ of text) count++;
   return count;
 }
+
+/** A target that matches names case-insensitively could read such a member instead of the one that was decided. */
+const imitatesReference = imitationOf('type name uri');
 
 /** A client that matches names case-insensitively could read such a member instead of the one that was decided. */
 const imitatesKey = imitationOf('name uri uriTemplate _meta');

@@ -126,10 +126,7 @@ export function createSseReader(maxEventLength: number) {
 /** A comment that keeps proxies and clients from closing an idle stream. */
 export const KEEP_ALIVE = ':\n\n';
 
-/**
- * Writes one event with one `data` line. JSON text has line breaks only between its tokens (RFC 8259 section 7). Replacing
- * them by spaces keeps the meaning, and the text cannot start a new field.
- */
+/** Writes one event with one `data` line: the text cannot start a new field. */
 export function formatEvent(event: {
   readonly data: MessageText;
   readonly id?: string | undefined;
@@ -142,7 +139,15 @@ export function formatEvent(event: {
   return [head, ...event.data.map(onOneLine), '\n\n'];
 }
 
-/** Few texts have line breaks, and the search for one is cheaper than a replacement that finds none. */
-function onOneLine(text: string): string {
-  return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]+/g, ' ') : text;
+const LINE_ENDS = ['\n', '\r', '\u0085', '\u2028', '\u2029'] as const;
+
+/**
+ * Makes JSON text a single line. It has line breaks only between tokens (RFC 8259 section 7), so a space can replace them. Other characters
+ * that some readers treat as line ends (Node's `readline`, Python's `splitlines`) occur only in strings and are escaped.
+ */
+export function onOneLine(text: string): string {
+  // Few texts have one, and this search is far cheaper than replacements that find none.
+  if (!LINE_ENDS.some((end) => text.includes(end))) return text;
+  const spaced = text.replace(/[\r\n]+/g, ' ');
+  return spaced.replace(/[\u0085\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -98,6 +98,12 @@ test('the reference of a completion must be complete', (t) => {
   t.deepEqual(complete({ type: 'ref/other', name: 'p' }), [200, -32602]);
   t.deepEqual(complete({ type: 'ref/prompt' }), [200, -32602]);
   t.deepEqual(complete({ type: 'ref/prompt', name: 'p' }, {}), [200, -32602]);
+  // The target could read the member that was not decided.
+  t.deepEqual(complete({ type: 'ref/prompt', name: 'p', uri: 'file:///secret' }), [200, -32602]);
+  t.deepEqual(complete({ type: 'ref/resource', uri: 'file:///{x}', name: 'secret' }), [200, -32602]);
+  for (const more of ['Name', 'URI', 'Type'])
+    t.deepEqual(complete({ type: 'ref/prompt', name: 'p', [more]: 'x' }), [200, -32602]);
+  t.not(complete({ type: 'ref/prompt', name: 'p', title: 'P' })[1], -32602);
 });
 
 test('a URI with more than one reading is marked', (t) => {

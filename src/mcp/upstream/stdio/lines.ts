@@ -6,6 +6,7 @@ import { readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
 import { isId, type RpcId, type RpcMessage, readMessage } from '../../../protocol/message.ts';
 import type { Located } from '../../../protocol/rebuild.ts';
+import { onOneLine } from '../../../protocol/sse.ts';
 
 /** A line that was too large to keep. */
 export interface Skipped {
@@ -98,15 +99,8 @@ export function oversizedId({ head, tail }: Skipped): number | null {
   return id === null ? null : Number(id[1]);
 }
 
-/**
- * Makes a message a single line. JSON has line breaks only between tokens (RFC 8259 section 7), so a space can replace them.
- * Other characters that some readers treat as line ends (Node's `readline`, Python's `splitlines`) occur only in strings and are
- * escaped.
- */
-export function toLine(text: string): string {
-  const oneLine = text.replace(/[\r\n]+/g, ' ');
-  return `${oneLine.replace(/[\u0085\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)}\n`;
-}
+/** Makes a message a line of its own. */
+export const toLine = (text: string): string => `${onOneLine(text)}\n`;
 
 export type Line =
   | { readonly kind: 'message'; readonly message: RpcMessage; readonly located: Located }
