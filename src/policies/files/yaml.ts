@@ -89,6 +89,7 @@ const MAX_FLOW_DEPTH = 32;
  * two characters.
  */
 const MAX_BLOCKS_A_LINE = 4;
+const DECIMAL = /^-?(0|[1-9][0-9]*)$/;
 /** More errors than this are useless: one syntax error causes others. */
 const MAX_SYNTAX_ERRORS = 5;
 /** Finding the position of an error takes longer the more keys a file has, so the positions of thousands would take seconds. */
@@ -190,7 +191,7 @@ export function readStrictYaml<T>(
   const hidden = anchorsAndTags(document);
   if (hidden.length > 0)
     return { errors: hidden.slice(0, MAX_ERRORS).map((offset) => at(offset, 'anchors, aliases and tags are not allowed')) };
-  const wrong = wrongKeys(document);
+  const wrong = wrongNodes(document);
   if (wrong.length > 0) return { errors: wrong.slice(0, MAX_ERRORS).map(({ offset, message }) => at(offset, message)) };
 
   const { value, error } = form.validate(document.toJS(), { abortEarly: false, convert: false });
@@ -284,10 +285,20 @@ function anchorsAndTags(document: Document.Parsed): number[] {
   return found;
 }
 
-/** Finds repeated keys, and keys of a name that Joi ignores. The library would compare each key with each other one. */
-function wrongKeys(document: Document.Parsed): { readonly offset: number; readonly message: string }[] {
+/**
+ * Finds repeated keys, which the library would find by comparing each with each other one; keys of a name that Joi ignores; and numbers that
+ * other readers take for different ones, such as 010.
+ */
+function wrongNodes(document: Document.Parsed): { readonly offset: number; readonly message: string }[] {
   const found: { readonly offset: number; readonly message: string }[] = [];
   visit(document, {
+    Scalar: (_key, { value, source, range }) => {
+      if (typeof value === 'number' && !DECIMAL.test(source ?? ''))
+        found.push({
+          offset: range?.[0] ?? 0,
+          message: 'write a number with decimal digits only, and a text like this in quotes',
+        });
+    },
     Map: (_key, { items }) => {
       const seen = new Set<unknown>();
       for (const { key } of items) {

@@ -109,6 +109,9 @@ for (const [title, text, place] of [
   ['a broken flow', minimal.replace(']', ''), '6:1'],
   ['a tab as indentation', minimal.replace('[everyone]', '\n\t- everyone'), '6:1'],
   ['a line that ends for other readers of YAML alone', minimal.replace('10', '10 # not\reffect: deny'), '4:19'],
+  ...['010', '0o10', '0x10', '1e1', '+10', '10.0'].map(
+    (number) => [`the number ${number}`, minimal.replace('10', number), '4:11'] as const,
+  ),
   ['a missing key', minimal.replace('effect: allow\n', ''), '1:1'],
 ] as const) {
   test(`refused: ${title}`, (t) => {
@@ -233,7 +236,7 @@ effect: allow # beside the effect
 target: "everything" # beside the target
 # above the type
 resource_type: tool
-priority: 0x10 # beside the priority
+priority: 16 # beside the priority
 enabled: false # beside the switch
 
 # above the subjects
@@ -259,7 +262,7 @@ test('a handwritten file keeps its comments and order if the policy changes', (t
   const text = formatPolicyFile({ ...was, priority: 17, resource_pattern: '^x$', enabled: true }, COMMENTED);
   t.is(
     text,
-    COMMENTED.replace('0x10', '17').replace('enabled: false', 'enabled: true').replace('tool\n', 'tool\nresource_pattern: ^x$\n'),
+    COMMENTED.replace('16', '17').replace('enabled: false', 'enabled: true').replace('tool\n', 'tool\nresource_pattern: ^x$\n'),
   );
   const without = formatPolicyFile({ ...was, subjects: [{ subject_type: 'group', subject_value: 'new' }] }, COMMENTED);
   t.true(without.includes('  # above the first\n  # above the second\n  - group: new\n'), without);
