@@ -12,6 +12,8 @@ const SCIM = {
 
 const BENCH = '/mcp/bench';
 const MEMBERS = 199_000;
+/** Just below the largest body that a plain user may send. */
+const WRONG_MEMBERS = 5_400;
 const CHANGES = { count: 5_000, seconds: 60 };
 const CHANGED_USERS = 20;
 const FILES = 9_800;
@@ -154,6 +156,15 @@ export const byCallers: readonly Neighbour[] = [
         { method: 'POST', path: '/api/auth/tokens', headers, body: '{"name":"token {n}"}', capture },
         { method: 'DELETE', path: '/api/auth/tokens/{id}', headers },
       ];
+      return { workload: { loops: 4, first: [], steps }, instead: { discard } };
+    },
+  },
+  {
+    name: 'wrong bodies',
+    what: `a plain user sends bodies of ${WRONG_MEMBERS.toLocaleString('en')} members to an operation that takes none, in four loops`,
+    async prepare({ neighbour: { login }, discard }) {
+      const body = JSON.stringify(members(WRONG_MEMBERS));
+      const steps: Step[] = [{ method: 'POST', path: '/api/auth/logout', headers: jsonHeaders(login), body }];
       return { workload: { loops: 4, first: [], steps }, instead: { discard } };
     },
   },

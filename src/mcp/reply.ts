@@ -7,7 +7,7 @@ import type { Recipient } from '../http/limits/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';
 import { LONG_TEXT, type MessageText } from '../protocol/message.ts';
-import { formatEvent, KEEP_ALIVE } from '../protocol/sse.ts';
+import { eventParts, formatEvent, KEEP_ALIVE } from '../protocol/sse.ts';
 
 export interface ReplyContext extends ProblemContext {
   readonly keepAliveMs: number;
@@ -54,28 +54,36 @@ async function writeShort(res: ServerResponse, text: string, recipient: Recipien
 
 /** Sends no Content-Length, because counting the bytes takes as long as writing them. */
 async function writeLong(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
-  await writeParts(res, text, recipient);
+  const texts = typeof text === 'string' ? [text] : text;
+  await writeParts(res, partsOf(texts, LONG_TEXT), lengthOf(text), recipient);
   res.end();
   if (res.writableLength > 0) await recipient.taken(0);
 }
 
+const lengthOf = (text: MessageText): number =>
+  typeof text === 'string' ? text.length : text.reduce((sum, { length }) => sum + length, 0);
+
 /**
  * Writes a long text in parts, so that its encoding does not block other requests, and so that a slow client that reads some of
- * it does not count as stalled.
+ * it does not count as stalled. `length`: about how many characters there are.
  */
-async function writeParts(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
-  const texts = typeof text === 'string' ? [text] : text;
-  const parts = partsOf(texts, LONG_TEXT);
-  let rest = texts.reduce((sum, { length }) => sum + length, 0);
-  let isTaken = true;
-  while (rest > 0 && !res.destroyed) {
+async function writeParts(
+  res: ServerResponse,
+  parts: Generator<string, undefined>,
+  length: number,
+  recipient: Recipient,
+): Promise<void> {
+  let rest = length;
+  for (let isOver = false, isTaken = true; !isOver && !res.destroyed; ) {
     // Cutting and encoding a long text takes long, so each part has its turn in the lane.
     await laneOnce(recipient.principal, () => {
-      const part = parts.next().value ?? '';
+      const { value: part } = parts.next();
+      isOver = part === undefined;
+      if (part === undefined) return;
       rest -= part.length;
       isTaken = res.write(Buffer.from(part));
     });
-    if (!isTaken) await recipient.taken(rest);
+    if (!isTaken) await recipient.taken(Math.max(0, rest));
   }
 }
 
@@ -109,9 +117,9 @@ async function writeStream(
         if (drain) continue;
         break;
       }
-      const text = formatEvent(event);
-      if (typeof text !== 'string' || text.length > LONG_TEXT) await writeParts(res, text, recipient);
-      else if (!res.write(text)) await recipient.taken(0);
+      const length = lengthOf(event.data);
+      if (length > LONG_TEXT) await writeParts(res, eventParts(event, LONG_TEXT), length, recipient);
+      else if (!res.write(formatEvent(event))) await recipient.taken(0);
     }
   } finally {
     clearInterval(keepAlive);

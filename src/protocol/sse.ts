@@ -1,5 +1,6 @@
 /** Server-sent events as the HTML standard defines them (section 9.2): read from a target, written to a client. */
 
+import { partsOf } from '../base/turns/slices.ts';
 import type { MessageText } from './message.ts';
 
 /** `data` is empty for an event that only carries an id or a reconnection time. */
@@ -126,18 +127,22 @@ export function createSseReader(maxEventLength: number) {
 /** A comment that keeps proxies and clients from closing an idle stream. */
 export const KEEP_ALIVE = ':\n\n';
 
-/** Writes one event with one `data` line: the text cannot start a new field. */
-export function formatEvent(event: {
+export interface WrittenEvent {
   readonly data: MessageText;
   readonly id?: string | undefined;
   readonly retry?: number | undefined;
-}): MessageText {
-  const id = event.id === undefined ? '' : `id: ${event.id}\n`;
-  const retry = event.retry === undefined ? '' : `retry: ${event.retry}\n`;
-  const head = `${id}${retry}${event.data === '' ? '' : 'event: message\n'}data: `;
-  if (typeof event.data === 'string') return `${head}${onOneLine(event.data)}\n\n`;
-  return [head, ...event.data.map(onOneLine), '\n\n'];
 }
+
+/** Writes one event with one `data` line, which cannot start a new field. Yields it in parts, each made of at most `length` characters. */
+export function* eventParts({ data, id, retry }: WrittenEvent, length: number): Generator<string, undefined> {
+  const fields = `${id === undefined ? '' : `id: ${id}\n`}${retry === undefined ? '' : `retry: ${retry}\n`}`;
+  yield `${fields}${data === '' ? '' : 'event: message\n'}data: `;
+  for (const part of partsOf(typeof data === 'string' ? [data] : data, length)) yield onOneLine(part);
+  yield '\n\n';
+}
+
+/** The whole event at once. A long one takes milliseconds. */
+export const formatEvent = (event: WrittenEvent): string => [...eventParts(event, Number.POSITIVE_INFINITY)].join('');
 
 const LINE_ENDS = ['\n', '\r', '\u0085', '\u2028', '\u2029'] as const;
 

@@ -1,7 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { wholeText } from '../../src/protocol/message.ts';
-import { createSseReader, formatEvent, type SseEvent, SseFault } from '../../src/protocol/sse.ts';
+import { createSseReader, eventParts, formatEvent, type SseEvent, SseFault } from '../../src/protocol/sse.ts';
 
 const event = (data: string, id?: string, retry?: number): SseEvent => ({ data, id, retry });
 const read = (text: string): SseEvent[] => createSseReader(1000).push(Buffer.from(text));
@@ -58,9 +57,12 @@ test('a written message is read as one event with the same JSON, whatever it hol
       const text = JSON.stringify({ value, evil: '\n\ndata: {}\r\u0085\u2028\u2029', id: 1 }, null, 2);
       const written = formatEvent({ data: text, id: 'x' });
       const inParts = formatEvent({ data: [text.slice(0, 9), text.slice(9)], id: 'x' });
-      const [only, ...rest] = read(wholeText(written));
+      const inShortParts = [...eventParts({ data: text, id: 'x' }, 10)];
+      const [only, ...rest] = read(written);
       return (
-        written === wholeText(inParts) &&
+        written === inParts &&
+        // A line end of two characters can be in two parts.
+        inShortParts.join('').replace(/ +/g, ' ') === written.replace(/ +/g, ' ') &&
         rest.length === 0 &&
         // Readers that use `splitlines` of Python must see one line, too.
         !/[\u0085\u2028\u2029]/.test(only?.data ?? '') &&
