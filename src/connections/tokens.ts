@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Vault } from '../auth/vault.ts';
-import { keep } from '../base/kept.ts';
+import { keep, perObject } from '../base/kept.ts';
 import type { Log } from '../base/log.ts';
 import type { Database } from '../db/database.ts';
 import { type ConnectionRow, connectionStore } from '../targets/connection-store.ts';
@@ -16,8 +16,12 @@ import { REQUEST_MS } from './fetch.ts';
 import { isUnknownClient, type Renewal, renew, tokensOf } from './oauth.ts';
 import type { Servers } from './servers.ts';
 
-/** A token to send. */
+/** A token to send, and where it may be sent as whom. */
 export interface HeldToken {
+  readonly user: string;
+  readonly targetId: string;
+  /** As `originOf` returns it. */
+  readonly origin: string;
   readonly version: number;
   readonly credentials: Credentials;
   /** If the target refuses the token before this time, it is not renewed: the target would make the gateway ask without end. */
@@ -70,6 +74,16 @@ const STORE_ATTEMPTS = 8;
 
 const NEVER = Number.POSITIVE_INFINITY;
 
+interface Found {
+  readonly row: ConnectionRow;
+  readonly tokens: Tokens & { readonly origin: string };
+}
+
+const destinationOf = perObject(originOf);
+
+const isFor = ({ target, user }: ConnectionAt, token: HeldToken): boolean =>
+  token.user === user && token.targetId === target.id && token.origin === destinationOf(target);
+
 export type TokenKeeper = ReturnType<typeof createTokens>;
 
 export function createTokens({ database, vault, servers, clients, processId, now, log }: TokenParts) {
@@ -79,10 +93,11 @@ export function createTokens({ database, vault, servers, clients, processId, now
   const paused = new Map<string, number>();
   let locks = 0;
 
-  function heldOf(row: ConnectionRow, tokens: Tokens): HeldToken {
+  function heldOf(row: ConnectionRow, origin: string, tokens: Tokens): HeldToken {
     const { access_token, issued_at, expires_at } = tokens;
     const life = expires_at === null ? NEVER : expires_at - issued_at;
     const token: HeldToken = {
+      ...{ user: row.user_id, targetId: row.target_id, origin },
       version: row.version,
       credentials: { headers: [['authorization', `Bearer ${access_token}`]], env: {}, identity: row.id },
       youngUntil: issued_at + Math.min(YOUNG_MS, life / 2),
@@ -94,7 +109,7 @@ export function createTokens({ database, vault, servers, clients, processId, now
   }
 
   /** Reads the connection; null: it is not this user's at this target, has ended, or belongs to a different destination. */
-  async function read({ id, target, user }: ConnectionAt): Promise<{ row: ConnectionRow; tokens: Tokens } | null> {
+  async function read({ id, target, user }: ConnectionAt): Promise<Found | null> {
     const row = await store.find(id);
     if (row === null || row.ended_at !== null || row.user_id !== user || row.target_id !== target.id) return null;
     const tokens = openTokens(vault, row);
@@ -104,15 +119,15 @@ export function createTokens({ database, vault, servers, clients, processId, now
   const isUsable = (row: ConnectionRow): boolean => row.problem === null || row.problem === 'scope';
 
   /** Returns the stored token if it may be sent. `refused`: a version that the target has refused. */
-  function usable({ row, tokens }: { row: ConnectionRow; tokens: Tokens }, refused: number | null): HeldToken | null {
+  function usable({ row, tokens }: Found, refused: number | null): HeldToken | null {
     if (refused !== null && row.version <= refused) return null;
-    const token = heldOf(row, tokens);
+    const token = heldOf(row, tokens.origin, tokens);
     return now() < token.deadAt ? token : null;
   }
 
   function renewOnce(at: ConnectionAt, refused: number | null): Promise<HeldToken | NoToken> {
     const under = renewals.get(at.id);
-    if (under !== undefined) return under;
+    if (under !== undefined) return under.then((token) => ('none' in token || isFor(at, token) ? token : { none: 'reconnect' }));
     const renewal = renewed(at, refused).finally(() => renewals.delete(at.id));
     renewals.set(at.id, renewal);
     return renewal;
@@ -192,7 +207,7 @@ export function createTokens({ database, vault, servers, clients, processId, now
         const sealed = sealTokens(vault, row, originOf(target), next);
         if (await storeRenewed(row, { sealed, scope, renewed_at: now() })) {
           got.tokens = next;
-          got.token = heldOf({ ...row, version: row.version + 1 }, next);
+          got.token = heldOf({ ...row, version: row.version + 1 }, originOf(target), next);
         }
       });
     } catch (cause) {
@@ -266,10 +281,10 @@ export function createTokens({ database, vault, servers, clients, processId, now
     async settled(): Promise<void> {
       await Promise.allSettled(renewals.values());
     },
-    /** The token of the connection, if this process has it and it is fresh. */
-    fresh(id: string): HeldToken | null {
-      const token = held.get(id);
-      return token !== undefined && now() < token.renewAt ? token : null;
+    /** The token of the connection, if this process has it and it is fresh. It is sent only for its user to its destination. */
+    fresh(at: ConnectionAt): HeldToken | null {
+      const token = held.get(at.id);
+      return token !== undefined && now() < token.renewAt && isFor(at, token) ? token : null;
     },
     /** Returns a token that may be sent. Renews it if necessary. */
     async get(at: ConnectionAt): Promise<HeldToken | NoToken> {

@@ -114,7 +114,7 @@ export function createAccountUpstream({ tokens, linkTo }: AccountUpstreamParts):
         if (account === undefined || !hasOwnAccounts(target)) return upstream.send(request);
         if (account.connectionId === null) return Promise.resolve(waiting(request) ?? fault(request, 'connect'));
         const at: ConnectionAt = { id: account.connectionId, target, user: access.user };
-        const token = tokens.fresh(at.id);
+        const token = tokens.fresh(at);
         return token === null ? sendOnce(request, at) : sendAs(request, at, token);
       },
       close: () => upstream.close(),

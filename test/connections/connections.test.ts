@@ -111,7 +111,7 @@ eachEngine(
       { visitor: second, who: 'bob', id: (await w.b.connect(second, w.target, 'bob')).id },
     ];
     const call = async (one: Replica, { visitor, who, id }: (typeof users)[number]): Promise<void> => {
-      const token = one.tokens.fresh(id) ?? (await one.tokens.get(one.at(visitor, w.target, id)));
+      const token = one.tokens.fresh(one.at(visitor, w.target, id)) ?? (await one.tokens.get(one.at(visitor, w.target, id)));
       t.is(accountOf(w, token), who);
     };
     for (let round = 0; round < 20; round++) {
@@ -120,6 +120,12 @@ eachEngine(
     }
     t.true(w.provider.refreshed.size >= 6, `${w.provider.refreshed.size} renewals`);
     t.deepEqual(new Set(w.provider.refreshed.values()), new Set([1]));
+    const [own] = users.map(({ visitor, id }) => w.a.at(visitor, w.target, id));
+    if (own === undefined) return t.fail();
+    t.is(accountOf(w, await w.a.tokens.get(own)), 'alice');
+    t.truthy(w.a.tokens.fresh(own));
+    t.is(w.a.tokens.fresh(w.a.at(second, w.target, own.id)), null, 'also not from memory');
+    t.is(w.a.tokens.fresh({ ...own, target: { ...own.target, url: 'http://127.0.0.1:9/mcp' } }), null, 'nor for another server');
     const foreign = await w.a.tokens.get(w.a.at(second, w.target, users[0]?.id ?? ''));
     t.deepEqual(foreign, { none: 'reconnect' }, 'the connection of a different user gives nothing');
   },
