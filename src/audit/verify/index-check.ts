@@ -88,34 +88,3 @@ export function createIndexCheck(db: Connection) {
     },
   };
 }
-
-/**
- * Returns what is wrong with the database, so that pages of the log may show different records than those that were checked.
- *
- * - A view in the place of a table can show other rows to a page than to the verification, and a trigger can change what is written.
- * - Verification and pages read the same table of SQLite through different indexes. With SQL alone, an attacker can make an index that lacks
- *   some rows. MySQL does not let its users make one.
- */
-export async function damageOf(db: Connection): Promise<Problem[]> {
-  const isMysql = db.client.dialect === 'mysql';
-  const stray: { name: string; kind: string }[] = isMysql ? (await db.raw(STRAY_IN_MYSQL))[0] : await db.raw(STRAY_IN_SQLITE);
-  const found = stray.map(({ name, kind }) => `${name} is ${kind}`);
-  if (!isMysql) {
-    const [first]: { integrity_check: string }[] = await db.raw('pragma integrity_check(1)');
-    if (first?.integrity_check !== 'ok') found.push(`the database file is damaged (${first?.integrity_check})`);
-  }
-  return found.map((what) => ({
-    ...{ problem: 'altered', chain: null, seq: null, record: null, decision_id: null },
-    detail: `${what}, so pages of the log may show different records than those that were checked`,
-  }));
-}
-
-/** What an attacker can put in the place of a table of the log, or on it. */
-const STRAY_IN_MYSQL = `select table_name as name, 'no table of InnoDB' as kind from information_schema.tables
-  where table_schema = database() and table_name regexp '^(log|audit)_'
-    and not (table_type = 'BASE TABLE' and coalesce(engine, '') = 'InnoDB')
-  union all select trigger_name, concat('a trigger on ', event_object_table) from information_schema.triggers
-  where event_object_schema = database() and event_object_table regexp '^(log|audit)_'`;
-const STRAY_IN_SQLITE = `select name, case type when 'trigger' then 'a trigger on ' || tbl_name else 'no plain table' end as kind
-  from sqlite_schema where (tbl_name glob 'log_*' or tbl_name glob 'audit_*')
-    and (type in ('view', 'trigger') or (type = 'table' and sql not like 'create table %'))`;
