@@ -125,7 +125,8 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
       if (found === null || !admitsUser(found.user, snapshot.providers) || !maySignIn(localSignIn, found.user)) return null;
       const { session, user } = found;
       const sessions = browserStore(database.knex);
-      if (session.role !== user.role) {
+      // A download that goes on cannot set a cookie any longer: the next request does.
+      if (session.role !== user.role && !res.headersSent) {
         const value = newValue();
         if (await sessions.renew(session.id, digest, digestOf(value), user.role)) setCookie(res, value);
       }

@@ -150,7 +150,13 @@ export function consoleRoutes({ ask, pass, publicUrl, sessions }: ConsoleParts):
       redirect(res, signInPath(at));
       return null;
     }
-    contextOf(res).admission = current.admission;
+    const context = contextOf(res);
+    context.admission = current.admission;
+    context.admit = async () => {
+      const again = await sessions.currentUser(req, res, false);
+      if (again === null) throw new AppError('unauthenticated', 'The browser session has ended.');
+      return again.admission;
+    };
     await turnOf(current, req, res);
     return current;
   }

@@ -11,6 +11,7 @@ import type { Log } from '../../../src/base/log.ts';
 import { readConfig } from '../../../src/config/config.ts';
 import { makeCounter } from '../../../src/db/changes.ts';
 import { openDatabase } from '../../../src/db/database.ts';
+import { browse, signIn } from '../../browser/browser.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
 import type { TestDatabase } from '../../support/databases/engines.ts';
 import { person, startGateway } from '../../support/gateway.ts';
@@ -191,6 +192,10 @@ test.serial('an export breaks off when its reader may no longer read the log', a
     await setRole('auditor');
   }
   t.is(await exported('ndjson', auditor.token, async () => undefined), 'whole, true');
+  const browser = browse(gateway);
+  await signIn(browser, admin);
+  const { status, text } = await browser.get('/console/log/export?format=ndjson');
+  t.deepEqual([status, text.length > 20_000_000], [200, true], 'a page gives the whole log, too');
   const disabled = () => gateway.rest(200, 'PUT', `/api/users/${auditor.id}`, { token: admin.token, body: { enabled: false } });
   t.is(await exported('ndjson', auditor.token, disabled), 'broken off');
 });
