@@ -14,6 +14,8 @@ export interface ReplyContext extends ProblemContext {
   readonly recipient: Recipient;
 }
 
+/** The parts of an event are shorter than those of other texts, because line ends are looked for in them. */
+const EVENT_PART = LONG_TEXT / 4;
 /** A text up to this length is written together with its headers. */
 const JOINED_TEXT = 4 * 1024;
 
@@ -118,7 +120,7 @@ async function writeStream(
         break;
       }
       const length = lengthOf(event.data);
-      if (length > LONG_TEXT) await writeParts(res, eventParts(event, LONG_TEXT), length, recipient);
+      if (length > LONG_TEXT) await writeParts(res, eventParts(event, EVENT_PART), length, recipient);
       else if (!res.write(formatEvent(event))) await recipient.taken(0);
     }
   } finally {

@@ -147,7 +147,14 @@ function completion(params: JsonObject): Operation | Rejection {
 
 /** Names are compared byte for byte: no trimming, no folding, no normalization. */
 export function isName(name: JsonValue | undefined): name is string {
-  return typeof name === 'string' && name !== '' && codePoints(name) <= MAX_NAME_LENGTH && isPlainText(name);
+  // A character has at most two code units. A name of megabytes is not looked at any further.
+  return (
+    typeof name === 'string' &&
+    name !== '' &&
+    name.length <= 2 * MAX_NAME_LENGTH &&
+    codePoints(name) <= MAX_NAME_LENGTH &&
+    isPlainText(name)
+  );
 }
 
 function isTemplate(text: JsonValue | undefined): text is string {

@@ -28,6 +28,14 @@ test('an event with only an id or a retry is reported, and a bad id or retry is 
 
 test('an incomplete event is not reported', (t) => t.deepEqual(read('data: a\n\ndata: b\n'), [event('a')]));
 
+test('an event of very many lines has them all', (t) => {
+  for (const count of [1_023, 1_024, 1_025, 5_000]) {
+    const lines = Array.from({ length: count }, (_, at) => String(at));
+    const written = `${lines.map((line) => `data: ${line}\n`).join('')}\ndata: next\n\n`;
+    t.deepEqual(createSseReader(100_000).push(Buffer.from(written)), [event(lines.join('\n')), event('next')]);
+  }
+});
+
 test('the events are the same wherever the bytes are split', (t) => {
   const stream = fc
     .array(fc.tuple(fc.string({ unit: 'grapheme' }), fc.constantFrom('\n', '\r', '\r\n')))

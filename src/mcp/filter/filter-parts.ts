@@ -335,6 +335,8 @@ export function taskIdsIn(value: JsonObject): string[] {
   return ids.length < 2 ? ids : [...new Set(ids)];
 }
 
+/** A state is sealed in one piece, and the client sends it back in a body. */
+const MAX_STATE = 1024 * 1024;
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
 
 /** Filters a result with which the target asks for input (2026-07-28): the method must allow it, and the client must offer it. */
@@ -345,6 +347,7 @@ export function inputRequired(draft: Draft, context: ResultContext): FilteredRes
   if (unasked !== null) return unasked;
   if (requestState !== undefined) {
     if (typeof requestState !== 'string') return fault('the request state is not a string');
+    if (requestState.length > MAX_STATE) return fault('the request state is too long');
     setMember(draft, 'requestState', context.sealState(requestState));
   }
   return finish(draft, UNCHANGED);
