@@ -23,11 +23,15 @@ export const lines = (max: number): Joi.StringSchema =>
     pattern: `^(?:${NOT_CONTROL}|\\r?\\n|\\t)*$`,
   });
 
+const tooLong = (max: number): string => `must have at most ${max} characters`;
+
 function textWithout(refused: RegExp, refusal: string, max: number): Joi.StringSchema {
   return checked(Joi.string(), (value) => {
+    // A character has at most two code units. A text of megabytes is not looked at any further.
+    if (value.length > 2 * max) return tooLong(max);
     if (!value.isWellFormed()) return 'must be well-formed Unicode';
     if (refused.test(value)) return refusal;
-    return [...value].length > max ? `must have at most ${max} characters` : null;
+    return [...value].length > max ? tooLong(max) : null;
   }).meta({ maxLength: max });
 }
 

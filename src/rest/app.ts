@@ -9,7 +9,7 @@ import { uuidv7 } from '../base/ids.ts';
 import type { Log } from '../base/log.ts';
 import type { Pages } from '../browser/pages.ts';
 import type { Config } from '../config/config.ts';
-import { ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
+import { createReading, ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { limitUnread, type UnreadLimits } from '../http/limits/unread.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
@@ -30,7 +30,7 @@ export interface Protocol extends Mount {
 }
 
 export interface AppParts {
-  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl' | 'metricsToken' | 'oauth'>;
+  readonly config: Pick<Config, 'allowedHosts' | 'allowedOrigins' | 'publicUrl' | 'trustProxy' | 'metricsToken' | 'oauth'>;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly keys: KeyRing;
@@ -88,7 +88,8 @@ export function createApp(parts: AppParts): Express {
   app.use(refuseUnknown(routeTable([...documents, ...open, ...pages.mounts, ...protocols]), routeTable(guarded), pages));
   app.use(pages.handler);
   app.use(together(protocols));
-  app.use(bodyOf(routeTable([...documents, ...open])));
+  const sent = { reading: createReading(() => performance.now()), trustProxy: parts.config.trustProxy };
+  app.use(bodyOf(routeTable([...documents, ...open]), jsonBody({ ...sent, limitOf: () => OPEN_BODY_BYTES, underWay: null })));
   for (const { path, router } of documents) app.use(path === '' ? '/' : path, router);
   for (const { path, router } of open) app.use(path, router);
   // A request counts as arriving with its last byte (law 4). The sender of a body is therefore admitted before and after the body.
@@ -97,7 +98,7 @@ export function createApp(parts: AppParts): Express {
     '/api',
     authenticate.verify,
     ifBody(authenticate.admit),
-    jsonBody(limitFor, ({ path }) => LEFT_BODIES.test(path), parts.bodies),
+    jsonBody({ ...sent, limitOf: limitFor, isLeft: ({ path }) => LEFT_BODIES.test(path), underWay: parts.bodies }),
     authenticate.takeTurn,
     authenticate.admit,
     authorizing(routeTable(guarded)),
@@ -172,8 +173,7 @@ function refuseUnknown(open: RouteTable, guarded: RouteTable, pages: Pages): Req
  * Reads the bodies of callers without a token, and refuses those with GET and HEAD: node would read and discard them at full speed
  * after the answer. All other bodies are read after their token is verified.
  */
-function bodyOf(open: RouteTable): RequestHandler {
-  const read = jsonBody(() => OPEN_BODY_BYTES);
+function bodyOf(open: RouteTable, read: RequestHandler): RequestHandler {
   return (req, res, next) => (methodsOf(matchRoute(open, req.path), null).has(req.method) ? read(req, res, next) : next());
 }
 

@@ -5,7 +5,7 @@ import { authorizationOf } from '../auth/verify.ts';
 import { isOverdrawn, type Stock, type Taken } from '../base/budgets.ts';
 import { AppError } from '../base/errors.ts';
 import type { JsonValue } from '../base/json/json.ts';
-import { decodeLarge, readLargeJson } from '../base/json/large.ts';
+import { decodeLarge, readLargeJson, WHOLE } from '../base/json/large.ts';
 import { inTurnOf } from '../base/turns/caller-turns.ts';
 import type { Database } from '../db/database.ts';
 import { bodyLength, readBytes } from '../http/body.ts';
@@ -36,10 +36,6 @@ const AT_ONCE = 2;
 const MOST_WAITING = 100;
 const TYPES = /^application\/(scim\+)?json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 const BEARER = /^bearer +([A-Za-z0-9_-]{1,128})$/i;
-const WHOLE = {
-  ...{ lists: new Set<string>(), skipped: new Set<string>() },
-  ...{ members: Number.POSITIVE_INFINITY, itemValues: Number.POSITIVE_INFINITY, builtValues: Number.POSITIVE_INFINITY },
-};
 
 export type Handle = (req: Request, res: Response, session: Session, body: JsonValue) => Promise<void>;
 

@@ -23,11 +23,13 @@ export function membersOf(value: JsonValue | undefined, what: string): Members {
 
 /** Returns why the text is not acceptable as a name; null: it is. */
 export function textProblem(value: string, max: number): string | null {
+  const tooLong = `must have at most ${max} characters`;
+  // A character has at most two code units. A text of megabytes is not looked at any further.
+  if (value.length > 2 * max) return tooLong;
   if (!value.isWellFormed()) return 'must be well-formed Unicode';
   if (/\p{Cc}/u.test(value)) return 'must not contain control characters';
   // In lower case, some letters become two.
-  if (Math.max([...value].length, [...value.toLowerCase()].length) > max) return `must have at most ${max} characters`;
-  return null;
+  return Math.max([...value].length, [...value.toLowerCase()].length) > max ? tooLong : null;
 }
 
 /** Returns the text; null: there is none, or an empty one. Throws ScimError `invalidValue`. */

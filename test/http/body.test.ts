@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import test from 'ava';
 import { createStock } from '../../src/base/budgets.ts';
 import { deferred } from '../../src/base/promises.ts';
-import { jsonBody } from '../../src/http/body.ts';
+import { createReading, jsonBody } from '../../src/http/body.ts';
 import { openContext } from '../../src/http/context.ts';
 import { startRestOnSqlite as start } from '../support/rest.ts';
 import { connected } from './connected.ts';
@@ -126,11 +126,7 @@ test.serial('bytes of large bodies under way are bounded for one administrator',
 
 test.serial('a client that leaves before its body is read takes no bytes', async (t) => {
   const stock = createStock('bodies', { perKey: 1_000, all: 4_000 });
-  const read = jsonBody(
-    () => 1_000,
-    () => false,
-    stock,
-  );
+  const read = jsonBody({ limitOf: () => 1_000, reading: createReading(() => 0), trustProxy: false, underWay: stock });
   const finished = deferred<unknown>();
   const server = createServer(async (req, res) => {
     const principal = { issuer: 'us', sub: 'a' };
@@ -145,4 +141,22 @@ test.serial('a client that leaves before its body is read takes no bytes', async
   socket.destroy();
   await finished.promise;
   t.is(stock.taken, 0);
+});
+
+test.serial('a caller who sends many values waits, while small bodies and other callers do not', async (t) => {
+  const rest = await start(t);
+  await rest.account('a@example.com');
+  const [user, other] = [await rest.account('b@example.com'), await rest.account('c@example.com')];
+  const body = JSON.stringify(Object.fromEntries(Array.from({ length: 5_400 }, (_, at) => [`m${100_000 + at}`, 0])));
+  const send = (path: string, token: string | undefined, sent: unknown) => rest.call('POST', path, { token, body: sent });
+  let refused = await send('/api/auth/logout', user.token, body);
+  t.is(refused.status, 400);
+  for (let sent = 1; refused.status === 400; sent++) {
+    if (sent > 100) return t.fail('it is never refused');
+    refused = await send('/api/auth/logout', user.token, body);
+  }
+  t.is(refused.status, 429);
+  t.true(Number(refused.headers['retry-after']) >= 1);
+  t.is((await send('/api/auth/logout', user.token, { a: 0 })).status, 400, 'a small body is read');
+  t.is((await send('/api/auth/logout', other.token, body)).status, 400);
 });

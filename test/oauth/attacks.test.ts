@@ -758,3 +758,11 @@ test('a client that revokes its refresh token ends its grant, and no other clien
   });
   t.true(changes.some(({ action, actor }) => action === 'grant.end' && actor.id === s.user.id));
 });
+
+test('an address with very many parameters is refused before they are read', async (t) => {
+  for (const path of ['authorize', 'authorize/x']) {
+    const many = await fetch(`${shared.gateway.url}/oauth/${path}?${'a=&'.repeat(4_000)}`, { redirect: 'manual' });
+    t.is(many.status, 400);
+    t.regex(await many.text(), /at most 50 parameters/);
+  }
+});

@@ -9,7 +9,8 @@ import { readInSteps } from './steps.ts';
 export const LARGE_TEXT = 64 * 1024;
 /** A text with more values than this is also read in steps, but completely built. */
 const QUICK_VALUES = 2_000;
-const WHOLE: Selection = {
+/** Builds every value. */
+export const WHOLE: Selection = {
   lists: new Set(),
   skipped: new Set(),
   members: Infinity,
