@@ -313,6 +313,16 @@ test.serial('only its own session can resume a stream from an event id', async (
   // The answer that comes late is filtered like one that comes at once.
   t.regex(resumed.text, /"tools":\[\{"name":"ok"\}\]/);
   t.deepEqual(gateway.shown.at(-1)?.names, ['ok']);
+
+  // An id that is too long to be opened again is not sealed.
+  upstream.script = (received, res) => {
+    if (received.message?.method !== 'tools/list') return plain(received, res);
+    startStream(res);
+    res.end(event({ jsonrpc: '2.0', id: received.message.id ?? 0, result: { tools: [] } }, 'x'.repeat(3_000)));
+  };
+  const long = await send(gateway, inSession(alice, call('tools/list')));
+  t.regex(long.text, /"tools":\[\]/);
+  t.notRegex(long.text, /^id:/m);
 });
 
 test.serial(

@@ -304,12 +304,10 @@ test('a target may ask for input that the client offers and the target may ask f
   t.truthy(call('sampling/createMessage', { elicitation: {} }).fault);
   t.truthy(call('acme/x', { 'acme/x': {} }).fault);
   t.truthy(call('elicitation/create', { elicitation: {} }, 'tools/list').fault);
-  t.truthy(
-    filter(
-      { ...asking('elicitation/create'), requestState: 1 },
-      { method: 'tools/call', mode: 'stateless', params: declaring({ elicitation: {} }) },
-    ).fault,
-  );
+  for (const requestState of [1, 's'.repeat(1024 * 1024 + 1)]) {
+    const asked = { ...asking('elicitation/create'), requestState };
+    t.truthy(filter(asked, { method: 'tools/call', mode: 'stateless', params: declaring({ elicitation: {} }) }).fault);
+  }
 });
 
 test('a result of a kind that was not requested is a fault', (t) => {
