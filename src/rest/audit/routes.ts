@@ -33,6 +33,8 @@ const READ_ROWS = 100;
 const SEARCH_MS = 1_000;
 /** How long after a check an export goes on without another. */
 const ALLOWED_MS = 200;
+/** How long it goes on while nobody can tell whether its reader may still read. */
+const UNKNOWN_MS = 5_000;
 /** The clock of the machine that verifies may be ahead by this much. */
 const CLOCKS_MS = 5 * 60_000;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
@@ -182,11 +184,18 @@ function pageInParts(store: AuditStore, inTurn: InTurn, owner: string, show: (en
 
 /** Yields the items while the caller may still read them: an export can last for hours. */
 async function* whileAllowed<T>(res: Response, items: AsyncIterable<T>): AsyncGenerator<T> {
-  let checkedAt = performance.now();
+  let [triedAt, allowedAt] = [performance.now(), performance.now()];
   for await (const item of items) {
-    if (performance.now() - checkedAt >= ALLOWED_MS) {
-      await authorizeAgain(res);
-      checkedAt = performance.now();
+    if (performance.now() - triedAt >= ALLOWED_MS) {
+      try {
+        await authorizeAgain(res);
+        allowedAt = performance.now();
+      } catch (error) {
+        // The state cannot be read at the moment, or too many requests wait for it.
+        const isForNow = error instanceof AppError && error.retryAfter !== undefined;
+        if (!isForNow || performance.now() - allowedAt >= UNKNOWN_MS) throw error;
+      }
+      triedAt = performance.now();
     }
     yield item;
   }

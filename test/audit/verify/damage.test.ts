@@ -46,19 +46,28 @@ eachEngine(test.serial, 'a generated column, a longer type or a different collat
   if (engine === 'sqlite') {
     await knex.raw('alter table log_decisions drop column created_at');
     await knex.raw('alter table log_decisions add column created_at integer as (iif(seq = 1, 1600000000000, null)) virtual');
-    t.deepEqual(await found(), ['the column created_at of log_decisions is generated']);
+    await knex.raw('alter table log_names add column more text');
+    t.deepEqual(await found(), [
+      'the column created_at of log_decisions is generated',
+      'the column more of log_names is not one of the gateway',
+    ]);
     return;
   }
   await knex.raw('alter table log_decisions drop column created_at');
   await knex.raw(
-    'alter table log_decisions add column created_at bigint generated always as (if(seq = 1, 1600000000000, null)) virtual',
+    'alter table log_decisions add column CREATED_AT bigint generated always as (if(seq = 1, 1600000000000, null)) virtual',
   );
-  await knex.raw('alter table log_lists modify mac varbinary(17) not null');
+  await knex.raw('alter table log_lists change mac MAC varbinary(17) not null');
+  await knex.raw('alter table log_verdicts drop primary key, add primary key (id, effect)');
+  await knex.raw('alter table log_names drop column set_hash, add column more int');
   await knex.raw('alter table log_objects modify method varchar(256) character set utf8mb4 collate utf8mb4_general_ci');
   const [generated, ...others] = await found();
-  t.regex(generated ?? '', /^the column created_at of log_decisions is generated \(VIRTUAL GENERATED/);
+  t.regex(generated ?? '', /^the column CREATED_AT of log_decisions is generated \(VIRTUAL GENERATED/);
   t.deepEqual(others, [
-    'the column mac of log_lists has the type varbinary(17)',
+    'the column MAC of log_lists has the type varbinary(17)',
     'the column method of log_objects has the collation utf8mb4_general_ci',
+    'the column more of log_names is not one of the gateway',
+    'the column set_hash of log_names is missing',
+    'the primary key of log_verdicts is (id,effect)',
   ]);
 });
