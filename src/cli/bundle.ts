@@ -93,10 +93,16 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
   },
 };
 
-const whyNot = (not: NotAsked, { reason }: LogJson): string =>
-  not === 'erased'
-    ? 'the decision cannot be evaluated again: the groups of its user have been erased'
-    : `no policy made this decision: it was denied for the reason ${reason}`;
+function whyNot(not: NotAsked, { reason }: LogJson): string {
+  switch (not) {
+    case 'erased':
+      return 'the decision cannot be evaluated again: the groups of its user have been erased';
+    case 'damaged':
+      return 'the decision cannot be evaluated again: the log lacks data of it. Find out what was changed with portcullis audit verify';
+    case 'not_by_policy':
+      return `no policy made this decision: it was denied for the reason ${reason}`;
+  }
+}
 
 /** The input of the rule in Rego. */
 function inputOf({ principal: { sub, role, groups }, targetId: target, object }: Question) {

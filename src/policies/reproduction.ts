@@ -1,4 +1,5 @@
 /** Makes a recorded decision again, with the policies of its revision, and compares both. */
+import { AUDIT_REASONS } from '../audit/records/records.ts';
 import type { LogJson } from '../audit/search/log-json.ts';
 import type { LoadedEngine } from '../engine/engine.ts';
 import type { Question } from '../engine/explain.ts';
@@ -13,8 +14,11 @@ export interface Difference {
   readonly reproduced: string | null;
 }
 
-/** `not_by_policy`: no policy was evaluated. `erased`: the groups of the user are missing. */
-export type NotAsked = 'not_by_policy' | 'erased';
+/**
+ * `not_by_policy`: no policy was evaluated. `erased`: the groups of the user are missing. `damaged`: the log lacks other data of the
+ * decision, which `audit verify` reports.
+ */
+export type NotAsked = 'not_by_policy' | 'erased' | 'damaged';
 
 export function askedIn({
   reason,
@@ -25,7 +29,10 @@ export function askedIn({
   target_id,
   ...row
 }: LogJson): Question | NotAsked {
-  if (target_id === null || (reason !== 'matched' && reason !== 'default')) return 'not_by_policy';
+  // The members of a lost fact are null.
+  if (user_id === null || row.method === null || !AUDIT_REASONS.includes(reason)) return 'damaged';
+  if (reason !== 'matched' && reason !== 'default') return 'not_by_policy';
+  if (target_id === null) return 'damaged';
   if (user_email === '') return 'erased';
   const { resource_type, resource_name } = row;
   const object = resource_type === null || resource_name === null ? null : { resource_type, resource_name };

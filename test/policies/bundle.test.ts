@@ -12,6 +12,7 @@ import type { LogJson } from '../../src/audit/search/log-json.ts';
 import { auditGroup } from '../../src/cli/audit.ts';
 import { bundleGroup } from '../../src/cli/bundle.ts';
 import { runGroup } from '../../src/cli/command.ts';
+import { askedIn } from '../../src/policies/reproduction.ts';
 import { inProcess } from '../cli/cli.ts';
 import { apiToken, person, startGateway, type TestGateway } from '../support/gateway.ts';
 import { post } from '../support/mcp.ts';
@@ -234,6 +235,8 @@ test.serial('the command says why a decision cannot be reproduced', async (t) =>
   const id = await latest();
   t.is((await run(id)).code, 0);
   const [row] = (await gateway.rest<LogJson[]>(200, 'GET', '/api/logs?limit=1', { token: admin })).body;
+  for (const lost of ['user_id', 'method', 'reason', 'target_id'] as const)
+    t.is(askedIn({ ...row, [lost]: null } as unknown as LogJson), 'damaged', lost);
   await gateway.rest(200, 'POST', '/api/logs/erase', { token: admin, body: { user_id: row?.user_id } });
   const erased = await run(id);
   t.is(erased.code, 1);

@@ -3,7 +3,7 @@ import type { LogJson } from '../../audit/search/log-json.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note } from '../../browser/page.ts';
 import type { Misfit } from '../../engine/explain.ts';
-import type { Difference } from '../../policies/reproduction.ts';
+import type { Difference, NotAsked } from '../../policies/reproduction.ts';
 import { refusal } from '../form.ts';
 import { column, DEFAULT_DENY, decisionMark, effectMark, heading, subjectMark, table } from '../marks.ts';
 import { weekAgo } from '../policy-changes/consequences.ts';
@@ -69,7 +69,7 @@ ${reproduce(entry)}</section>`
 }
 
 interface Reproduction {
-  readonly result: 'same' | 'differs' | 'not_by_policy' | 'erased';
+  readonly result: 'same' | 'differs' | NotAsked;
   readonly differences: readonly Difference[];
 }
 
@@ -88,6 +88,11 @@ async function madeAgain({ get }: View, { id, revision }: LogJson): Promise<Cont
     return note(
       'done',
       `Same: with the policies of revision ${revision}, the engine made the same decision. Effect, policy, reason, and the hashes of policies and engine are as recorded.`,
+    );
+  if (result === 'damaged')
+    return note(
+      'bad',
+      'The log lacks data of this decision, so it cannot be made again. Verify the log to find out what was changed.',
     );
   if (result !== 'differs') return note('warn', 'The groups of the user have been erased, so the decision cannot be made again.');
   const isVersion = differences.every(({ member }) => member === 'engine_hash');

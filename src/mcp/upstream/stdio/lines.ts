@@ -4,7 +4,6 @@ import { UnreadFault, unlessUnread } from '../../../base/json/built.ts';
 import { isObject, type JsonReading, type JsonValue, readJsonText } from '../../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
-import { laneSteps } from '../../../base/turns/lane.ts';
 import { partsOf } from '../../../base/turns/slices.ts';
 import { isId, type RpcId, type RpcMessage, readMessage } from '../../../protocol/message.ts';
 import type { Located } from '../../../protocol/rebuild.ts';
@@ -101,22 +100,14 @@ export function oversizedId({ head, tail }: Skipped): number | null {
   return id === null ? null : Number(id[1]);
 }
 
-/** Makes a text of any size a single line, in the turns of the owner if it is large. */
-export function onOneLineOf(text: string, owner: string): string | Promise<string> {
-  return text.length <= LARGE_TEXT ? onOneLine(text) : laneSteps(owner, oneLineInSteps(text));
-}
-
-function* oneLineInSteps(text: string): Generator<undefined, string> {
-  const parts: string[] = [];
-  for (const part of partsOf([text], LARGE_TEXT)) {
-    parts.push(onOneLine(part));
-    yield;
-  }
-  return parts.join('');
-}
-
-/** Makes a message a line of its own. A large one must be on one line already: to look for its line ends is quick, to replace them is not. */
+/** Makes a message a line of its own. */
 export const toLine = (text: string): string => `${onOneLine(text)}\n`;
+
+/** The same in parts, each made of at most LARGE_TEXT characters. */
+export function* lineParts(text: string): Generator<string, undefined> {
+  for (const part of partsOf([text], LARGE_TEXT)) yield onOneLine(part);
+  yield '\n';
+}
 
 export type Line =
   | { readonly kind: 'message'; readonly message: RpcMessage; readonly located: Located }

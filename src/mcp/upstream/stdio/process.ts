@@ -14,9 +14,10 @@ import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/prom
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
+import { laneOnce } from '../../../base/turns/lane.ts';
 import { PART_BYTES, pipeInTurns } from '../reading-turns.ts';
 import { ProcessFault } from '../upstream.ts';
-import { createLineReader, type Line, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
+import { createLineReader, type Line, lineParts, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 
 /** How long each step of ending a process waits: closed stdin, SIGTERM, SIGKILL. */
@@ -121,6 +122,25 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     log.warn({ ...about, why }, 'target process killed: it misbehaved');
     stdout.resume();
     signalGroup('SIGKILL');
+  }
+
+  /** Large messages, and those after them. The first is being written. */
+  const unwritten: string[] = [];
+  let unwrittenBytes = 0;
+
+  async function writeInParts(): Promise<void> {
+    for (let text = unwritten[0]; text !== undefined; text = unwritten[0]) {
+      const parts = lineParts(text);
+      for (let isOver = false; !isOver && stdin.writable; ) {
+        await laneOnce(spec.name, () => {
+          const { value: part } = parts.next();
+          isOver = part === undefined;
+          if (part !== undefined) stdin.write(part);
+        });
+      }
+      unwritten.shift();
+      unwrittenBytes -= Buffer.byteLength(text);
+    }
   }
 
   /** Set while a large line is being read. Later lines wait for it. */
@@ -248,9 +268,13 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     /** `full`: the process does not read its input. `closed`: it has ended, or is about to. */
     send(text: string): 'sent' | 'full' | 'closed' {
       if (over || ending !== null || !stdin.writable || hasExited()) return 'closed';
-      const line = toLine(text);
-      if (stdin.writableLength + Buffer.byteLength(line) > INPUT_BYTES) return 'full';
-      stdin.write(line);
+      const bytes = Buffer.byteLength(text);
+      if (stdin.writableLength + unwrittenBytes + bytes > INPUT_BYTES) return 'full';
+      if (unwritten.length === 0 && text.length <= LARGE_TEXT) stdin.write(toLine(text));
+      else {
+        unwrittenBytes += bytes;
+        if (unwritten.push(text) === 1) void writeInParts();
+      }
       return 'sent';
     },
     /** Stops reading its output, which makes the process wait. */

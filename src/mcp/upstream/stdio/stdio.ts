@@ -14,7 +14,6 @@ import { statusAnswer } from '../answers.ts';
 import { bindingKey } from '../health.ts';
 import type { Unread } from '../unread.ts';
 import { isFault, openingOf, silenceOf, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
-import { onOneLineOf } from './lines.ts';
 import { SharedProcess, type SharedProcessDeps, type SharedProcessSession } from './shared-process.ts';
 
 export interface StdioLimits {
@@ -261,8 +260,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const isOwn = seat !== undefined && seat.bindingKey === bindingKey(request);
       if (request.session !== undefined && !isOwn) return statusAnswer(404);
       if (method === 'GET') return isOwn ? seat.host.listen(seat.session, signal) : statusAnswer(400);
-      const line = onOneLineOf(request.body ?? '', target.id);
-      const reading = readLargeJson(typeof line === 'string' ? line : await line, OWN_RULES, target.id);
+      const reading = readLargeJson(request.body ?? '', OWN_RULES, target.id);
       const located = 'then' in reading ? await reading : reading;
       if (!located.ok) return statusAnswer(400);
       const message = readMessage(located.value);

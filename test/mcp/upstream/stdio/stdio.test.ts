@@ -311,6 +311,24 @@ test.serial('each message is one line, whatever its content', async (t) => {
   );
 });
 
+test.serial('large messages are one line each, too, and arrive in the order in which they were posted', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  const large = (id: number): string =>
+    `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"echo","more":"${'\u2028\u0085 '.repeat(100_000)}","arguments":{\n"n":${id}}}}`;
+  const small = (id: number): string =>
+    `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"echo","arguments":{"n":${id}}}}`;
+  const posted = [large(101), small(102), large(103), small(104)].map((raw) => client.post(raw));
+  for (const answer of posted) t.is(outcomeOf(await answer), 200);
+  const lines = (await client.call('received')).result.received as string[];
+  const echoes = lines.filter((line) => line.includes('"echo"'));
+  t.deepEqual(
+    echoes.map((line) => (JSON.parse(line) as { params: { arguments: { n: number } } }).params.arguments.n).sort(),
+    [101, 102, 103, 104],
+  );
+  for (const line of echoes) t.notRegex(line, /[\r\u2028\u2029\u0085]/);
+});
+
 test.serial('calls and session end with their process, and a new session works', async (t) => {
   const { upstream, logged } = startStdio(t);
   const client = await open(upstream, placeFor());
