@@ -87,18 +87,23 @@ function fieldErrors(error: Joi.ValidationError, hints: Hints): FieldError[] {
 export type Hints = ReadonlyMap<string, readonly [string]>;
 const NO_HINTS: Hints = new Map();
 
-/** In a body with more values than this, only the first mistake is named: to find and name thousands takes the thread for too long. */
+/**
+ * Of a body with more values than this, only the first mistake is named: to find and name thousands takes the thread for too long. So many
+ * characters count as a value.
+ */
 const MAX_FULLY_CHECKED = 1_000;
+const CHARACTERS_PER_VALUE = 64;
 
-/** Whether the value has at most `most` values in it. */
-function hasAtMost(most: number, value: unknown): boolean {
-  const found = [value];
+function isFullyChecked(body: unknown): boolean {
+  const found = [body];
+  let characters = 0;
   for (let at = 0; at < found.length; at++) {
     const one = found[at];
+    if (typeof one === 'string') characters += one.length;
+    if (found.length + characters / CHARACTERS_PER_VALUE > MAX_FULLY_CHECKED + 1) return false;
     if (typeof one !== 'object' || one === null) continue;
     for (const name in one) {
-      if (found.length > most) return false;
-      found.push((one as Readonly<Record<string, unknown>>)[name]);
+      if (found.push((one as Readonly<Record<string, unknown>>)[name]) > MAX_FULLY_CHECKED + 1) return false;
     }
   }
   return true;
@@ -106,8 +111,7 @@ function hasAtMost(most: number, value: unknown): boolean {
 
 /** Returns the validated value, or throws AppError `invalid_request`. Nothing is converted: "1" is not a number. */
 export function validate<T>(schema: Joi.Schema<T>, value: unknown, hints: Hints = NO_HINTS): T {
-  const abortEarly = !hasAtMost(MAX_FULLY_CHECKED, value);
-  const result = schema.validate(value, { abortEarly, convert: false, errors: { wrap: { label: '"' } } });
+  const result = schema.validate(value, { abortEarly: !isFullyChecked(value), convert: false, errors: { wrap: { label: '"' } } });
   if (result.error) throw invalidRequest(fieldErrors(result.error, hints));
   return result.value as T;
 }

@@ -1,7 +1,7 @@
 import test from 'ava';
 import Joi from 'joi';
 import { AppError } from '../../src/base/errors.ts';
-import { instant, validate } from '../../src/base/validate.ts';
+import { instant, text, validate } from '../../src/base/validate.ts';
 
 for (const [text, ms] of [
   ['2026-01-31T12:00:00Z', Date.UTC(2026, 0, 31, 12)],
@@ -28,5 +28,13 @@ test('each mistake of a body is named, but only the first of a body with very ma
   t.is(errorsOf(members(1_000))?.length, 1_000);
   t.deepEqual(errorsOf(members(1_001)), ['m0']);
   t.deepEqual(errorsOf({ kept: Array.from({ length: 9_000 }, () => 'x') }), ['kept.0']);
+  const long = Joi.object({ a: text(10).pattern(/^b/), c: Joi.number() });
+  const wrong = (length: number) => t.throws(() => validate(long, { a: 'a'.repeat(length), c: 'd' }))?.message;
+  t.regex(wrong(1_000) ?? '', /a: must have at most 10 characters; a: .*; c: must be a number/);
+  t.regex(
+    wrong(1_000_000) ?? '',
+    /^a: must have at most 10 characters$/,
+    'nor is a very long text looked at by more than one rule',
+  );
   t.is(validate<{ kept: number[] }>(schema, { kept: Array.from({ length: 9_000 }, () => 1) }).kept.length, 9_000);
 });
