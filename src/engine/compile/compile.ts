@@ -120,11 +120,17 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
 
   const hash = createHash('sha256');
   let json = '';
+  let part = '';
   for (const piece of canonicalPieces(document)) {
-    json += piece;
-    hash.update(piece);
+    part += piece;
+    if (part.length < PART_LENGTH) continue;
+    json += part;
+    hash.update(part);
+    part = '';
     yield;
   }
+  json += part;
+  hash.update(part);
   return { document, json, hash: hash.digest('hex'), findings: findings.sort((a, b) => compareText(a.policyId, b.policyId)) };
 }
 
@@ -305,6 +311,9 @@ function addTest(list: NameTest[], test: NameTest): void {
   known.add(key);
 }
 
+/** So many characters are hashed at once. */
+const PART_LENGTH = 64 * 1024;
+
 /** JSON with members sorted by code unit and without white space (RFC 8785, as far as integers and well-formed texts need it). */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
@@ -315,23 +324,28 @@ function canonical(value: unknown): string {
 
 /** Yields `canonical(document)` in pieces. */
 function* canonicalPieces({ index, order, policies, unmatched }: CompiledDocument): Generator<string> {
-  yield `{"index":{"every":${canonical(index.every)},"targets":{`;
-  for (const [i, target] of Object.keys(index.targets).sort(compareText).entries()) {
-    yield `${i === 0 ? '' : ','}${JSON.stringify(target)}:${canonical(index.targets[target])}`;
-  }
-  yield '}},"order":[';
-  yield* listPieces(order);
-  yield '],"policies":[';
-  yield* listPieces(policies);
-  yield `],"unmatched":${unmatched}}`;
+  yield '{"index":';
+  yield* piecesOf(index);
+  yield ',"order":';
+  yield* piecesOf(order);
+  yield ',"policies":';
+  yield* piecesOf(policies);
+  yield `,"unmatched":${unmatched}}`;
 }
 
-function* listPieces(list: readonly unknown[]): Generator<string> {
-  for (let from = 0; from < list.length; from += 500) {
-    yield (from === 0 ? '' : ',') +
-      list
-        .slice(from, from + 500)
-        .map(canonical)
-        .join(',');
+/** Yields `canonical(value)` in pieces: one policy can apply to a thousand subjects, and one subject can have all policies. */
+function* piecesOf(value: unknown): Generator<string> {
+  if (typeof value !== 'object' || value === null) return yield canonical(value);
+  const isList = Array.isArray(value);
+  yield isList ? '[' : '{';
+  if (isList) {
+    for (const [i, element] of value.entries()) yield `${i === 0 ? '' : ','}${canonical(element)}`;
+  } else {
+    const members = Object.entries(value).sort(([a], [b]) => compareText(a, b));
+    for (const [i, [key, member]] of members.entries()) {
+      yield `${i === 0 ? '' : ','}${JSON.stringify(key)}:`;
+      yield* piecesOf(member);
+    }
   }
+  yield isList ? ']' : '}';
 }
