@@ -87,11 +87,9 @@ function fieldErrors(error: Joi.ValidationError, hints: Hints): FieldError[] {
 export type Hints = ReadonlyMap<string, readonly [string]>;
 const NO_HINTS: Hints = new Map();
 
-/**
- * Of a body with more values than this, only the first mistake is named: to find and name thousands takes the thread for too long. So many
- * characters count as a value.
- */
+/** If a body has more values, only its first mistake is named. To name thousands would keep the thread busy for too long. */
 const MAX_FULLY_CHECKED = 1_000;
+/** As many characters count as one value. */
 const CHARACTERS_PER_VALUE = 64;
 
 function isFullyChecked(body: unknown): boolean {

@@ -157,7 +157,7 @@ function costOf(bytes: number, reading: JsonReading | null): number {
   return bytes / BYTES_PER_VALUE + (reading === null ? 0 : reading.ok ? reading.values : bytes / BYTES_PER_WRONG_VALUE);
 }
 
-/** The values that are read for each sender and for all. To check a value takes about a microsecond, ten times as long as at `/mcp`. */
+/** The values that are read for each sender and for all. To read and check one takes about a microsecond. */
 export const createReading = (now: () => number): Flow =>
   createFlow({ perKey: { perSecond: 20_000, burst: 100_000 }, all: { perSecond: 60_000, burst: 300_000 } }, now);
 

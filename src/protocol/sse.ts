@@ -1,7 +1,7 @@
 /** Server-sent events as the HTML standard defines them (section 9.2): read from a target, written to a client. */
 
 import { partsOf } from '../base/turns/slices.ts';
-import type { MessageText } from './message.ts';
+import { type MessageText, wholeText } from './message.ts';
 
 /** `data` is empty for an event that only carries an id or a reconnection time. */
 export interface SseEvent {
@@ -138,16 +138,19 @@ export interface WrittenEvent {
   readonly retry?: number | undefined;
 }
 
-/** Writes one event with one `data` line, which cannot start a new field. Yields it in parts, each made of at most `length` characters. */
-export function* eventParts({ data, id, retry }: WrittenEvent, length: number): Generator<string, undefined> {
-  const fields = `${id === undefined ? '' : `id: ${id}\n`}${retry === undefined ? '' : `retry: ${retry}\n`}`;
-  yield `${fields}${data === '' ? '' : 'event: message\n'}data: `;
+const headOf = ({ data, id, retry }: WrittenEvent): string =>
+  `${id === undefined ? '' : `id: ${id}\n`}${retry === undefined ? '' : `retry: ${retry}\n`}${data === '' ? '' : 'event: message\n'}data: `;
+
+/** Writes one event with one `data` line, which cannot start a new field. */
+export const formatEvent = (event: WrittenEvent): string => `${headOf(event)}${onOneLine(wholeText(event.data))}\n\n`;
+
+/** The same for a long event, in parts. Each part is made of at most `length` characters. */
+export function* eventParts(event: WrittenEvent, length: number): Generator<string, undefined> {
+  const { data } = event;
+  yield headOf(event);
   for (const part of partsOf(typeof data === 'string' ? [data] : data, length)) yield onOneLine(part);
   yield '\n\n';
 }
-
-/** The whole event at once. A long one takes milliseconds. */
-export const formatEvent = (event: WrittenEvent): string => [...eventParts(event, Number.POSITIVE_INFINITY)].join('');
 
 /** Characters that end a line, for all readers or some (Node's `readline`, Python's `splitlines`), and what stands for them in JSON. */
 const LINE_ENDS = [
@@ -160,7 +163,7 @@ const LINE_ENDS = [
 
 /**
  * Makes JSON text a single line. JSON has line feeds and carriage returns only between tokens (RFC 8259 section 7), so a space can replace
- * them. The other line ends occur only in strings and are escaped. A text of a megabyte can take ten milliseconds.
+ * them. The other line ends occur only in strings and are escaped. A long text of line ends takes milliseconds, so cut it first.
  */
 export function onOneLine(text: string): string {
   let line = text;

@@ -9,6 +9,7 @@
 import type { Connection } from '../../db/database.ts';
 import type { Problem } from './report.ts';
 
+/** Returns a problem for each of these. Tables that are missing altogether make the verification itself fail. */
 export async function damageOf(db: Connection): Promise<Problem[]> {
   const found = db.client.dialect === 'mysql' ? await inMysql(db) : await inSqlite(db);
   return found.map((what) => ({

@@ -95,7 +95,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   /** The body is not a valid event stream: the rest is dropped, and the events before it are still delivered. */
   private over = false;
   private readonly unread: UnreadAccount;
-  /** Where a body goes whose length is known: its chunks become garbage at once. null: it is collected in `chunks`. */
+  /** A large body of known length. Each chunk is copied into it, and is garbage at once. null: the body is collected in `chunks`. */
   private body: Buffer | null = null;
   private chunks: Buffer[] = [];
   /** How many of the first chunks are already joined ones. */

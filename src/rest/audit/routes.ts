@@ -33,7 +33,7 @@ const READ_ROWS = 100;
 const SEARCH_MS = 1_000;
 /** How long after a check an export goes on without another. */
 const ALLOWED_MS = 200;
-/** How long it goes on while nobody can tell whether its reader may still read. */
+/** An export goes on for this long while the rights of its reader cannot be read. */
 const UNKNOWN_MS = 5_000;
 /** The clock of the machine that verifies may be ahead by this much. */
 const CLOCKS_MS = 5 * 60_000;
