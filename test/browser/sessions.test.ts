@@ -38,14 +38,18 @@ async function clocked(database: Database) {
     }) as unknown as IncomingMessage;
   const set: string[] = [];
   const response = {
-    appendHeader: (_name: string, line: string) => set.push(/=([^;]*)/.exec(line)?.[1] ?? ''),
-  } as unknown as ServerResponse;
+    headersSent: false,
+    appendHeader(_name: string, line: string) {
+      if (this.headersSent) throw new Error('ERR_HTTP_HEADERS_SENT');
+      set.push(/=([^;]*)/.exec(line)?.[1] ?? '');
+    },
+  };
   await userStore(database.knex).insert(ANN, 'hash');
   return {
     sessions,
     /** Returns the value of the new cookie. */
     async signIn(value: string | null = null, provedAt: number | 'now' | null = 'now'): Promise<string> {
-      await sessions.signIn(request(value), response, ANN, { method: 'test', provedAt });
+      await sessions.signIn(request(value), response as unknown as ServerResponse, ANN, { method: 'test', provedAt });
       return set.at(-1) ?? '';
     },
     pass: (ms: number) => {
@@ -53,7 +57,8 @@ async function clocked(database: Database) {
     },
     now: () => time,
     who: (value: string | null, url?: string, isActivity?: boolean) =>
-      sessions.currentUser(request(value, url), response, isActivity),
+      sessions.currentUser(request(value, url), response as unknown as ServerResponse, isActivity),
+    response,
     set,
   };
 }
@@ -115,11 +120,15 @@ eachEngine(
 
 eachEngine(test.serial, 'a change of role gives the cookie a new value, once, and the session goes on', async (t, at) => {
   const database = await openTestDatabase(t, at);
-  const { signIn, who, set } = await clocked(database);
+  const { signIn, who, response, set } = await clocked(database);
   const value = await signIn();
   const before = await who(value);
   t.is(set.length, 1);
   await userStore(database.knex).update({ ...ANN, role: 'admin', groups: ['a'] });
+  // A download asks again while it goes on, and can set no cookie: the value stays, for the next request to change.
+  response.headersSent = true;
+  t.is((await who(value))?.admission.principal.role, 'admin');
+  response.headersSent = false;
   // Two requests of one browser at the same time: both are served, and one new value counts.
   const both = await Promise.all([who(value), who(value)]);
   t.true(both.some((current) => current?.admission.principal.role === 'admin'));
