@@ -51,7 +51,9 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
     const client = connect(given);
     const [row] = await client.call<LogJson[]>('GET', `/api/logs?id=${id}`);
     if (row === undefined) throw new CommandError(`no recorded decision has the id ${id}`, 'not_found');
-    const question = askedIn(row);
+    // Only the gateway has the key that shows whether the record was changed.
+    const { result } = await client.call<{ result: NotAsked | 'same' | 'differs' }>('GET', `/api/logs/${id}/reproduction`);
+    const question = result === 'damaged' ? result : askedIn(row);
     if (typeof question === 'string') throw new CommandError(whyNot(question, row), question);
     const { policies } = await client.call<{ policies: PolicyJson[] }>('GET', `/api/policies/history/${row.revision}`);
     const engine = await createEngine({
@@ -98,7 +100,10 @@ function whyNot(not: NotAsked, { reason }: LogJson): string {
     case 'erased':
       return 'the decision cannot be evaluated again: the groups of its user have been erased';
     case 'damaged':
-      return 'the decision cannot be evaluated again: the log lacks data of it. Find out what was changed with portcullis audit verify';
+      return (
+        'the decision cannot be evaluated again: its record is not what the gateway wrote, or parts of it are missing. ' +
+        'Find out what was changed with portcullis audit verify'
+      );
     case 'not_by_policy':
       return `no policy made this decision: it was denied for the reason ${reason}`;
   }

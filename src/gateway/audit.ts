@@ -4,11 +4,13 @@ import { hostname } from 'node:os';
 import { createChainKey } from '../audit/chain/chain.ts';
 import { createDenials } from '../audit/denials.ts';
 import type { AuditWriter, DecisionCause, DecisionRecord } from '../audit/records/records.ts';
+import type { AuditEntry } from '../audit/search/entries.ts';
 import { closeAbandoned } from '../audit/segments.ts';
 import { createCounts } from '../audit/upkeep/counts.ts';
 import { createErasure } from '../audit/upkeep/erasure.ts';
 import { createHeads } from '../audit/upkeep/heads.ts';
 import { createRetention } from '../audit/upkeep/retention.ts';
+import { isGenuine as isGenuineRecord } from '../audit/verify/genuine.ts';
 import { verificationStore } from '../audit/verify/verification-store.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { principalKey } from '../auth/principal.ts';
@@ -57,6 +59,8 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
     onKept: (chains) => metrics.retentionKept.set(chains),
   });
   const counts = createCounts({ database, days, log, now });
-  const verifications = verificationStore(database.knex, [key, ...previousKeys]);
-  return { audit, writer, denials, heads, erasure, retention, counts, verifications };
+  const known = [key, ...previousKeys];
+  const verifications = verificationStore(database.knex, known);
+  const isGenuine = (entry: AuditEntry): Promise<boolean> => isGenuineRecord(database.knex, known, entry);
+  return { audit, writer, denials, heads, erasure, retention, counts, verifications, isGenuine };
 }

@@ -15,8 +15,8 @@ export interface Difference {
 }
 
 /**
- * `not_by_policy`: no policy was evaluated. `erased`: the groups of the user are missing. `damaged`: the log lacks other data of the
- * decision, which `audit verify` reports.
+ * `not_by_policy`: no policy was evaluated. `erased`: the groups of the user are missing. `damaged`: the record is not what the gateway
+ * wrote, or the log lacks other data of the decision; `audit verify` reports both.
  */
 export type NotAsked = 'not_by_policy' | 'erased' | 'damaged';
 

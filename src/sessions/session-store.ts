@@ -1,16 +1,10 @@
 /** The rows of sessions: what a replica needs to list, end and continue a session that it did not open itself. */
 
 import { gather } from '../base/gather.ts';
-import type { JsonObject } from '../base/json/json.ts';
 import type { Connection } from '../db/database.ts';
 import { onePage } from '../db/page.ts';
 import { isDuplicate } from '../db/statement.ts';
-
-/** What the client declared about itself in `initialize`. These members of the protocol are never used for decisions. */
-export interface ClientHello {
-  readonly capabilities: JsonObject;
-  readonly clientInfo: JsonObject;
-}
+import type { ClientHello } from '../protocol/hello.ts';
 
 export interface SessionRow {
   readonly id: string;

@@ -59,7 +59,54 @@ test.serial(
     const user = await person(gateway, 'user@example.com');
     await gateway.rest(403, 'GET', `/api/logs/${allowed.id}/reproduction`, { token: user.token });
 
-    // Somebody with access to the tables alters what the history says of revision 1.
+    // Somebody with access to the tables alters the log.
+    const { knex } = database as unknown as Database;
+    const saved = async (table: string): Promise<object[]> =>
+      (
+        await knex(table)
+          .orderBy(table === 'audit_chains' ? 'chain_id' : 'id')
+          .select()
+      ).map((row: object) =>
+        Object.fromEntries(
+          Object.entries(row).map(([name, value]) => [
+            name,
+            typeof value === 'object' && value !== null ? Buffer.from(value as Uint8Array) : value,
+          ]),
+        ),
+      );
+    for (const [table, change] of [
+      ['log_objects', { resource_name: 'other' }],
+      ['log_objects', { method: 'prompts/get' }],
+      ['log_principals', { user_email: 'other@example.com' }],
+      ['log_principals', { user_id: user.id }],
+      ['log_principals', { user_groups: '["a"]' }],
+      ['log_verdicts', { policy_priority: 7 }],
+      ['log_decisions', { principal: Buffer.alloc(12, 1) }],
+      ['log_decisions', { mac: Buffer.alloc(16, 1) }],
+      ['log_decisions', { seq: knex.raw('seq + 1') }],
+      ['audit_chains', { unchained: 1 }],
+      ['audit_chains', { key_id: 'other' }],
+    ] as const) {
+      const rows = await saved(table);
+      await knex(table).update(change);
+      for (const decision of [allowed, nowhere]) t.is(await answer(decision), 'damaged', `${table} ${Object.keys(change)}`);
+      await knex(table).delete();
+      await knex(table).insert(rows);
+      t.is(await answer(allowed), 'same');
+    }
+    await knex('log_objects').update({ method: 'prompts/get' });
+    t.regex(await again(allowed), /not what the gateway wrote, or parts of it are missing/);
+    await knex('log_objects').update({ method: 'tools/call' });
+    // Without a removal by age, the record before it must be there.
+    const decisions = await saved('log_decisions');
+    await knex('log_decisions')
+      .where({ seq: knex('log_decisions').min('seq') })
+      .delete();
+    t.is(await answer(denied), 'damaged');
+    await knex('log_decisions').delete();
+    await knex('log_decisions').insert(decisions);
+
+    // Somebody alters what the history says of revision 1.
     const rows = await (database as unknown as Database).knex('changes').where({ object_id: id }).select('sequence', 'before');
     for (const { sequence, before } of rows as { sequence: number; before: string | null }[]) {
       if (before === null) continue;

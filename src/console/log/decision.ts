@@ -92,7 +92,7 @@ async function madeAgain({ get }: View, { id, revision }: LogJson): Promise<Cont
   if (result === 'damaged')
     return note(
       'bad',
-      'The log lacks data of this decision, so it cannot be made again. Verify the log to find out what was changed.',
+      'The record of this decision is not what the gateway wrote, or parts of it are missing, so the decision cannot be made again. Verify the log to find out what was changed.',
     );
   if (result !== 'differs') return note('warn', 'The groups of the user have been erased, so the decision cannot be made again.');
   const isVersion = differences.every(({ member }) => member === 'engine_hash');

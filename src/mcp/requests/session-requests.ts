@@ -1,10 +1,10 @@
 /** Requests in stateful mode: the first one opens the session, all others use the upstream session at the target. */
 import { type Cancellable, createCancellation, onAbort } from '../../base/cancellation.ts';
-import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { type Answer, finalOf, noSession, unavailable } from '../../protocol/answer.ts';
+import { helloOf } from '../../protocol/hello.ts';
 import { CODES, errorMessage, type RpcId } from '../../protocol/message.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
-import type { ClientHello } from '../../sessions/session-store.ts';
 import type { Caller, RequestContext } from '../context/context.ts';
 import { isLostSession, upstreamFault } from '../context/failure.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
@@ -21,10 +21,6 @@ import {
 } from '../sessions/sessions.ts';
 import { type OwnError, ownError } from '../upstream/own-error.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
-
-const MAX_HELLO_LENGTH = 4 * 1024;
-const MAX_NAME_LENGTH = 256;
-const MAX_CAPABILITIES = 16;
 
 /** An answer of the target. */
 export interface Reached {
@@ -171,7 +167,7 @@ export async function keepSession(
       user_id: principal.sub,
       target_id: targetId,
       revision,
-      client: clientHello(params ?? {}),
+      client: helloOf(params ?? {}),
       holder: replica,
       created_at: issuedAt,
       seen_at: issuedAt,
@@ -181,19 +177,4 @@ export async function keepSession(
     return null;
   }
   return sealSession(deps.seal, principal, targetName, session);
-}
-
-/** The part of `initialize` that is stored. Icons may be large, and a target does not need them. */
-function clientHello({ capabilities, clientInfo }: JsonObject): ClientHello {
-  const told = { capabilities: isObject(capabilities) ? capabilities : {}, clientInfo: isObject(clientInfo) ? clientInfo : {} };
-  if (JSON.stringify(told).length <= MAX_HELLO_LENGTH) return told;
-  const short = (value: JsonValue | undefined): string => (typeof value === 'string' ? value.slice(0, MAX_NAME_LENGTH) : '');
-  const { name, version } = told.clientInfo;
-  const offered = Object.entries(told.capabilities).filter(
-    ([member, value]) => member.length <= MAX_NAME_LENGTH && isObject(value) && JSON.stringify(value).length <= MAX_NAME_LENGTH,
-  );
-  return {
-    capabilities: Object.fromEntries(offered.slice(0, MAX_CAPABILITIES)),
-    clientInfo: { name: short(name), version: short(version) },
-  };
 }

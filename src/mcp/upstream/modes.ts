@@ -16,7 +16,7 @@ import { readAll } from './http.ts';
 import { ownError, servedVersions } from './own-error.ts';
 import { isFault, type Reach, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
 
-const PROBE_ANSWER_BYTES = 1024 * 1024;
+export const PROBE_ANSWER_BYTES = 1024 * 1024;
 const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
 /** Short: until it expires, the gateway keeps using an upgraded target in stateful mode without a sign. */
 const SESSIONS_TTL_MS = 10 * 60 * 1000;

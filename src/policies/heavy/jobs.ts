@@ -201,11 +201,11 @@ export const jobs = {
     return answerOf(position, { from, to: last, verdict, changes });
   },
 
-  /** Makes a recorded decision again. */
-  async reproduce(row: LogJson, desk: Desk): Promise<HeavyAnswer> {
+  /** Makes a recorded decision again. `is_genuine`: the record is what the gateway wrote. */
+  async reproduce({ is_genuine, ...row }: LogJson & { readonly is_genuine: boolean }, desk: Desk): Promise<HeavyAnswer> {
     const { position } = (await desk.ask<Stored>('now')).value;
     const { id, revision } = row;
-    const question = askedIn(row);
+    const question = is_genuine ? askedIn(row) : 'damaged';
     const nothing = { effect: null, policy_id: null, reason: null, data_hash: null, engine_hash: null, differences: [] };
     if (typeof question === 'string') return answerOf(position, { id, revision, result: question, ...nothing });
     const policies = await policiesAt(desk, revision);

@@ -134,7 +134,7 @@ const Reproduction = s.model('Reproduction', {
   id: s.uuid,
   revision: s.described('The revision whose policies decided.', s.integer),
   result: s.described(
-    '`same`: all members below are as recorded. `not_by_policy`: no policy made the decision. `erased`: the groups of the user have been erased. `damaged`: the log lacks data of the decision, which `audit verify` reports. In the last three cases nothing was decided, and the members are null.',
+    '`same`: all members below are as recorded. `not_by_policy`: no policy made the decision. `erased`: the groups of the user have been erased. `damaged`: the record is not what the gateway wrote, or the log lacks data of it; `audit verify` reports both. In the last three cases nothing was decided, and the members are null.',
     s.oneOf(['same', 'differs', 'not_by_policy', 'erased', 'damaged']),
   ),
   effect: s.orNull(s.oneOf(EFFECTS)),

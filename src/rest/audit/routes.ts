@@ -6,7 +6,7 @@ import { chainStore } from '../../audit/chain/tables/chain-store.ts';
 import { countStore } from '../../audit/search/count-store.ts';
 import type { AuditEntry, AuditPage } from '../../audit/search/entries.ts';
 import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/search/filter.ts';
-import { type ExportedEntry, type LogJson, logCsv, logJson, ndjsonOf } from '../../audit/search/log-json.ts';
+import { type ExportedEntry, logCsv, logJson, ndjsonOf } from '../../audit/search/log-json.ts';
 import type { Erasure } from '../../audit/upkeep/erasure.ts';
 import type { Heads } from '../../audit/upkeep/heads.ts';
 import { auditLines, lineText } from '../../audit/verify/lines.ts';
@@ -46,11 +46,14 @@ export interface LogRouteParts {
   readonly heads: Heads;
   readonly erasure: Erasure;
   readonly verifications: ReturnType<typeof verificationStore>;
+  /** Whether a decision of the log is what the gateway wrote. */
+  readonly isGenuine: (entry: AuditEntry) => Promise<boolean>;
   readonly heavy: Pick<HeavyWork, 'answer'>;
   readonly now: () => number;
 }
 
-export function createLogRoutes({ database, administer, heads, erasure, verifications, heavy, now }: LogRouteParts): Router {
+export function createLogRoutes(parts: LogRouteParts): Router {
+  const { database, administer, heads, erasure, verifications, isGenuine, heavy, now } = parts;
   const router = Router({ caseSensitive: true, strict: true });
   /** A call that records its decision waits for at most one short read, however many administrators read the log. */
   const inTurn = createTurns();
@@ -133,19 +136,23 @@ export function createLogRoutes({ database, administer, heads, erasure, verifica
     res.json({ erased: await erasure.finish(row) });
   });
 
-  async function requireEntry(id: unknown): Promise<LogJson> {
+  async function requireEntry(id: unknown): Promise<AuditEntry> {
     const entry = await auditStore(database.knex).find(pathId(id));
     if (!entry) throw new AppError('not_found', 'No decision has this id.');
-    return logJson(entry);
+    return entry;
   }
 
   router.get('/:id', async (req, res) => {
-    res.json(await requireEntry(req.params.id));
+    res.json(logJson(await requireEntry(req.params.id)));
   });
 
   router.get('/:id/reproduction', async (req, res) => {
-    const entry = await requireEntry(req.params.id);
-    await answerWork(req, res, (asked) => heavy.answer('reproduce', entry, asked));
+    const { id } = req.params;
+    const entry = await requireEntry(id);
+    const row = { ...logJson(entry), is_genuine: await inTurn(ownerOf(res), () => isGenuine(entry)) };
+    // It may have been removed by age since it was read.
+    if (!row.is_genuine) await requireEntry(id);
+    await answerWork(req, res, (asked) => heavy.answer('reproduce', row, asked));
   });
 
   return router;

@@ -4,6 +4,7 @@
  */
 
 import { errors } from 'undici';
+import { isOverdrawn } from '../../../base/budgets.ts';
 import { onAbort } from '../../../base/cancellation.ts';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../../protocol/message.ts';
 import { LOG_LEVELS } from '../../../protocol/mode.ts';
@@ -56,7 +57,7 @@ export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes
       return statusAnswer(202);
     }
     if (!session.listener.isOpen() && session.subscriptions.size > 0) {
-      void changeOf(session, () => session.listener.hear(request, session.subscriptions));
+      void changeOf(session, () => session.listener.hear(request, urisOf(session)));
     }
     const { id, params } = message;
     switch (message.method) {
@@ -102,9 +103,11 @@ function stand(session: BridgedSession, request: UpstreamRequest): UpstreamAnswe
   const stream = session.mailbox.stand();
   if (stream === null) return statusAnswer(409);
   onAbort(request.signal, () => stream.abort(new errors.RequestAbortedError()));
-  void changeOf(session, () => session.listener.hear(request, session.subscriptions));
+  void changeOf(session, () => session.listener.hear(request, urisOf(session)));
   return streamAnswer(stream.events, stream.close);
 }
+
+const urisOf = ({ subscriptions }: BridgedSession): ReadonlySet<string> => new Set(subscriptions.keys());
 
 function changeOf<T>(session: BridgedSession, change: () => Promise<T>): Promise<T> {
   const changed = session.changing.then(change);
@@ -115,19 +118,26 @@ function changeOf<T>(session: BridgedSession, change: () => Promise<T>): Promise
 async function subscribe(session: BridgedSession, request: UpstreamRequest, id: RpcId, uri: string): Promise<UpstreamAnswer> {
   const { subscriptions, listener } = session;
   if (!session.maySubscribe) return failed(id, CODES.methodNotFound, 'Method not found');
-  if (subscriptions.size >= MAX_SUBSCRIPTIONS) return failed(id, CODES.invalidParams, 'Too many subscriptions');
-  const agreed = await listener.hear(request, new Set([...subscriptions, uri]));
-  if (agreed === null) return failed(id, CODES.internal, 'The target accepts no subscriptions at the moment');
-  if (!agreed.has(uri)) return failed(id, CODES.invalidParams, 'The target does not report changes of this resource');
-  subscriptions.add(uri);
-  return done(id);
+  if (subscriptions.has(uri)) return done(id);
+  const room = subscriptions.size < MAX_SUBSCRIPTIONS ? session.reserve(uri) : null;
+  if (room === null || isOverdrawn(room)) return failed(id, CODES.invalidParams, 'Too many subscriptions');
+  const agreed = await listener.hear(request, new Set([...subscriptions.keys(), uri]));
+  if (agreed?.has(uri)) {
+    subscriptions.set(uri, room);
+    return done(id);
+  }
+  room.giveBack();
+  return agreed === null
+    ? failed(id, CODES.internal, 'The target accepts no subscriptions at the moment')
+    : failed(id, CODES.invalidParams, 'The target does not report changes of this resource');
 }
 
 async function unsubscribe(session: BridgedSession, request: UpstreamRequest, id: RpcId, uri: string): Promise<UpstreamAnswer> {
   const { subscriptions, listener, mailbox } = session;
+  subscriptions.get(uri)?.giveBack();
   if (!subscriptions.delete(uri)) return done(id);
   if (subscriptions.size === 0 && mailbox.isQuiet()) listener.stop();
-  else await listener.hear(request, subscriptions);
+  else await listener.hear(request, urisOf(session));
   return done(id);
 }
 

@@ -5,6 +5,7 @@
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
 import { ACKNOWLEDGED, isHeard, LISTEN } from '../../../protocol/listen.ts';
 import { STATELESS_REVISION } from '../../../protocol/mode.ts';
+import { type Located, rebuildNotification, withMembers } from '../../../protocol/rebuild.ts';
 import { isFault, type Reach } from '../upstream.ts';
 import { read } from './messages.ts';
 import type { BridgeParts } from './requests.ts';
@@ -121,11 +122,13 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
       if (answer.status !== 200 || answer.type !== 'stream') return;
       for await (const events of answer.events) {
         for (const { data } of events) {
-          const message = (await read(data, target.id))?.message;
-          if (message?.kind === 'response') return;
-          if (message?.kind !== 'notification' || !isHeard(message.method, message.params, id, notifications)) continue;
+          const received = await read(data, target.id);
+          if (received === null) continue;
+          const { message, reading } = received;
+          if (message.kind === 'response') return;
+          if (message.kind !== 'notification' || !isHeard(message.method, message.params, id, notifications)) continue;
           if (message.method === ACKNOWLEDGED) acknowledged(agreedUris(message.params));
-          else await deps.deliver(message.method, plainNotification(message.method, message.params ?? {}));
+          else await deps.deliver(message.method, plainNotification(message.method, reading));
         }
       }
     } finally {
@@ -155,8 +158,10 @@ function agreedUris(params: JsonObject | undefined): ReadonlySet<string> {
   return new Set(Array.isArray(uris) ? uris.filter((uri) => typeof uri === 'string') : []);
 }
 
-function plainNotification(method: string, { _meta: meta, ...params }: JsonObject): string {
-  const { [SUBSCRIPTION_ID]: _, ...kept } = isObject(meta) ? meta : {};
-  const rest = Object.keys(kept).length === 0 ? params : { ...params, _meta: kept };
-  return JSON.stringify({ jsonrpc: '2.0', method, params: rest });
+/** Takes out what a session's client does not know. The rest keeps its text, because it can be long. */
+function plainNotification(method: string, located: Located): string {
+  const meta = located.span.members?.get('params')?.members?.get('_meta');
+  if (!meta?.members?.has(SUBSCRIPTION_ID)) return rebuildNotification(method, located, {});
+  const kept = meta.members.size === 1 ? null : withMembers(located.text, meta, { [SUBSCRIPTION_ID]: null });
+  return rebuildNotification(method, located, { _meta: kept });
 }

@@ -52,10 +52,10 @@ export function envelope({ info, capabilities }: ClientTraits, logLevel: string 
   };
 }
 
-/** What a repeated request adds: the client's answers as JSON text, and the target's own state. */
+/** What a repeated request adds, as JSON text: the client's answers and the target's own state. null: it has none. */
 export interface Answered {
   readonly responses: string | null;
-  readonly state: string | undefined;
+  readonly state: string | null;
 }
 
 const REPLACED = ['_meta', 'inputResponses', 'requestState'];
@@ -71,8 +71,9 @@ export function statelessRequest(id: string, { message, reading }: Sourced, meta
   const own = isObject(params._meta) ? params._meta : {};
   const { [META_KEYS.logLevel]: _, ...kept } = own;
   members.push(`"_meta":${JSON.stringify({ ...kept, ...meta })}`);
-  if (answered !== null && answered.responses !== null) members.push(`"inputResponses":${answered.responses}`);
-  if (answered?.state !== undefined) members.push(`"requestState":${JSON.stringify(answered.state)}`);
+  const { responses = null, state = null } = answered ?? {};
+  if (responses !== null) members.push(`"inputResponses":${responses}`);
+  if (state !== null) members.push(`"requestState":${state}`);
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)},"params":{${members.join()}}}`;
 }
 
@@ -99,7 +100,7 @@ export function openingResult(params: JsonObject | undefined, discovered: JsonOb
 /** What an answer means for a session: the answer for the client, or the input that the target needs first. */
 export type Outcome =
   | { readonly kind: 'answer'; readonly text: string }
-  | { readonly kind: 'input'; readonly asked: readonly Asked[]; readonly state: string | undefined }
+  | { readonly kind: 'input'; readonly asked: Asked[]; readonly state: string | null }
   /** The target no longer speaks 2026-07-28. */
   | { readonly kind: 'lost' }
   /** The target wants different headers. */
@@ -108,13 +109,17 @@ export type Outcome =
 export interface Asked {
   readonly key: string;
   readonly method: string;
-  /** JSON text; null if there are no params. */
+  /** JSON text; null if there are no params. It keeps the whole answer of the target in memory. */
   readonly params: string | null;
+  /** Whether a URL is to be visited and has no id. 2025-11-25 requires one; 2026-07-28 has none. */
+  readonly lacksId: boolean;
 }
 
 /** Result members that the stateful revisions do not know, or that would let a client cache a result that is only its own. */
 const MODERN_MEMBERS = ['resultType', 'ttlMs', 'cacheScope'];
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
+/** The longest `requestState`, in characters. */
+export const MAX_STATE = 1024 * 1024;
 const RESOURCE_NOT_FOUND = -32002;
 const FIRST_RESERVED = -32099;
 const LAST_RESERVED = -32020;
@@ -182,30 +187,32 @@ function joined(parts: readonly string[]): string {
 function inputOf(reading: Reading, result: JsonObject, capabilities: JsonObject): Outcome | null {
   const { inputRequests = {}, requestState } = result;
   if (!isObject(inputRequests) || (requestState !== undefined && typeof requestState !== 'string')) return null;
-  const spans = reading.span.members?.get('result')?.members?.get('inputRequests')?.members;
+  if (requestState !== undefined && requestState.length > MAX_STATE) return null;
+  const members = reading.span.members?.get('result')?.members;
+  const spans = members?.get('inputRequests')?.members;
   const asked: Asked[] = [];
   for (const [key, request] of Object.entries(inputRequests)) {
     if (!isObject(request) || !isOffered(capabilities, request)) return null;
     const span = spans?.get(key)?.members?.get('params');
     const params = span === undefined ? null : reading.text.slice(span.start, span.end);
-    asked.push({ key, method: String(request.method), params });
+    const { mode, elicitationId } = isObject(request.params) ? request.params : {};
+    const lacksId = request.method === 'elicitation/create' && mode === 'url' && elicitationId === undefined;
+    asked.push({ key, method: String(request.method), params, lacksId });
   }
   if (asked.length === 0 && requestState === undefined) return null;
-  return { kind: 'input', asked, state: requestState };
+  const span = members?.get('requestState');
+  return { kind: 'input', asked, state: span === undefined ? null : copyOf(reading.text.slice(span.start, span.end)) };
 }
+
+/** A slice would keep the whole answer of the target in memory. */
+const copyOf = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le');
 
 /** Returns the request for a session's client. */
-export function askedRequest(id: string, { method, params }: Asked): string {
-  const text = params === null ? '' : `,"params":${withElicitationId(id, method, params)}`;
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${text}}`;
-}
-
-/** Adds an elicitation id if a URL is to be visited. 2025-11-25 requires it; 2026-07-28 does not have it. */
-function withElicitationId(id: string, method: string, params: string): string {
-  if (method !== 'elicitation/create') return params;
-  const value = JSON.parse(params) as JsonValue;
-  const isBare = isObject(value) && value['mode'] === 'url' && value['elicitationId'] === undefined;
-  return isBare ? JSON.stringify({ ...value, elicitationId: id }) : params;
+export function askedRequest(id: string, { method, params, lacksId }: Asked): string {
+  const own = JSON.stringify(id);
+  const whole = params !== null && lacksId ? `${params.slice(0, -1)},"elicitationId":${own}}` : params;
+  const text = whole === null ? '' : `,"params":${whole}`;
+  return `{"jsonrpc":"2.0","id":${own},"method":${JSON.stringify(method)}${text}}`;
 }
 
 /** The client's answer to a question. */

@@ -1,11 +1,12 @@
 /** Opens sessions of the bridge. That happens only if the target refuses a session of its own and speaks 2026-07-28. */
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../../base/json/json.ts';
+import { helloOf } from '../../../protocol/hello.ts';
 import { CODES, type RpcRequest, resultMessage } from '../../../protocol/message.ts';
 import { SESSION_REVISIONS } from '../../../protocol/mode.ts';
 import { addressOf } from '../../../targets/target.ts';
 import { jsonAnswer } from '../answers.ts';
 import { readAll } from '../http.ts';
-import { discoversStateless, type UpstreamModes } from '../modes.ts';
+import { discoversStateless, PROBE_ANSWER_BYTES, type UpstreamModes } from '../modes.ts';
 import { isFault, type Reach, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
 import { type ClientTraits, envelope, openingResult } from './messages.ts';
 import { askTarget, type BoundReach, type BridgeParts, resultOf } from './requests.ts';
@@ -21,7 +22,7 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
   const refusing = new Map<string, number>();
 
   async function discover(at: BoundReach, client: ClientTraits): Promise<{ readonly result: JsonObject } | UpstreamFault | null> {
-    const found = await askTarget(parts, at, 'server/discover', { _meta: envelope(client, null) });
+    const found = await askTarget(parts, at, 'server/discover', { _meta: envelope(client, null) }, PROBE_ANSWER_BYTES);
     if (found === null || isFault(found)) return found;
     const result = resultOf(found);
     return result !== null && discoversStateless(result) ? { result } : null;
@@ -40,7 +41,8 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
         if (kept.sessionsAreServed) return kept.answer;
         refusal = kept.answer;
       }
-      const client = { info: params?.clientInfo, capabilities: objectOf(params?.capabilities) };
+      const { clientInfo, capabilities } = helloOf(params ?? {});
+      const client = { info: params?.clientInfo === undefined ? undefined : clientInfo, capabilities };
       const discovered = await discover(request, client);
       if (discovered === null || isFault(discovered)) {
         refusing.delete(address);

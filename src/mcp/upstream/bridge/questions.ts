@@ -15,33 +15,44 @@ const PAUSE_MS = 250;
 
 export type Questions = ReturnType<typeof createQuestions>;
 
+/** Charges the characters that are kept until the call ends. Returns the fault if that is too much. */
+export type Charge = (characters: number) => Error | null;
+
 export function createQuestions(newId: () => string) {
   const awaited = new Map<string, (reply: Replied) => void>();
 
   return {
-    /** Asks the client for what the target wants before it answers. Call this even if the target asks nothing. */
-    async *ask(asked: readonly Asked[], signal: AbortSignal): AsyncGenerator<readonly SseEvent[], Replies> {
+    /**
+     * Asks the client for what the target wants before it answers. Call this even if the target asks nothing. It empties `asked`, because
+     * the client may take minutes to answer, and the questions keep the whole answer of the target in memory.
+     */
+    async *ask(asked: Asked[], charge: Charge, signal: AbortSignal): AsyncGenerator<readonly SseEvent[], Replies> {
       if (asked.length === 0) {
         await settled(sleep(PAUSE_MS), signal);
         return { text: null };
       }
-      const open = new Map(asked.map((one) => [newId(), one]));
+      const open = new Map<string, Pick<Asked, 'key' | 'method'>>();
       const responses = new Map<string, string>();
-      const replies: [string, Replied][] = [];
+      const replies: { readonly id: string; readonly text: string | null; readonly fault: Error | null }[] = [];
       let wake = (): void => undefined;
-      for (const id of open.keys()) {
+      const pose = (one: Asked): SseEvent => {
+        const id = newId();
+        const { key, method } = one;
+        open.set(id, { key, method });
         awaited.set(id, (reply) => {
-          replies.push([id, reply]);
+          const text = inputResponse(method, reply);
+          replies.push({ id, text, fault: charge(text?.length ?? 0) });
           wake();
         });
-      }
+        return eventOf(askedRequest(id, one));
+      };
       let isLate = false;
       const late = setTimeout(() => {
         isLate = true;
         wake();
       }, ASK_MS).unref();
       try {
-        yield [...open].map(([id, one]) => eventOf(askedRequest(id, one)));
+        yield asked.splice(0).map(pose);
         while (open.size > 0) {
           const reply = replies.shift();
           if (reply === undefined && isLate) {
@@ -52,14 +63,13 @@ export function createQuestions(newId: () => string) {
             await settled(new Promise<void>((resolve) => (wake = resolve)), signal);
             continue;
           }
-          const [id, replied] = reply;
+          const { id, text, fault } = reply;
           const one = open.get(id);
           open.delete(id);
           if (one === undefined) continue;
-          const text = inputResponse(one.method, replied);
-          if (text === null) {
+          if (text === null || fault !== null) {
             if (open.size > 0) yield withdrawn(open);
-            return { failure: `The client refused ${one.method}, which the target asked for` };
+            return { failure: fault?.message ?? `The client refused ${one.method}, which the target asked for` };
           }
           responses.set(one.key, text);
         }
@@ -81,7 +91,7 @@ export function createQuestions(newId: () => string) {
   };
 }
 
-function withdrawn(open: ReadonlyMap<string, Asked>): SseEvent[] {
+function withdrawn(open: ReadonlyMap<string, object>): SseEvent[] {
   return [...open.keys()].map((requestId) =>
     eventOf(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } })),
   );

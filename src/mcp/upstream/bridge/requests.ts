@@ -42,18 +42,21 @@ export function sendStateless(
   return http.send({ method: 'POST', target, access, body, stateless, ...(signal ? { signal } : {}) });
 }
 
-/** Sends a request of the gateway's own. Returns the message that answers it; null: no message can be read. */
+/**
+ * Sends a request of the gateway's own. Returns the message that answers it; null: no message can be read, or it has more than `maxBytes`.
+ */
 export async function askTarget(
   { http, limits, newId }: BridgeParts,
   at: BoundReach,
   method: string,
   params: JsonObject,
+  maxBytes: number = limits.answerBytes,
 ): Promise<Read | UpstreamFault | null> {
   const id = newId();
   const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
   const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
   if (isFault(answer)) return answer;
-  const found = answer.status === 200 ? await responseFrom(answer, id, limits.answerBytes, at.target.id) : null;
+  const found = answer.status === 200 ? await responseFrom(answer, id, maxBytes, at.target.id) : null;
   answer.discard();
   return found === null || isFault(found) ? null : found;
 }

@@ -46,7 +46,7 @@ type Step =
   | { readonly kind: 'status'; readonly answer: UpstreamAnswer };
 
 /** `forget`: called when the target no longer speaks 2026-07-28. */
-export function createRounds({ http, limits, newId }: BridgeParts, forget: (reach: Reach) => void) {
+export function createRounds({ http, limits, newId, unread }: BridgeParts, forget: (reach: Reach) => void) {
   /** Ends the session, because the target has changed. The next stateful client finds out its mode. */
   function lose({ session, at }: Call): void {
     forget(at);
@@ -86,6 +86,12 @@ export function createRounds({ http, limits, newId }: BridgeParts, forget: (reac
   /** Returns the event stream for one request of the client. It continues across all requests that the target needs. */
   async function* follow(call: Call, first: Step, leave: () => void): AsyncGenerator<readonly SseEvent[]> {
     const { id } = call.message;
+    const account = unread.open(call.at.target.id, call.at.access.user);
+    let kept = 0;
+    const charge = (characters: number): Error | null => {
+      kept += 2 * characters;
+      return account.set(kept);
+    };
     try {
       let step = first;
       for (let round = 1; ; round++) {
@@ -101,11 +107,15 @@ export function createRounds({ http, limits, newId }: BridgeParts, forget: (reac
         }
         if (round > MAX_ROUNDS)
           return yield [eventOf(internalError(id, `The target asked for input more than ${MAX_ROUNDS} times`))];
-        const replies = yield* call.session.questions.ask(step.asked, call.at.signal);
+        kept = 0;
+        const fault = charge(step.state?.length ?? 0);
+        const replies =
+          fault === null ? yield* call.session.questions.ask(step.asked, charge, call.at.signal) : { failure: fault.message };
         if ('failure' in replies) return yield [eventOf(internalError(id, replies.failure))];
         step = await exchange(call, { responses: replies.text, state: step.state });
       }
     } finally {
+      account.close();
       leave();
     }
   }

@@ -1,6 +1,7 @@
 /** The sessions of the bridge: their state, and how long they are kept. */
 
 import { errors } from 'undici';
+import { createStock, type Overdrawn, type Taken } from '../../../base/budgets.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import type { RpcId } from '../../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
@@ -21,7 +22,10 @@ export interface BridgedSession {
   readonly questions: Questions;
   readonly mailbox: Demultiplexer;
   readonly listener: Listener;
-  readonly subscriptions: Set<string>;
+  /** The resources that the session is subscribed to, with the room that each takes. */
+  readonly subscriptions: Map<string, Taken>;
+  /** Takes room for a further one. */
+  reserve(uri: string): Taken | Overdrawn;
   /** The queue of subscription changes: they run one after the other. */
   changing: Promise<unknown>;
   readonly tools: KnownTools;
@@ -47,6 +51,8 @@ const MAX_OF_TARGET = MAX_SESSIONS / 4;
 /** The maximum of one user at one target. */
 const MAX_OF_USER = MAX_OF_TARGET / 4;
 const SESSION_MS = 24 * 60 * 60 * 1000;
+/** Characters of the resources that sessions are subscribed to: of one user, and of all users. A session holds several copies. */
+const SUBSCRIBED = { perKey: 1024 * 1024, all: 8 * 1024 * 1024 };
 
 /** Whether the id is one of the bridge, even if its session is gone. Such an id must not be sent to a target. */
 export function isBridged(id: string): boolean {
@@ -57,6 +63,8 @@ export function createBridgedSessions(parts: BridgeParts) {
   const { limits, newId, now, unread } = parts;
   /** Ordered by last use, oldest first. */
   const sessions = new Map<string, Kept>();
+  const toolsAt = createKnownTools(parts);
+  const subscribed = createStock('subscriptions of sessions', SUBSCRIBED);
 
   function keep({ target, access }: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession {
     for (const oldest of sessions.values()) {
@@ -96,9 +104,10 @@ export function createBridgedSessions(parts: BridgeParts) {
         },
         isAway: () => isAway(session),
       }),
-      subscriptions: new Set(),
+      subscriptions: new Map(),
+      reserve: (uri) => subscribed.take(access.user, uri.length),
       changing: Promise.resolve(),
-      tools: createKnownTools(parts, client),
+      tools: toolsAt(bindingKey({ target, access }), client),
       logLevel: null,
       usedAt: now(),
       unused: undefined,
@@ -125,6 +134,7 @@ export function createBridgedSessions(parts: BridgeParts) {
     sessions.delete(session.id);
     clearTimeout(session.unused);
     session.listener.stop();
+    for (const room of session.subscriptions.values()) room.giveBack();
     for (const running of session.running.values()) running.abort();
     session.mailbox.fail(new errors.RequestAbortedError('the session has ended'));
   }

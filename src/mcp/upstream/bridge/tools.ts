@@ -1,64 +1,115 @@
-/** Remembers for a session which arguments of the target's tools go into headers. */
+/** Remembers which arguments of a target's tools go into headers, for all sessions that reach the target in the same way. */
 import type { JsonValue } from '../../../base/json/json.ts';
 import type { ParamHeader } from '../param-headers.ts';
 import { isFault } from '../upstream.ts';
 import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';
 import { askTarget, type BoundReach, type BridgeParts, resultOf } from './requests.ts';
 
-export type KnownTools = ReturnType<typeof createKnownTools>;
+export type KnownTools = ReturnType<ReturnType<typeof createKnownTools>>;
 
 const MAX_TOOL_PAGES = 50;
-/** The maximum of tools in one answer, and of tools that a session remembers. */
+/** The maximum of tools in one answer, and of tools that are remembered for a target. */
 const MAX_TOOLS = 10_000;
+/** The maximum of characters that are remembered for a target, and for all targets. */
+const MAX_CHARACTERS = 512 * 1024;
+const MAX_OF_ALL = 16 * 1024 * 1024;
+/** What a target counts as, before its tools. A longer cursor is not remembered. */
+const OWN_CHARACTERS = 1_024;
 
-export function createKnownTools(parts: BridgeParts, client: ClientTraits) {
+interface Known {
   /** The tools that declare headers. */
-  const known = new Map<string, readonly ParamHeader[]>();
-  /** Whether every page has been seen. Then tools that are not in `known` declare no headers. */
-  let hasAll = false;
+  readonly tools: Map<string, readonly ParamHeader[]>;
+  characters: number;
+  /** Whether every page has been seen. Then tools that are not in `tools` declare no headers. */
+  hasAll: boolean;
   /** The cursor after the pages seen so far, counted from the first page. */
-  let next: string | undefined;
+  next: string | undefined;
+}
 
-  /** Learns from the `tools/list` page that was requested with this cursor. */
-  function learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void {
-    const result = resultOf(response);
-    if (result === null) return;
-    if (declared.length <= MAX_TOOLS) {
-      for (const [name, headers] of listedTools(response, declared)) {
-        if (headers.length === 0) known.delete(name);
-        else if (known.size < MAX_TOOLS || known.has(name)) known.set(name, headers);
-      }
-    }
-    if (cursor !== undefined && cursor !== next) return;
-    next = typeof result['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
-    hasAll ||= next === undefined;
+const lengthOf = (name: string, headers: readonly ParamHeader[]): number =>
+  headers.reduce((sum, header) => sum + header.name.length + header.path.join().length, name.length);
+
+export function createKnownTools(parts: BridgeParts) {
+  /** Ordered by last use, oldest first. */
+  const all = new Map<string, Known>();
+  let characters = 0;
+
+  /** Returns what is known. Changes must be made by `change`. */
+  function knownAt(binding: string): Known {
+    const known = all.get(binding) ?? { tools: new Map(), characters: OWN_CHARACTERS, hasAll: false, next: undefined };
+    if (!all.delete(binding)) characters += known.characters;
+    all.set(binding, known);
+    return known;
   }
 
-  return {
-    learn,
-    forget(): void {
-      known.clear();
-      hasAll = false;
-      next = undefined;
-    },
-    /**
-     * Returns the headers of a tool. If the tool was never listed, the target is asked: it refuses calls without the headers that
-     * it declares.
-     */
-    async headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]> {
-      if (typeof name !== 'string') return [];
-      let cursor: string | undefined;
-      for (let page = 0; page < MAX_TOOL_PAGES && !known.has(name) && !hasAll; page++) {
-        const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
-        const found = await askTarget(parts, at, 'tools/list', params);
-        if (found === null || isFault(found)) break;
-        learn(cursor, found, await declaredIn(found, at.target.id));
-        const result = resultOf(found);
-        cursor = typeof result?.['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
-        // If the pages of a target do not end, they are not requested again with each call.
-        hasAll ||= page === MAX_TOOL_PAGES - 1;
-      }
-      return known.get(name) ?? [];
-    },
+  function forget(binding: string): void {
+    characters -= all.get(binding)?.characters ?? 0;
+    all.delete(binding);
+  }
+
+  function change(binding: string, make: (known: Known) => void): void {
+    const known = knownAt(binding);
+    const before = known.characters;
+    make(known);
+    characters += known.characters - before;
+    for (const oldest of all.keys()) {
+      if (characters <= MAX_OF_ALL) return;
+      forget(oldest);
+    }
+  }
+
+  /** `binding`: the target, address and credentials. Sessions with the same ones share what is remembered. */
+  return (binding: string, client: ClientTraits) => {
+    /** Learns from the `tools/list` page that was requested with this cursor. */
+    function learn(cursor: JsonValue | undefined, response: Read, declared: Declared): void {
+      const result = resultOf(response);
+      if (result === null) return;
+      change(binding, (known) => {
+        if (declared.length <= MAX_TOOLS) {
+          for (const [name, headers] of listedTools(response, declared)) remember(known, name, headers);
+        }
+        if (cursor !== undefined && cursor !== known.next) return;
+        const { nextCursor } = result;
+        const isLast = typeof nextCursor !== 'string';
+        known.next = isLast || nextCursor.length > OWN_CHARACTERS ? undefined : nextCursor;
+        known.hasAll ||= isLast;
+      });
+    }
+
+    return {
+      learn,
+      forget: (): void => forget(binding),
+      /**
+       * Returns the headers of a tool. If the tool was never listed, the target is asked: it refuses calls without the headers that
+       * it declares.
+       */
+      async headersOf(at: BoundReach, name: JsonValue | undefined): Promise<readonly ParamHeader[]> {
+        if (typeof name !== 'string') return [];
+        let cursor: string | undefined;
+        for (let page = 0; page < MAX_TOOL_PAGES; page++) {
+          const { tools, hasAll } = knownAt(binding);
+          if (tools.has(name) || hasAll) break;
+          const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
+          const found = await askTarget(parts, at, 'tools/list', params);
+          if (found === null || isFault(found)) break;
+          learn(cursor, found, await declaredIn(found, at.target.id));
+          const result = resultOf(found);
+          cursor = typeof result?.['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
+          // If the pages of a target do not end, they are not requested again with each call.
+          if (page === MAX_TOOL_PAGES - 1) knownAt(binding).hasAll = true;
+        }
+        return knownAt(binding).tools.get(name) ?? [];
+      },
+    };
   };
+}
+
+function remember(known: Known, name: string, headers: readonly ParamHeader[]): void {
+  const before = known.tools.get(name);
+  if (before !== undefined) known.characters -= lengthOf(name, before);
+  known.tools.delete(name);
+  const characters = lengthOf(name, headers);
+  if (headers.length === 0 || known.tools.size >= MAX_TOOLS || known.characters + characters > MAX_CHARACTERS) return;
+  known.tools.set(name, headers);
+  known.characters += characters;
 }

@@ -32,6 +32,8 @@ import { INTRODUCTION, NOWHERE, readResult, sharedResult, withoutTask } from './
 
 /** The process of a single session is paused while more unread characters than this wait. */
 const UNREAD_LENGTH = 1024 * 1024;
+/** Each session of a shared process gets the answer to `initialize`. A longer one is refused. */
+const MAX_INTRODUCTION = 1024 * 1024;
 
 export interface SharedProcessSession {
   readonly id: string;
@@ -295,7 +297,7 @@ export class SharedProcess {
       this.process.kill('it did not answer initialize');
       return text;
     }
-    const result = await readResult(text);
+    const result = text.length > MAX_INTRODUCTION ? null : await readResult(text);
     if (result === null || !isSessionRevision(result.protocolVersion)) {
       this.process.kill('it speaks no MCP revision that the gateway supports');
       return { fault: 'malformed', cause: new Error(`it answered initialize with ${printable(text.slice(0, 500))}`) };

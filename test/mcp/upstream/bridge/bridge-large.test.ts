@@ -117,3 +117,90 @@ test.serial('the answer to server/discover is read in steps', async (t) => {
   t.true(modern);
   t.true(longest <= STEP, `${longest} characters were parsed at once`);
 });
+
+/** Returns the length of the longest JSON text that was written as a whole during the work. */
+async function longestWritten(work: () => Promise<unknown>): Promise<number> {
+  const { stringify } = JSON;
+  let longest = 0;
+  JSON.stringify = ((...given: Parameters<typeof stringify>) => {
+    const text = stringify(...given);
+    longest = Math.max(longest, text?.length ?? 0);
+    return text;
+  }) as typeof stringify;
+  try {
+    await work();
+  } finally {
+    JSON.stringify = stringify;
+  }
+  return longest;
+}
+
+test.serial('large questions, states and notifications of a target keep their text', async (t) => {
+  // JSON.stringify is slow for such characters: 50 ns each, in one step.
+  const odd = '\\ud800'.repeat(100_000);
+  const seen: string[] = [];
+  const target = await startRecording(({ message, text }, res) => {
+    const { id, method, params } = message ?? {};
+    if (method === 'initialize')
+      return answerText(res, '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}', 'application/json', 400);
+    const say = (result: string) => answerText(res, `{"jsonrpc":"2.0","id":"${id}","result":${result}}`);
+    if (method === 'server/discover')
+      return say(
+        `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true}}}`,
+      );
+    if (method === 'tools/list') return say('{"tools":[]}');
+    if (method === 'subscriptions/listen') {
+      const meta = `"_meta":{"io.modelcontextprotocol/subscriptionId":"${id}"`;
+      const events = [
+        `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{${meta}},"notifications":{"toolsListChanged":true}}}`,
+        `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{${meta},"own":"${odd}"},"more":"${odd}"}}`,
+      ];
+      return answerText(res, events.map((event) => `data: ${event}\n\n`).join(''), 'text/event-stream');
+    }
+    seen.push(text);
+    if (params?.['requestState'] !== undefined) return say('{"content":[]}');
+    const asked = `{"a":{"method":"elicitation/create","params":{"mode":"url","url":"https://x.test/","message":"${odd}"}}}`;
+    say(`{"resultType":"input_required","inputRequests":${asked},"requestState":"${odd}"}`);
+  });
+  t.teardown(() => target.stop());
+  const limits = { ...LIMITS, answerBytes: 16 * 1024 * 1024 };
+  const http = createHttpUpstream(limits);
+  let ids = 0;
+  const parts = { limits, newId: () => `own-${++ids}`, now: Date.now, unread: createUnread() };
+  const bridge = createBridge({ http, modes: createUpstreamModes(http, Date.now), ...parts });
+  t.teardown(() => bridge.close());
+  const driver = drive(bridge, httpTarget('streamable-http', target.url));
+  const messages: string[] = [];
+  const longest = await longestWritten(async () => {
+    await driver.open({ elicitation: { url: {} } });
+    const standing = succeeded(await driver.send({ method: 'GET' }));
+    if (standing.type === 'stream') {
+      for await (const events of standing.events) {
+        messages.push(...events.map(({ data }) => data));
+        break;
+      }
+    }
+    const called = succeeded(await driver.post({ id: 1, method: 'tools/call', params: { name: 'n', arguments: {} } }));
+    if (called.type !== 'stream') throw new Error('no stream');
+    for await (const events of called.events) {
+      for (const { data } of events) {
+        messages.push(data);
+        const id = /"id":"(own-[0-9]+)"/.exec(data)?.[1];
+        if (id !== undefined) await driver.post({ id, result: { action: 'accept' } });
+      }
+    }
+  });
+  t.true(longest < STEP, `${longest} characters were written at once`);
+  const [changed, asked, answer] = messages;
+  t.is(
+    changed,
+    `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"own":"${odd}"},"more":"${odd}"}}`,
+  );
+  const { id = '' } = JSON.parse(asked ?? '') as { id?: string };
+  t.is(
+    asked,
+    `{"jsonrpc":"2.0","id":"${id}","method":"elicitation/create","params":{"mode":"url","url":"https://x.test/","message":"${odd}","elicitationId":"${id}"}}`,
+  );
+  t.regex(answer ?? '', /"content":\[\]/);
+  t.true(seen[1]?.includes(`"requestState":"${odd}"`));
+});

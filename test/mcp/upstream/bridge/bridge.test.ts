@@ -1,11 +1,14 @@
 /** The bridge offers sessions for a target that has none, used through the interface `Upstream`. */
 import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
+import { readJson } from '../../../../src/base/json/json.ts';
 import { createBridge } from '../../../../src/mcp/upstream/bridge/bridge.ts';
+import { createQuestions } from '../../../../src/mcp/upstream/bridge/questions.ts';
 import { createHttpUpstream } from '../../../../src/mcp/upstream/http.ts';
 import { createUpstreamModes } from '../../../../src/mcp/upstream/modes.ts';
 import { createUnread } from '../../../../src/mcp/upstream/unread.ts';
 import type { Upstream, UpstreamLimits } from '../../../../src/mcp/upstream/upstream.ts';
+import type { SseEvent } from '../../../../src/protocol/sse.ts';
 import {
   ACCESS,
   collect,
@@ -235,6 +238,51 @@ test.serial('a session stores a limited number of tools, and only those that wan
   t.is(listings(target), 3);
 });
 
+test.serial('sessions that reach a target in the same way share what is known of its tools', async (t) => {
+  const { target, bridge, driver } = await scripted(
+    t,
+    modernScript({ 'tools/list': { tools: [inHeader('n')] }, 'tools/call': { content: [] } }),
+  );
+  const at = httpTarget('streamable-http', target.url);
+  for (const [session, lists] of [
+    [driver, 1],
+    [drive(bridge, at), 1],
+    [drive(bridge, at, { ...ACCESS, binding: 'other' }), 2],
+  ] as const) {
+    await session.open();
+    await session.ask('tools/call', { name: 'n', arguments: { a: 'x' } });
+    t.is(target.received.at(-1)?.headers['mcp-param-a'], 'x');
+    t.is(listings(target), lists);
+  }
+});
+
+test.serial('a limited number of characters of tools is remembered for a target', async (t) => {
+  const name = (index: number) => `${index}`.padEnd(2_000, 'x');
+  const tools = Array.from({ length: 300 }, (_, index) => inHeader(name(index)));
+  const { target, driver } = await scripted(t, modernScript({ 'tools/list': { tools }, 'tools/call': { content: [] } }));
+  await driver.open();
+  const headerOf = async (index: number) => {
+    await driver.ask('tools/call', { name: name(index), arguments: { a: 'x' } });
+    return target.received.at(-1)?.headers['mcp-param-a'];
+  };
+  t.is(await headerOf(0), 'x');
+  t.is(await headerOf(299), undefined);
+  t.is(listings(target), 1);
+});
+
+test.serial('what a client says of itself is kept in short, and sent in short with each request', async (t) => {
+  const { target, driver } = await scripted(t, modernScript({ 'tools/list': { tools: [] } }));
+  const params = {
+    ...{ protocolVersion: '2025-11-25', clientInfo: { name: 'n'.repeat(100_000), version: '1', icons: ['i'.repeat(100_000)] } },
+    capabilities: { elicitation: { url: {} }, experimental: { x: 'x'.repeat(100_000) } },
+  };
+  driver.upstreamId = succeeded(await driver.post({ id: 1, method: 'initialize', params })).sessionId;
+  await driver.ask('tools/list');
+  const sent = target.received.at(-1)?.message?.params?.['_meta'] as Record<string, unknown>;
+  t.deepEqual(sent['io.modelcontextprotocol/clientInfo'], { name: 'n'.repeat(256), version: '1' });
+  t.deepEqual(sent['io.modelcontextprotocol/clientCapabilities'], { elicitation: { url: {} } });
+});
+
 test.serial('an endless list of pages is read once', async (t) => {
   const { target, driver } = await scripted(
     t,
@@ -396,6 +444,58 @@ test.serial('the request state is returned unchanged, also without a request for
   t.false('inputResponses' in (target.received.at(-1)?.message?.params ?? {}));
 });
 
+test.serial('a state that is too long fails the call, and so does one beside too many that wait', async (t) => {
+  const target = await startRecording((received, res) => {
+    const { message } = received;
+    if (message?.method !== 'tools/call') return modernScript({ 'tools/list': { tools: [] } })(received, res);
+    const { size: length = 0 } = (message.params?.['arguments'] ?? {}) as { size?: number };
+    const inputRequests = { a: { method: 'elicitation/create', params: { message: 'm', requestedSchema: {} } } };
+    const result = { resultType: 'input_required', inputRequests, requestState: 'x'.repeat(length) };
+    answerJson(res, { jsonrpc: '2.0', id: message.id, result });
+  });
+  t.teardown(() => target.stop());
+  const driver = drive(bridgeOf(t, { answerBytes: 4 * 1024 * 1024 }), httpTarget('streamable-http', target.url));
+  await driver.open({ elicitation: {} });
+  const begin = async (id: number, size: number) => {
+    const stream = reader(succeeded(await driver.post({ id, ...call('n', { size }) })));
+    return { id, stream, first: await stream.next() };
+  };
+  t.like(await driver.ask('tools/call', { name: 'n', arguments: { size: 1024 * 1024 + 1 } }), { error: { code: -32603 } });
+  // 32 MiB for one user at one target, and two bytes for each character.
+  const calls: Awaited<ReturnType<typeof begin>>[] = [];
+  for (let id = 1; id <= 20; id++) calls.push(await begin(id, 1_000_000));
+  const refused = calls.filter(({ first }) => first.error !== undefined);
+  t.true(refused.length >= 3 && refused.length <= 5, `${refused.length} of 20`);
+  t.regex(String(refused[0]?.first.error?.message), /too much of this target for one user/);
+  await driver.post({ method: 'notifications/cancelled', params: { requestId: 1 } });
+  await t.throwsAsync(async () => (await calls[0]?.stream.next()) ?? {});
+  t.is((await begin(21, 1_000_000)).first.error, undefined);
+});
+
+test.serial('while the client thinks, nothing keeps what the target asked', async (t) => {
+  const questions = createQuestions(() => `own-${++lastId}`);
+  const params = '{"message":"m"}';
+  const asked = ['a', 'b', 'c'].map((key) => ({ key, method: 'elicitation/create', params, lacksId: false }));
+  const charged: number[] = [];
+  const charge = (characters: number) => {
+    charged.push(characters);
+    return charged.length > 2 ? new Error('too much waits') : null;
+  };
+  const asking = questions.ask(asked, charge, new AbortController().signal);
+  const ids = ((await asking.next()).value as readonly SseEvent[]).map(({ data }) => (JSON.parse(data) as { id: string }).id);
+  t.is(asked.length, 0);
+  const text = JSON.stringify({ result: WORD });
+  for (const id of ids) {
+    const reading = readJson(Buffer.from(text), { spanDepth: 2 });
+    t.true(reading.ok && questions.reply(id, { outcome: 'result', located: { text, span: reading.span } }));
+  }
+  t.deepEqual(
+    charged,
+    ids.map(() => JSON.stringify(WORD).length),
+  );
+  t.deepEqual(await asking.next(), { done: true, value: { failure: 'too much waits' } });
+});
+
 test.serial('a URL elicitation gets an id in the form of the session revisions', async (t) => {
   const inputRequests = { a: { method: 'elicitation/create', params: { mode: 'url', url: 'https://x.test/', message: 'm' } } };
   const { driver } = await scripted(
@@ -554,6 +654,29 @@ test.serial('a subscription that the target does not accept is refused, and the 
   t.is((await driver.ask('resources/subscribe', { uri: 'x:also' })).error, undefined);
   const last = target.received.at(-1)?.message?.params?.['notifications'];
   t.deepEqual(last, { resourceSubscriptions: ['x:yes', 'x:also'] });
+});
+
+test.serial('the subscriptions of one user take a limited number of characters', async (t) => {
+  const { driver, bridge, target } = await scripted(t, (received, res) => {
+    const { message } = received;
+    if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
+    const { notifications } = message.params ?? {};
+    const params = { notifications, _meta: { 'io.modelcontextprotocol/subscriptionId': message.id } };
+    const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params });
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${note}\n\n`);
+  });
+  const uri = (at: number) => `x:${at}${'x'.repeat(100_000)}`;
+  const other = drive(bridge, httpTarget('streamable-http', target.url));
+  for (const session of [driver, other]) await session.open();
+  const subscribe = async (at: number, session = driver) => (await session.ask('resources/subscribe', { uri: uri(at) })).error;
+  for (let at = 0; at < 5; at++) for (const session of [driver, other]) t.is(await subscribe(at, session), undefined);
+  t.like(await subscribe(5), { code: -32602, message: 'Too many subscriptions' });
+  t.is(await subscribe(4), undefined, 'it has this one');
+  await driver.ask('resources/unsubscribe', { uri: uri(0) });
+  t.is(await subscribe(5), undefined);
+  t.like(await subscribe(6), { message: 'Too many subscriptions' });
+  succeeded(await other.send({ method: 'DELETE' }));
+  t.is(await subscribe(6), undefined);
 });
 
 test.serial('errors are translated into the form of the session revisions', async (t) => {
