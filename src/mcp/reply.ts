@@ -115,13 +115,13 @@ async function writeStream(
   }, keepAliveMs);
   try {
     for await (const event of events) {
-      if (res.destroyed) {
-        if (drain) continue;
-        break;
+      if (res.destroyed && !drain) break;
+      if (!res.destroyed) {
+        const length = lengthOf(event.data);
+        if (length > LONG_TEXT) await writeParts(res, eventParts(event, EVENT_PART), length, recipient);
+        else if (!res.write(formatEvent(event))) await recipient.taken(0);
       }
-      const length = lengthOf(event.data);
-      if (length > LONG_TEXT) await writeParts(res, eventParts(event, EVENT_PART), length, recipient);
-      else if (!res.write(formatEvent(event))) await recipient.taken(0);
+      event.data = '';
     }
   } finally {
     clearInterval(keepAlive);

@@ -14,7 +14,8 @@ export interface ListedItems {
 }
 
 export interface OutEvent {
-  readonly data: MessageText;
+  /** Emptied after use, as that of an `SseEvent`. */
+  data: MessageText;
   readonly id?: string | undefined;
   readonly retry?: number | undefined;
   /** The answer to the request that opened the stream; nothing follows. */
@@ -50,7 +51,10 @@ export const ACCEPTED: Answer = { kind: 'empty', status: 202 };
 export async function finalOf(answer: Answer): Promise<Pick<MessageAnswer, 'text' | 'result' | 'listed'> | null> {
   if (answer.kind === 'message') return answer;
   if (answer.kind !== 'stream') return null;
-  for await (const { final, data: text, result, listed } of answer.events) if (final) return { text, result, listed };
+  for await (const event of answer.events) {
+    if (event.final) return { text: event.data, result: event.result, listed: event.listed };
+    event.data = '';
+  }
   return null;
 }
 

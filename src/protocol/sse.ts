@@ -3,9 +3,12 @@
 import { partsOf } from '../base/turns/slices.ts';
 import { type MessageText, wholeText } from './message.ts';
 
-/** `data` is empty for an event that only carries an id or a reconnection time. */
+/**
+ * `data` is empty for an event that only carries an id or a reconnection time. Whoever reads an event empties it after use: each generator
+ * on the way keeps the last event in memory until the next one comes, which may take hours.
+ */
 export interface SseEvent {
-  readonly data: string;
+  data: string;
   readonly id: string | undefined;
   readonly retry: number | undefined;
   /** The name of the event, unless it is `message`, the name of events that have none. */

@@ -247,7 +247,13 @@ export async function* renamedEvents(
   try {
     for await (const event of events) {
       const id = event.id === undefined ? undefined : joinName(targetName, event.id);
-      yield { ...event, data: event.data === '' ? '' : await renameLarge(targetName, method, wholeText(event.data)), id };
+      const renamed = {
+        ...event,
+        data: event.data === '' ? '' : await renameLarge(targetName, method, wholeText(event.data)),
+        id,
+      };
+      event.data = '';
+      yield renamed;
     }
   } finally {
     done?.();

@@ -266,9 +266,11 @@ async function* streams(
 
 /** Notes the ids of events, and removes `retry`: a single target must not set when the client reconnects. */
 async function* noting(events: AsyncIterable<OutEvent>, note: (id: string) => void): AsyncGenerator<OutEvent> {
-  for await (const { retry: _, ...event } of events) {
-    if (event.id !== undefined) note(event.id);
-    if (event.data !== '' || event.id !== undefined) yield event;
+  for await (const event of events) {
+    const { retry: _, ...kept } = event;
+    event.data = '';
+    if (kept.id !== undefined) note(kept.id);
+    if (kept.data !== '' || kept.id !== undefined) yield kept;
   }
 }
 

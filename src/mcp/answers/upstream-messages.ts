@@ -73,11 +73,13 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
       for (const event of arrived) {
         // The call continues after its client has gone, so that its outcome is recorded. A target that sends on and on is cut off.
         if (unheard > MAX_UNHEARD) return;
-        if (context.caller.gone.aborted) unheard += event.data.length + EVENT_COST;
+        const { length } = event.data;
+        if (context.caller.gone.aborted) unheard += length + EVENT_COST;
         const id = event.id === undefined ? undefined : eventId(context, event.id);
         const retry = context.mode === 'stateful' ? event.retry : undefined;
         resumable ||= id !== undefined;
-        const seen = event.data === '' ? EMPTY : await inspect(context, event.data);
+        let seen: Relayed = length === 0 ? EMPTY : await inspect(context, event.data);
+        event.data = '';
         if (seen.kind === 'close') {
           const end = parting(context);
           if (end !== null) yield end;
@@ -90,7 +92,8 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
           yield { data: seen.text, id, retry, final: true, result: seen.result, listed: seen.listed };
           return;
         }
-        const pause = context.deps.deliveries.pace(principalKey(context.caller.claims), context.target, event.data.length);
+        seen = EMPTY;
+        const pause = context.deps.deliveries.pace(principalKey(context.caller.claims), context.target, length);
         if (pause !== null) await pause;
       }
     }

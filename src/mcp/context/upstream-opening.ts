@@ -199,10 +199,12 @@ export async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetI
       return text === null ? null : ownResult(await readLargeJson(text, TARGET_RULES, targetId));
     }
     for await (const events of answer.events) {
-      for (const { data } of events) {
-        const read = (): ReturnType<typeof readLargeJson> => readLargeJson(data, TARGET_RULES, targetId);
-        const result = data === '' ? null : ownResult(await chargedTo(targetId, data.length, read));
+      for (const event of events) {
+        const { length } = event.data;
+        const read = (): ReturnType<typeof readLargeJson> => readLargeJson(event.data, TARGET_RULES, targetId);
+        const result = length === 0 ? null : ownResult(await chargedTo(targetId, length, read));
         if (result !== null) return result;
+        event.data = '';
       }
     }
     return null;

@@ -6,6 +6,7 @@ import { isObject, type JsonObject, type JsonValue } from '../../../base/json/js
 import { ACKNOWLEDGED, isHeard, LISTEN } from '../../../protocol/listen.ts';
 import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import { type Located, rebuildNotification, withMembers } from '../../../protocol/rebuild.ts';
+import type { SseEvent } from '../../../protocol/sse.ts';
 import { isFault, type Reach } from '../upstream.ts';
 import { read } from './messages.ts';
 import type { BridgeParts } from './requests.ts';
@@ -118,18 +119,21 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     const stateless = { version: STATELESS_REVISION, method: LISTEN, name: undefined, params: [] };
     const answer = await http.send({ method: 'POST', target, access, stateless, signal, body });
     if (isFault(answer)) return;
+    const isLast = async (event: SseEvent): Promise<boolean> => {
+      const received = await read(event.data, target.id);
+      event.data = '';
+      if (received === null) return false;
+      const { message, reading } = received;
+      if (message.kind === 'response') return true;
+      if (message.kind !== 'notification' || !isHeard(message.method, message.params, id, notifications)) return false;
+      if (message.method === ACKNOWLEDGED) acknowledged(agreedUris(message.params));
+      else await deps.deliver(message.method, plainNotification(message.method, reading));
+      return false;
+    };
     try {
       if (answer.status !== 200 || answer.type !== 'stream') return;
       for await (const events of answer.events) {
-        for (const { data } of events) {
-          const received = await read(data, target.id);
-          if (received === null) continue;
-          const { message, reading } = received;
-          if (message.kind === 'response') return;
-          if (message.kind !== 'notification' || !isHeard(message.method, message.params, id, notifications)) continue;
-          if (message.method === ACKNOWLEDGED) acknowledged(agreedUris(message.params));
-          else await deps.deliver(message.method, plainNotification(message.method, reading));
-        }
+        for (const event of events) if (await isLast(event)) return;
       }
     } finally {
       answer.discard();

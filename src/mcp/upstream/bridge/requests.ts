@@ -77,9 +77,10 @@ export async function responseFrom(
   }
   try {
     for await (const events of answer.events) {
-      for (const { data } of events) {
-        const found = answering(id, await read(data, targetId));
+      for (const event of events) {
+        const found = answering(id, await read(event.data, targetId));
         if (found !== null) return found;
+        event.data = '';
       }
     }
     return null;

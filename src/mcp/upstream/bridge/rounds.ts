@@ -160,16 +160,24 @@ async function outcome(call: Call, response: Read): Promise<Outcome> {
   return read ?? { kind: 'answer', text: internalError(message.id, 'The target sent no valid answer') };
 }
 
+/** Returns the outcome if the event is the answer, or whether the client gets it. */
+async function judge(call: Call, id: string, { data }: SseEvent): Promise<Outcome | 'passed' | 'dropped'> {
+  const received = await read(data, call.at.target.id);
+  const answered = answering(id, received);
+  if (answered !== null) return outcome(call, answered);
+  const message = received?.message;
+  return message?.kind === 'notification' && PASSED.includes(message.method) ? 'passed' : 'dropped';
+}
+
 /** Passes on the allowed notifications before the answer, and returns the outcome of the answer. */
 async function* pass(call: Call, id: string, answer: UpstreamStream): AsyncGenerator<readonly SseEvent[], Outcome> {
   try {
     for await (const events of answer.events) {
-      for (const { data } of events) {
-        const received = await read(data, call.at.target.id);
-        const answered = answering(id, received);
-        if (answered !== null) return outcome(call, answered);
-        const message = received?.message;
-        if (message?.kind === 'notification' && PASSED.includes(message.method)) yield [eventOf(data)];
+      for (const event of events) {
+        const found = await judge(call, id, event);
+        if (typeof found === 'object') return found;
+        if (found === 'passed') yield [eventOf(event.data)];
+        event.data = '';
       }
     }
   } finally {

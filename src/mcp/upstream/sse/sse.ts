@@ -94,8 +94,10 @@ export function createSseUpstream(
         unread.open(sent.request.target.id, sent.request.access.user),
       )) {
         for (const event of events) {
-          if (session !== null && event.data !== '') await take(session, sent, event);
-          else if (event.event === 'endpoint') {
+          if (session !== null && event.data !== '') {
+            await take(session, sent, event);
+            event.data = '';
+          } else if (event.event === 'endpoint') {
             session = sessions.keep(sent.request, endpointOf(event, sent.url), connection);
             opened(session);
           }
@@ -228,7 +230,7 @@ async function* firstEvents(session: SseSession, stream: DemultiplexedStream): A
   let isOpen = false;
   try {
     for await (const events of stream.events) {
-      for (const { data } of events) isOpen ||= (await readLargeEnvelope(data, session.targetId))?.hasResult === true;
+      for (const event of events) isOpen ||= (await readLargeEnvelope(event.data, session.targetId))?.hasResult === true;
       yield events;
     }
   } finally {
