@@ -11,6 +11,9 @@ const PARTS = /^([a-z][a-z0-9+.-]*):(\/\/[^/?]*)?([^?]*)(\?.*)?$/;
 /** RFC 3986 6.2.2.2: an encoded unreserved character equals the plain one, so only the plain form is canonical. */
 const ENCODED_UNRESERVED = /%(?:2D|2E|5F|7E|3[0-9]|4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A])/;
 const ENCODED = /%[0-9A-Fa-f]{2}/;
+/** Targets that decode a URI before they take it apart lose these characters: URL parsers remove them. */
+const CONTROL = /[\0-\x1f\x7f-\x9f]/;
+const SPACE_AT_END = /%20$/;
 
 /**
  * Whether no other text means the same URI. Policies match the text of a URI, but targets open what it means. The two agree only
@@ -24,7 +27,7 @@ export function isCanonicalUri(uri: string): boolean {
   if (authority?.includes('@') || authority?.includes('%')) return false;
   if (scheme === 'file' && (authority !== '//' || query !== undefined)) return false;
   if (/[[\]]/.test(path) || /[[\]]/.test(query ?? '')) return false;
-  if (!segmentsAreCanonical(path) || decoded(query ?? '') === null) return false;
+  if (!segmentsAreCanonical(path) || decoded(query ?? '') === null || SPACE_AT_END.test(path)) return false;
   // An empty query means the same as no query, and a host with a final dot means the same as the host without it.
   if (query === '?' || authority?.replace(/:[0-9]*$/, '').endsWith('.')) return false;
   return URL.canParse(uri) && new URL(uri).href === uri;
@@ -35,29 +38,29 @@ function segmentsAreCanonical(path: string): boolean {
   return segments.every((segment, index) => {
     if (segment === '') return index === 0 || index === segments.length - 1;
     const text = decoded(segment);
-    return text !== null && !/[/\\\0]/.test(text) && ![segment, text].some((form) => vanishes(form, index === 0));
+    return text !== null && !/[/\\]/.test(text) && ![segment, text].some((form) => vanishes(form, index === 0));
   });
 }
 
 /**
  * Whether a server may resolve the segment to nothing or to dots: some remove its parameters (`..;x`, `;x`) before that, and others
- * remove white space and control characters. `isFirst`: the path has no slash before it, as in `data:;base64,`.
+ * remove white space. `isFirst`: the path has no slash before it, as in `data:;base64,`.
  */
 function vanishes(segment: string, isFirst: boolean): boolean {
   const [name = ''] = segment.split(';', 1);
-  const left = name.replace(/[\0-\x20\x7f-\xa0\s]/g, '');
+  const left = name.replace(/\s/g, '');
   // A server that decodes before it takes the URI apart ends the path here.
   return left === '' ? !isFirst : /^\.\.?([?#]|$)/.test(left);
 }
 
 /**
- * The text without its percent-encoding. null: the bytes are not UTF-8, which targets interpret differently, or the result is encoded again,
- * as that of `%2573`: targets decode once, twice or not at all.
+ * The text without its percent-encoding. null: the bytes are not UTF-8, which targets interpret differently; or the result has control
+ * characters; or it is encoded again, as that of `%2573`: targets decode once, twice or not at all.
  */
 function decoded(text: string): string | null {
   try {
     const once = decodeURIComponent(text);
-    return ENCODED.test(once) ? null : once;
+    return ENCODED.test(once) || CONTROL.test(once) ? null : once;
   } catch {
     return null;
   }

@@ -14,12 +14,12 @@ const WORDS = `${WORD}(?:/${WORD})*`;
 /** Canonical URIs that look familiar: examples use these if possible. */
 export const URI_LIKE = `^(?:(?:file://|https?://${HOST})/(?:${WORDS})?|[a-egi-vx-z][a-z]+://${HOST}(?:/${WORDS})?)$`;
 
-const ENCODED = '%(?:0[1-9A-F]|2[0-9A-C]|3[A-F]|40|5[BDE]|60|7[BCDF]|[189A-F][0-9A-F])';
+const ENCODED = '%(?:2[0-9A-C]|3[A-F]|40|5[BDE]|60|7[BCD]|[89A-F][0-9A-F])';
 const CHARACTER = `(?:[A-Za-z0-9_~:@!$&'()*+,;=-]|${ENCODED})`;
 /** A path segment: not empty, and not just one or two dots. */
 const SEGMENT = `(?:[.]*${CHARACTER}(?:${CHARACTER}|[.])*|[.]{3,})`;
 const PATH = `${SEGMENT}(?:/${SEGMENT})*/?`;
-const ANY = "[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-F][0-9A-F]";
+const ANY = "[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[2-9A-F][0-9A-F]";
 const PORT = '(?::[0-9]{1,5})?';
 const ADDRESS = '\\[[0-9a-f:.]+\\]';
 /** The URL parser knows these schemes. It puts their hosts into lower case and gives each URL a path. */
