@@ -46,6 +46,7 @@ It does not check older records. CHECKPOINT is a file with one checkpoint, or th
       help: `also tells the gateway (--server) the result, so that the console shows it. Sign in as an administrator
 with portcullis login, or set PORTCULLIS_TOKEN. The gateway must run`,
     },
+    ...CLIENT_OPTIONS,
   },
   notes: 'Exit code: 0 the log is intact, 1 it is not, 2 it could not be checked, or the gateway could not be told.',
   async run(given, say) {

@@ -12,7 +12,7 @@ const PARTS = /^([a-z][a-z0-9+.-]*):(\/\/[^/?]*)?([^?]*)(\?.*)?$/;
 const ENCODED_UNRESERVED = /%(?:2D|2E|5F|7E|3[0-9]|4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A])/;
 const ENCODED = /%[0-9A-Fa-f]{2}/;
 /** Targets that decode a URI before they take it apart lose these characters: URL parsers remove them. */
-const CONTROL = /[\0-\x1f\x7f-\x9f]/;
+const CONTROL = /\p{Cc}/u;
 const SPACE_AT_END = /%20$/;
 
 /**

@@ -34,6 +34,8 @@ export interface CallHooks {
   createQueue(owner: string, closed: () => void): EventQueue;
   /** Whether the queue accepts no more progress notifications until some are read. */
   isCrowded(queue: EventQueue): boolean;
+  /** A request got no answer in time. */
+  expired(): void;
   /** Reports progress of a task. Its token stays valid after the answer that created the task (2025-11-25, task progress). */
   taskProgress(text: string): void;
 }
@@ -69,7 +71,9 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
   function expiry(id: RpcId, ms: number): NodeJS.Timeout {
     const expire = (): void => {
       const call = calls.get(id);
-      if (call !== undefined) drop(id, call, new ProcessFault('timeout', 'the process did not answer in time'));
+      if (call === undefined) return;
+      drop(id, call, new ProcessFault('timeout', 'the process did not answer in time'));
+      hooks.expired();
     };
     return setTimeout(expire, ms).unref();
   }

@@ -28,12 +28,14 @@ import { ABORTED, type Calls, createCalls, type Patience } from './calls.ts';
 import { createHeldMessages, type HeldMessages } from './held-messages.ts';
 import { type Line, printable } from './lines.ts';
 import { type ProcessSpec, startProcess, type TargetProcess } from './process.ts';
-import { INTRODUCTION, NOWHERE, readResult, sharedResult, withoutTask } from './sharing.ts';
+import { INTRODUCTION, NOWHERE, PING, readResult, sharedResult, withoutTask } from './sharing.ts';
 
 /** The process of a single session is paused while more unread characters than this wait. */
 const UNREAD_LENGTH = 1024 * 1024;
 /** Each session of a shared process gets the answer to `initialize`. A longer one is refused. */
 const MAX_INTRODUCTION = 1024 * 1024;
+/** How long a shared process may take to answer a ping, after it has not answered a request in time. */
+const PING_MS = 10_000;
 
 export interface SharedProcessSession {
   readonly id: string;
@@ -71,6 +73,7 @@ export class SharedProcess {
   /** The name of the target. */
   private readonly name: string;
   private readonly deps: SharedProcessDeps;
+  private readonly pingMs: number;
   private readonly closed: (failed: boolean) => void;
   private readonly process: TargetProcess;
   private readonly calls: Calls;
@@ -79,6 +82,7 @@ export class SharedProcess {
   private unread = 0;
   private isClosed = false;
   private isOpened = false;
+  private isProbed = false;
   private introduced: Promise<Introduction | UpstreamFault> | null = null;
   private readonly ended = deferred<ProcessFault>();
 
@@ -90,6 +94,7 @@ export class SharedProcess {
     this.shared = shared;
     this.name = spec.name;
     this.deps = deps;
+    this.pingMs = Math.min(PING_MS, spec.silenceMs);
     this.closed = closed;
     this.startedAt = deps.now();
     this.lastUsed = this.startedAt;
@@ -104,6 +109,7 @@ export class SharedProcess {
     this.calls = createCalls(this.process, spec, {
       createQueue: this.createQueue.bind(this),
       isCrowded: (queue) => shared && queue.pending > UNREAD_LENGTH,
+      expired: () => void this.probe(),
       taskProgress: (text) => {
         for (const { standing } of this.sessions.values()) standing?.push(text);
       },
@@ -304,6 +310,16 @@ export class SharedProcess {
     }
     this.process.send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }));
     return { result };
+  }
+
+  /** Ends a shared process that hangs. Otherwise all its sessions would wait for it until its lifetime is over. */
+  private async probe(): Promise<void> {
+    if (!this.shared || this.isProbed || this.isClosed) return;
+    this.isProbed = true;
+    const answer = await this.answerTo(PING, NOWHERE, AbortSignal.timeout(this.pingMs));
+    this.isProbed = false;
+    // A process that answers with an error is alive, too.
+    if (typeof answer !== 'string') this.process.kill('it answered neither a request in time nor a ping');
   }
 
   private async openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Answered> {

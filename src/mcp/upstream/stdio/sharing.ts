@@ -13,6 +13,7 @@ export const INTRODUCTION: RpcRequest = {
   method: 'initialize',
   params: { protocolVersion: SESSION_REVISIONS[0], capabilities: {}, clientInfo: { name: 'portcullis', version: '0' } },
 };
+export const PING: RpcRequest = { kind: 'request', id: 'portcullis', method: 'ping', params: {} };
 /** The source text of a message that the gateway built itself. */
 export const NOWHERE: Located = { text: '', span: { start: 0, end: 0, members: null, items: null } };
 

@@ -3,6 +3,7 @@ import { isFault } from '../../../../src/mcp/upstream/upstream.ts';
 import {
   INITIALIZE,
   initialize,
+  isAlive,
   type Message,
   open,
   outcomeOf,
@@ -11,6 +12,7 @@ import {
   startStdio,
   stream,
   textOf,
+  until,
 } from '../../../support/upstreams/stdio.ts';
 
 const shared = (options: Parameters<typeof placeFor>[0] = {}): Place => placeFor({ scope: 'all', ...options });
@@ -271,6 +273,22 @@ test.serial('a process that refuses or does not answer fails for all waiting ses
     const answers = await Promise.all([1, 2, 3].map(() => initialize(upstream, shared({ args }))));
     t.deepEqual(answers.map(outcomeOf), [fault, fault, fault]);
   }
+});
+
+test.serial('a process that hangs is ended after a call without an answer, and one that answers pings is not', async (t) => {
+  const { upstream, logged } = startStdio(t, { headersMs: 4_000, silenceMs: 1_500 });
+  const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
+  const pid = pidOf(await one.call('facts'));
+  await t.throwsAsync(one.call('never'), { message: /in time/ });
+  t.true((await two.received()).some(({ method }) => method === 'ping'));
+  t.is(pidOf(await two.call('facts')), pid);
+
+  process.kill(pid, 'SIGSTOP');
+  await t.throwsAsync(one.call('echo'), { message: /in time/ });
+  await until(() => logged.some(({ message }) => message === 'target process ended'), 'its end');
+  t.false(isAlive(pid));
+  t.is(outcomeOf(await two.post({ jsonrpc: '2.0', id: 1, method: 'ping' })), 404);
+  t.not(pidOf(await (await open(upstream, shared())).call('facts')), pid);
 });
 
 test.serial('a client that gives up while the process starts does not affect the others', async (t) => {
