@@ -6,7 +6,7 @@ import type { OAuthClient, Tokens } from '../targets/connections.ts';
 import { isLoopback } from '../targets/document.ts';
 import { scopesOf } from './challenge.ts';
 import { ConnectionFault } from './fault.ts';
-import type { FoundServer } from './servers.ts';
+import { type FoundServer, OFFLINE } from './servers.ts';
 
 /** The library is loaded soon after the start (`loadLibraries` in `src/gateway.ts`). */
 type Library = typeof client;
@@ -134,8 +134,8 @@ export async function authorizationUrl(server: Server, own: OAuthClient, asking:
   const { redirectUri, resource, state, verifier } = asking;
   const lib = await load();
   // Without it, OpenID providers give no refresh token (OpenID Connect Core, section 11).
-  const isOffline = server.metadata.scopes_supported?.includes('offline_access') === true;
-  const scope = [...new Set([...asking.scopes, ...(isOffline ? ['offline_access'] : [])])].join(' ');
+  const isOffline = server.metadata.scopes_supported?.includes(OFFLINE) === true;
+  const scope = [...new Set([...asking.scopes, ...(isOffline ? [OFFLINE] : [])])].join(' ');
   return lib.buildAuthorizationUrl(configurationOf(lib, server, own), {
     redirect_uri: redirectUri,
     code_challenge: await lib.calculatePKCECodeChallenge(verifier),

@@ -20,6 +20,8 @@ export interface FoundServer {
 const KEPT_MS = 5 * 60_000;
 const MAX_KEPT = 1_000;
 const MAX_ISSUERS = 16;
+/** The scope with which a server gives a refresh token. */
+export const OFFLINE = 'offline_access';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -163,16 +165,42 @@ async function readMetadata(fetch: OutboundFetch, issuer: string): Promise<Serve
   }
   if (document === null) throw failed('has no metadata.');
   // Otherwise a server could take the place of another one (mix-up).
-  if (document['issuer'] !== issuer)
+  if (document['issuer'] !== issuer || issuer.length > MAX_TEXT)
     throw failed('says that it is a different issuer, so the gateway does not use it.', document['issuer']);
   for (const name of ['authorization_endpoint', 'token_endpoint']) {
     const endpoint = document[name];
-    if (typeof endpoint !== 'string' || !isEndpoint(endpoint)) throw failed(`has no usable ${name}.`);
+    if (typeof endpoint !== 'string' || endpoint.length > MAX_TEXT || !isEndpoint(endpoint))
+      throw failed(`has no usable ${name}.`);
   }
   if (!strings(document['code_challenge_methods_supported']).includes('S256')) {
     throw failed('does not support PKCE with S256, so the gateway does not use it.');
   }
-  return document as unknown as ServerMetadata;
+  return usedOf(document);
+}
+
+/** The members that the gateway and its OAuth library use. A target names the server, so a whole document could be long. */
+const TEXTS = ['issuer', 'authorization_endpoint', 'token_endpoint', 'registration_endpoint', 'revocation_endpoint', 'jwks_uri'];
+const FLAGS = ['client_id_metadata_document_supported', 'authorization_response_iss_parameter_supported'];
+const LISTS = ['token_endpoint_auth_methods_supported', 'id_token_signing_alg_values_supported'];
+const MAX_TEXT = 2_048;
+const MAX_LIST = 32;
+
+function usedOf(document: Json): ServerMetadata {
+  const used: Record<string, unknown> = {};
+  for (const name of TEXTS) {
+    const value = document[name];
+    if (typeof value === 'string' && value.length <= MAX_TEXT) used[name] = value;
+  }
+  for (const name of FLAGS) if (document[name] === true) used[name] = true;
+  for (const name of LISTS) {
+    const value = document[name];
+    if (Array.isArray(value))
+      used[name] = strings(value)
+        .filter(({ length }) => length <= 64)
+        .slice(0, MAX_LIST);
+  }
+  if (strings(document['scopes_supported']).includes(OFFLINE)) used['scopes_supported'] = [OFFLINE];
+  return used as unknown as ServerMetadata;
 }
 
 const isEndpoint = (address: string): boolean => URL.canParse(address) && issuerProblem(address.replace(/\?.*$/s, '')) === null;

@@ -86,6 +86,23 @@ test('the server is found at the well-known places, and the challenge goes befor
   t.deepEqual(configured.asked, [`GET ${SERVER}`], 'the target is not asked');
 });
 
+test('only the members of metadata that the gateway uses are kept', async (t) => {
+  const long = 'x'.repeat(100_000);
+  const used = {
+    ...{ registration_endpoint: 'https://as.example/register', revocation_endpoint: 'https://as.example/revoke' },
+    ...{ client_id_metadata_document_supported: true, authorization_response_iss_parameter_supported: true },
+    token_endpoint_auth_methods_supported: ['none', 'client_secret_post'],
+  };
+  const scopes_supported = [...Array.from({ length: 1_000 }, (_, i) => `scope-${i}`), 'offline_access'];
+  const document = { ...METADATA, ...used, scopes_supported, jwks_uri: `https://${long}`, own: { long }, more: [long] };
+  document.token_endpoint_auth_methods_supported = ['none', long, 'client_secret_post'];
+  const { metadata } = await web({ [RESOURCE]: resource, [SERVER]: document }).servers.find(target());
+  const { code_challenge_methods_supported: _, ...plain } = METADATA;
+  t.deepEqual(metadata, { ...plain, ...used, scopes_supported: ['offline_access'] });
+  const endless = { ...METADATA, token_endpoint: `https://as.example/${long}` };
+  await t.throwsAsync(web({ [RESOURCE]: resource, [SERVER]: endless }).servers.find(target()), { message: /token_endpoint/ });
+});
+
 test('metadata that do not belong together are refused', async (t) => {
   const refused = async (documents: Record<string, object>, message: RegExp, challenge: string | null = null) =>
     t.throwsAsync(web(documents, challenge).servers.find(target()), { name: 'ConnectionFault', message });

@@ -120,3 +120,16 @@ export async function laneSteps<T>(key: string, steps: Generator<unknown, T>): P
   });
   return results[0] as T;
 }
+
+/** Like `map`, but with more than `few` items in the lane. */
+export async function mapInLane<T, U>(key: string, items: readonly T[], few: number, make: (item: T) => U): Promise<U[]> {
+  if (items.length <= few) return items.map(make);
+  const made: U[] = [];
+  const rest = items.values();
+  await lane.run(key, () => {
+    const { done, value } = rest.next();
+    if (!done) made.push(make(value));
+    return done === true;
+  });
+  return made;
+}

@@ -67,14 +67,16 @@ async function open(caller: Caller, { id, params }: RpcRequest): Promise<Answer>
   const sealed = await keepSession(caller, session, null, params);
   if (sealed === null) return unavailable(id);
   if (targets.length > 0) deps.links.hold(session);
-  const hellos = await Promise.all(
+  const joined = await Promise.all(
     forEach(caller, targets, async (target) => {
       const failed = isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, admission)));
       const verdict = verdicts.get(target.name);
       if (verdict !== undefined) recordEnd(caller, verdict, failed ? 'upstream_error' : 'ok');
-      return failed ? null : (deps.links.helloOf(session, target.id)?.capabilities ?? null);
+      return failed ? [] : [target.id];
     }),
   );
+  const told = deps.links.takeHellos(session);
+  const hellos = joined.flat().map((id) => told.get(id)?.capabilities ?? null);
   const result = {
     protocolVersion: session.revision,
     capabilities: mergeServerCapabilities([LISTS, ...hellos], session.revision === TASKS_REVISION ? 'capability' : 'none'),

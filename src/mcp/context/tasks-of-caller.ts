@@ -1,6 +1,8 @@
 /** The tasks of a caller: what they are bound to, and which of them a message of the target names. */
+import { principalKey } from '../../auth/principal.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Now } from '../../base/promises.ts';
+import { mapInLane } from '../../base/turns/lane.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { fingerprintOf } from '../sessions/sessions.ts';
 import { openTask, relatedTask, type Task, type TaskScope, taskKey } from '../sessions/tasks.ts';
@@ -16,6 +18,8 @@ export async function rememberTask(context: UpstreamContext, { handle, upstreamI
   await context.deps.tasks.remember(taskKey(owner, fingerprint, upstreamId), handle, now);
 }
 
+/** A message can name thousands of tasks, each of which takes some microseconds. */
+const MADE_AT_ONCE = 100;
 const NO_TASKS: ReadonlyMap<string, Task> = new Map();
 
 /** The caller's tasks among these tasks of the target. */
@@ -29,10 +33,12 @@ async function lookUpTasks(context: UpstreamContext, upstreamIds: readonly strin
   const found = new Map(context.tasks);
   if (task) found.set(task.upstreamId, task);
   const scope = taskScopeAt(context.caller, context.target);
-  const keys = upstreamIds.filter((id) => !found.has(id)).map((id) => taskKey(scope.owner, scope.fingerprint, id));
-  if (keys.length === 0) return found;
-  for (const handle of (await context.deps.tasks.handles(keys)).values()) {
-    const own = openTask(scope, handle);
+  const unknown = upstreamIds.filter((id) => !found.has(id));
+  if (unknown.length === 0) return found;
+  const principal = principalKey(context.caller.claims);
+  const keys = await mapInLane(principal, unknown, MADE_AT_ONCE, (id) => taskKey(scope.owner, scope.fingerprint, id));
+  const handles = [...(await context.deps.tasks.handles(keys)).values()];
+  for (const own of await mapInLane(principal, handles, MADE_AT_ONCE, (handle) => openTask(scope, handle))) {
     if (own !== null) found.set(own.upstreamId, own);
   }
   return found;

@@ -47,6 +47,8 @@ export function isUpstreamSessionFailure(value: UpstreamSession | UpstreamSessio
 }
 
 const LINKS_KEPT = 20_000;
+/** Of how many sessions that are being opened it is remembered what targets have announced. */
+const OPENING_KEPT = 1_000;
 /** How many lost upstream sessions of one session are followed to their successors. */
 const MAX_LOST = 100;
 
@@ -64,7 +66,8 @@ interface Entry {
   /** Resolves when `initialize` is sent to the target. */
   readonly asked: ReturnType<typeof deferred<void>>;
   attempt: Attempt | null;
-  hello: ServerHello | null;
+  /** Whether this process has opened it. */
+  isOpened: boolean;
   settled: UpstreamSession | null;
 }
 
@@ -75,6 +78,11 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   const listeners = new Map<string, (targetId: string) => void>();
   /** Upstream sessions that wait until their client is ready, by session. */
   const waiting = new Map<string, Held[]>();
+  /**
+   * What targets have announced for sessions that are being opened, by session, then by target. It is not kept longer: it can take 200 KB
+   * for each target.
+   */
+  const hellos = new Map<string, Map<string, ServerHello>>();
 
   function entriesOf(session: Session): Map<string, Entry> {
     const entries = known.get(session.id) ?? new Map<string, Entry>();
@@ -97,7 +105,14 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     asking = true,
   ): Entry {
     const entries = entriesOf(sessionTarget.session);
-    const entry: Entry = { binding, asked: deferred(), attempt: null, hello: null, settled: null, link: Promise.resolve(LATE) };
+    const entry: Entry = {
+      binding,
+      asked: deferred(),
+      attempt: null,
+      isOpened: false,
+      settled: null,
+      link: Promise.resolve(LATE),
+    };
     entry.link = bounded(find(sessionTarget, lost, before, asking, entry));
     entries.set(sessionTarget.target.id, entry);
     void entry.link.then((link) => {
@@ -147,7 +162,8 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       entry.asked.resolve();
     });
     if ('fault' in opened) return opened;
-    entry.hello = opened.hello;
+    entry.isOpened = true;
+    if (opened.hello !== null) hellos.get(session.id)?.set(target.id, opened.hello);
     const { link } = opened;
     const cause = causeOf(target.id, binding, lost);
     try {
@@ -231,15 +247,24 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       };
     },
     /** Delays `notifications/initialized` to targets until `begin`: what they send after it needs a client that listens. */
-    hold: (session: Session): void => void keep(waiting, session.id, [], LINKS_KEPT),
+    hold(session: Session): void {
+      keep(waiting, session.id, [], LINKS_KEPT);
+      keep(hellos, session.id, new Map(), OPENING_KEPT);
+    },
+    /** Returns what targets have announced since `hold`, by target, and forgets it. */
+    takeHellos(session: Session): ReadonlyMap<string, ServerHello> {
+      const told = hellos.get(session.id) ?? new Map<string, ServerHello>();
+      hellos.delete(session.id);
+      return told;
+    },
     /** Tells targets that the client is ready; does nothing if they know. Does not wait for targets that are late. */
     async begin(session: Session, admission: Admission): Promise<void> {
       const held = waiting.get(session.id) ?? [];
       waiting.delete(session.id);
       await Promise.all(held.map((half) => turnToAsk(admission.principal, () => tell(session, admission, half))));
     },
-    /** The capabilities that the target announced when this process opened the upstream session. */
-    helloOf: (session: Session, targetId: string): ServerHello | null => known.get(session.id)?.get(targetId)?.hello ?? null,
+    /** Whether this process has opened the upstream session that it uses for the target. */
+    hasOpened: (session: Session, targetId: string): boolean => known.get(session.id)?.get(targetId)?.isOpened === true,
     count: (): number =>
       [...known.values()].reduce(
         (sum, entries) => sum + [...entries.values()].filter(({ settled }) => settled !== null).length,

@@ -86,7 +86,7 @@ export async function sendInSession(
     answer.discard();
     isLast = sending !== sent;
     link = await links.replace(sessionTarget, link);
-    isLast ||= links.helloOf(session, sessionTarget.target.id) !== null;
+    isLast ||= links.hasOpened(session, sessionTarget.target.id);
     const { lastEventId: _, ...afresh } = sent;
     sending = afresh;
   }

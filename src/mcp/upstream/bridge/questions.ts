@@ -12,6 +12,10 @@ export type Replies = { readonly text: string | null } | { readonly failure: str
 const ASK_MS = 10 * 60 * 1000;
 /** If the target asked nothing, the gateway repeats the request after this pause. */
 const PAUSE_MS = 250;
+/** The longest replies to the questions of one answer together, in characters: one request to the target has all of them. */
+const MAX_REPLIES = 4 * 1024 * 1024;
+
+const TOO_LONG = 'The answers of the client to the questions of the target are too long';
 
 export type Questions = ReturnType<typeof createQuestions>;
 
@@ -34,6 +38,7 @@ export function createQuestions(newId: () => string) {
       const open = new Map<string, Pick<Asked, 'key' | 'method'>>();
       const responses = new Map<string, string>();
       const replies: { readonly id: string; readonly text: string | null; readonly fault: Error | null }[] = [];
+      let length = 0;
       let wake = (): void => undefined;
       const pose = (one: Asked): SseEvent => {
         const id = newId();
@@ -41,7 +46,8 @@ export function createQuestions(newId: () => string) {
         open.set(id, { key, method });
         awaited.set(id, (reply) => {
           const text = inputResponse(method, reply);
-          replies.push({ id, text, fault: charge(text?.length ?? 0) });
+          length += text?.length ?? 0;
+          replies.push({ id, text, fault: length > MAX_REPLIES ? new Error(TOO_LONG) : charge(text?.length ?? 0) });
           wake();
         });
         return eventOf(askedRequest(id, one));
