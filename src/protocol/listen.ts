@@ -1,9 +1,8 @@
 /** `subscriptions/listen` of 2026-07-28: the requested filter, the part that the caller may have, and the messages. Pure. */
 
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
-import type { NamedObject } from '../engine/decision.ts';
 import { CODES, type Rejection, type RpcId } from './message.ts';
-import { isCanonicalUri, MAX_URI_BYTES, resourceOf } from './uri.ts';
+import { MAX_URI_BYTES } from './uri.ts';
 
 export const LISTEN = 'subscriptions/listen';
 /** From the extension for tasks. */
@@ -22,7 +21,8 @@ const MAX_SUBSCRIPTIONS = 1_000;
 /** The notifications that a client asks for. Members that the gateway does not know are ignored. */
 export interface ListenFilter {
   readonly listChanges: readonly string[];
-  readonly resources: readonly NamedObject[];
+  /** Not all of them need be canonical. */
+  readonly uris: readonly string[];
   /** The ids that the client knows. */
   readonly taskIds: readonly string[];
 }
@@ -39,11 +39,9 @@ export function readListenFilter(params: JsonObject): ListenFilter | Rejection {
   const uris = notifications['resourceSubscriptions'] ?? [];
   if (!Array.isArray(uris) || uris.length > MAX_SUBSCRIPTIONS) return invalid('.resourceSubscriptions');
   if (!uris.every(isReadableUri)) return invalid('.resourceSubscriptions');
-  // A URI with more than one reading cannot be decided, so it is left out.
-  const resources = [...new Set(uris)].filter(isCanonicalUri).map(resourceOf);
   const taskIds = notifications['taskIds'] ?? [];
   if (!Array.isArray(taskIds) || taskIds.length > MAX_SUBSCRIPTIONS || !taskIds.every(isText)) return invalid('.taskIds');
-  return { listChanges, resources, taskIds: [...new Set(taskIds)] };
+  return { listChanges, uris: [...new Set(uris)], taskIds: [...new Set(taskIds)] };
 }
 
 function isText(value: JsonValue): value is string {
@@ -59,14 +57,13 @@ function isReadableUri(uri: JsonValue): uri is string {
  * the caller's own tasks, by the ids that the target gave them.
  */
 export function honoured(
-  { listChanges, resources }: Pick<ListenFilter, 'listChanges' | 'resources'>,
-  allowed: readonly boolean[],
+  { listChanges }: Pick<ListenFilter, 'listChanges'>,
+  uris: readonly string[],
   upstreamTaskIds: readonly string[],
 ): JsonObject {
-  const uris = resources.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name);
   return {
     ...Object.fromEntries(listChanges.map((member) => [member, true])),
-    ...(uris.length === 0 ? {} : { resourceSubscriptions: uris }),
+    ...(uris.length === 0 ? {} : { resourceSubscriptions: [...uris] }),
     ...(upstreamTaskIds.length === 0 ? {} : { taskIds: [...upstreamTaskIds] }),
   };
 }
