@@ -84,8 +84,9 @@ export function isHeard(method: string, params: JsonObject | undefined, id: RpcI
 export function acknowledge(params: JsonObject, asked: JsonObject, handles: ReadonlyMap<string, string>): JsonObject {
   const said = isObject(params.notifications) ? params.notifications : {};
   const uris = said['resourceSubscriptions'];
-  const mine = asked['resourceSubscriptions'];
-  const both = Array.isArray(uris) && Array.isArray(mine) ? uris.filter((uri) => mine.includes(uri)) : [];
+  const subscribed = asked['resourceSubscriptions'];
+  const mine = new Set(Array.isArray(subscribed) ? subscribed : []);
+  const both = Array.isArray(uris) ? uris.filter((uri) => mine.has(uri)) : [];
   const taskIds = said['taskIds'];
   const tasks = Array.isArray(taskIds) ? taskIds.filter(isText).flatMap((id) => handles.get(id) ?? []) : [];
   const listChanges = [...LIST_CHANGES.values()].filter((member) => said[member] === true && asked[member] === true);
