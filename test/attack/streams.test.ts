@@ -1,13 +1,16 @@
 /** What happens to calls and streams when a right ends, and what disconnected clients leave behind. */
 import { once } from 'node:events';
-import type { ServerResponse } from 'node:http';
-import { type ClientRequest, request } from 'node:http';
+import { type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import type { McpLimits } from '../../src/mcp/limits/limits.ts';
 import type { Admission } from '../../src/state/admission.ts';
 import { ISSUER, routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
 import { call, inSession, modern, open, send } from '../mcp/raw.ts';
 import { byMethod, type Message, startRecording } from '../support/upstreams/recording.ts';
+
+const HELLO = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } };
 
 const silent = (res: ServerResponse): void => {
   res.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -182,5 +185,59 @@ test.serial('a principal with too many calls in flight is refused, and a slot is
     gateway.rights.set('alice', () => true);
     await send(gateway, inSession('no-session', call('tools/call', { name: 'ok' }, 98)));
     await send(gateway, inSession(session, call('no/method', {}, 99)));
+  }
+});
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
+
+test.serial('a stream holds no message that it has passed on', async (t) => {
+  const [length, streams] = [5_000_000, 6];
+  const plain = byMethod({});
+  const upstream = await startRecording((received, res) => {
+    if (received.httpMethod !== 'GET' && received.message?.method !== 'tools/call') return plain(received, res);
+    silent(res);
+    const params = `{"level":"info","data":"${'x'.repeat(length)}"}`;
+    res.write(`data: {"jsonrpc":"2.0","method":"notifications/message","params":${params}}\n\n`);
+  });
+  const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true } });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  /** Resolves when the client has the message. The stream goes on. */
+  const begin = async (path: string, method: 'GET' | 'POST'): Promise<ClientRequest> => {
+    const opened = await send(gateway, { path, body: call('initialize', HELLO) });
+    const session = opened.headers['mcp-session-id'] as string;
+    await send(gateway, inSession(session, { jsonrpc: '2.0', method: 'notifications/initialized' }, { path }));
+    const accept = 'application/json, text/event-stream';
+    const headers = { authorization: 'Bearer alice', accept, 'mcp-session-id': session, 'content-type': 'application/json' };
+    const req = request(`${gateway.origin}${path}`, { method, headers });
+    req.on('error', () => undefined);
+    req.end(method === 'GET' ? undefined : JSON.stringify(call('tools/call', { name: path === '/mcp' ? 't__ok' : 'ok' })));
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
+    let got = 0;
+    for await (const chunk of res.iterator({ destroyOnReturn: false })) {
+      got += (chunk as Buffer).length;
+      if (got > length) break;
+    }
+    t.true(got > length, `${method} ${path}`);
+    res.resume();
+    return req;
+  };
+  for (const path of ['/mcp/t', '/mcp']) {
+    for (const method of ['POST', 'GET'] as const) {
+      collectGarbage();
+      const before = process.memoryUsage().heapUsed;
+      const open = await Promise.all(Array.from({ length: streams }, () => begin(path, method)));
+      const held = (): number => {
+        collectGarbage();
+        return process.memoryUsage().heapUsed - before;
+      };
+      for (const deadline = performance.now() + 10_000; held() > 2 * length && performance.now() < deadline; )
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      t.true(held() <= 2 * length, `${method} ${path}: ${held()} bytes`);
+      for (const req of open) req.destroy();
+    }
   }
 });

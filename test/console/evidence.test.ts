@@ -163,7 +163,7 @@ eachEngine(
     t.regex((await pages())[1] ?? '', /Chain No verification of the chain was reported/);
 
     const environment = {
-      ...{ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token, MASTER_KEY: Buffer.alloc(32, 7).toString('base64') },
+      ...{ PORTCULLIS_TOKEN: token, MASTER_KEY: Buffer.alloc(32, 7).toString('base64') },
     };
     const file = join(folder(t), 'export.ndjson');
     const exported = async (): Promise<string> => {
@@ -173,7 +173,7 @@ eachEngine(
     const verify = async (text: string, more: Record<string, string> = {}) => {
       writeFileSync(file, text);
       return inProcess({ ...environment, ...more }, (terminal) =>
-        runGroup(auditGroup, ['verify', '--export', file, '--report'], terminal),
+        runGroup(auditGroup, ['verify', '--export', file, '--report', '--server', gateway.url], terminal),
       );
     };
     const text = await exported();

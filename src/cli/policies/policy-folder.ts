@@ -45,7 +45,7 @@ export function readPolicyFolder(dir: string, apart: string | null = null): Map<
 /** Returns null if the folder has no manifest, or does not exist. */
 export function readManifestText(dir: string): string | null {
   const path = join(dir, MANIFEST_NAME);
-  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return null;
+  if (!existsSync(dir) || !namesIn(dir).includes(MANIFEST_NAME)) return null;
   const read = readText(realpathSync(dir), path);
   if (typeof read === 'string') return read;
   throw new CommandError(

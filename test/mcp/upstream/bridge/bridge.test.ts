@@ -496,6 +496,20 @@ test.serial('while the client thinks, nothing keeps what the target asked', asyn
   t.deepEqual(await asking.next(), { done: true, value: { failure: 'too much waits' } });
 });
 
+test.serial('the replies of a client to the questions of one answer have a limit', async (t) => {
+  const questions = createQuestions(() => `own-${++lastId}`);
+  const asked = ['a', 'b'].map((key) => ({ key, method: 'elicitation/create', params: null, lacksId: false }));
+  const asking = questions.ask(asked, () => null, new AbortController().signal);
+  const text = `{"result":"${'x'.repeat(2.5 * 1024 * 1024)}"}`;
+  const reading = readJson(Buffer.from(text), { spanDepth: 2 });
+  for (const { data } of (await asking.next()).value as readonly SseEvent[]) {
+    const { id } = JSON.parse(data) as { id: string };
+    t.true(reading.ok && questions.reply(id, { outcome: 'result', located: { text, span: reading.span } }));
+  }
+  const { value } = await asking.next();
+  t.regex((value as { failure: string }).failure, /too long/);
+});
+
 test.serial('a URL elicitation gets an id in the form of the session revisions', async (t) => {
   const inputRequests = { a: { method: 'elicitation/create', params: { mode: 'url', url: 'https://x.test/', message: 'm' } } };
   const { driver } = await scripted(
