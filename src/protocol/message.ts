@@ -39,6 +39,9 @@ export interface Rejection {
   readonly data?: JsonValue;
 }
 
+/** The longest `requestState` of a target, in characters. It is written in one piece, and clients send it back in a body. */
+export const MAX_STATE = 1024 * 1024;
+
 export const CODES = {
   parse: -32700,
   invalidRequest: -32600,

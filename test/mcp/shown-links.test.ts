@@ -295,6 +295,21 @@ test.serial('2026-07-28: a result of two kinds is refused, because clients diffe
   }
 });
 
+test.serial('in a session, a result with requests is refused: the filter does not look into them', async (t) => {
+  const setup = await setUp(t);
+  const session = await open(setup.gateway);
+  const inputRequests = { q: { method: 'sampling/createMessage', params: sampling(link(SECRET)) } };
+  for (const [method, result] of [
+    ['tools/call', { content: [text] }],
+    ['tools/list', { tools: [] }],
+    ['prompts/get', { messages: [] }],
+  ] as const) {
+    setup.results = { [method]: { ...result, inputRequests } };
+    const reply = await send(setup.gateway, inSession(session, call(method, { name: 'ok' })));
+    t.is(reply.code, -32603, `${method}: ${reply.text}`);
+  }
+});
+
 /** The messages that a target puts before its answer to a call, and what of them reaches the client. */
 function streamed(setup: Setup, session: string, messages: readonly object[]): Promise<string> {
   const plain = byMethod({});

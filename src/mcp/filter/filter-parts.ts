@@ -7,7 +7,7 @@ import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Askable, declaredCapabilities, isOffered, reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import { applyEdits, type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
-import { imitationOf } from '../../protocol/message.ts';
+import { imitationOf, MAX_STATE } from '../../protocol/message.ts';
 import type { Mode } from '../../protocol/mode.ts';
 import type { Operation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, withMembers } from '../../protocol/rebuild.ts';
@@ -123,9 +123,9 @@ const DECIDED_LISTS = ['content', 'messages', 'contents', 'tasks'];
 export const TWO_KINDS = 'the answer mixes two kinds of results';
 
 /** If a client reads the members of a result and ignores its `resultType`, it would see members that the filter did not check. */
-export function isOfTwoKinds(result: JsonObject, isWhole: boolean, { mode, method }: ResultContext): boolean {
+export function isOfTwoKinds(result: JsonObject, isWhole: boolean, { method }: Pick<ResultContext, 'method'>): boolean {
   if (!isWhole) return DECIDED_LISTS.some((member) => member in result);
-  return mode === 'stateless' && !isTaskMethod(method) && 'inputRequests' in result;
+  return !isTaskMethod(method) && 'inputRequests' in result;
 }
 
 /** Members that the filter reads in the results of every method. */
@@ -286,7 +286,7 @@ export function filterTask(draft: Draft, context: ResultContext): Filtered {
   }
   const span = draft.span.members?.get('result');
   if (!isObject(result) || span === undefined) return UNCHANGED;
-  if (isOfTwoKinds(result, true, { ...context, method: 'tools/call' })) return fault(TWO_KINDS);
+  if (isOfTwoKinds(result, true, { method: 'tools/call' })) return fault(TWO_KINDS);
   const inner: Draft = { ...draft, span, value: result };
   return checkHead(inner, CONTENT_MEMBERS, context) ?? filterToolResult(inner, context);
 }
@@ -335,8 +335,6 @@ export function taskIdsIn(value: JsonObject): string[] {
   return ids.length < 2 ? ids : [...new Set(ids)];
 }
 
-/** A state is sealed in one piece, and the client sends it back in a body. */
-const MAX_STATE = 1024 * 1024;
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
 
 /** Filters a result with which the target asks for input (2026-07-28): the method must allow it, and the client must offer it. */

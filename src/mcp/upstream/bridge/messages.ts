@@ -10,6 +10,7 @@ import { isOffered, reduceServerCapabilities } from '../../../protocol/capabilit
 import {
   CODES,
   errorMessage,
+  MAX_STATE,
   type RpcId,
   type RpcMessage,
   type RpcRequest,
@@ -118,8 +119,6 @@ export interface Asked {
 /** Result members that the stateful revisions do not know, or that would let a client cache a result that is only its own. */
 const MODERN_MEMBERS = ['resultType', 'ttlMs', 'cacheScope'];
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
-/** The longest `requestState`, in characters. */
-export const MAX_STATE = 1024 * 1024;
 const RESOURCE_NOT_FOUND = -32002;
 const FIRST_RESERVED = -32099;
 const LAST_RESERVED = -32020;
