@@ -1,6 +1,8 @@
 import test from 'ava';
+import { auditStore } from '../../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../../src/audit/chain/chain.ts';
 import { createRetention } from '../../../src/audit/upkeep/retention.ts';
+import { isGenuine } from '../../../src/audit/verify/genuine.ts';
 import { auditLines } from '../../../src/audit/verify/lines.ts';
 import { createVerification } from '../../../src/audit/verify/verify.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
@@ -52,6 +54,13 @@ function retention(database: Database, days: number, now = NOW) {
   });
 }
 
+/** How many decisions of the log are what was written. */
+async function genuine(database: Database): Promise<number> {
+  const { entries } = await auditStore(database.knex).page({}, 100, null);
+  const checked = await Promise.all(entries.map((entry) => isGenuine(database.knex, [KEY], entry)));
+  return checked.filter(Boolean).length;
+}
+
 const count = async (database: Database, table: string): Promise<number> => (await database.knex(table).select('*')).length;
 
 for (const [version, writerOf] of [
@@ -73,7 +82,9 @@ for (const [version, writerOf] of [
       await never.stop();
       const keeper = retention(database, 40);
       t.teardown(() => keeper.stop());
+      t.is(await genuine(database), 12);
       t.is(await keeper.run(), 18);
+      t.is(await genuine(database), 6);
       t.deepEqual((await verified(database)).problems, []);
       t.like(await verified(database), { chains: 4, shortened: 2, records: { decision: 6, shown: 6, outcome: 6 } });
       t.is(await keeper.run(), 0);
@@ -91,7 +102,11 @@ for (const [version, writerOf] of [
       const [row] = await database.knex('audit_retention').where('seq', '>', 6);
       await database.knex('audit_retention').where('chain_id', row.chain_id).delete();
       t.false((await verified(database)).intact);
-      await database.knex('audit_retention').insert(row);
+      t.is(await genuine(database), 3, 'one record has lost the one that it continues');
+      await database.knex('audit_retention').insert({ ...row, signature: 'other' });
+      t.is(await genuine(database), 3);
+      await database.knex('audit_retention').where('chain_id', row.chain_id).update({ signature: row.signature });
+      t.is(await genuine(database), 4);
       t.true((await verified(database)).intact);
       await database
         .knex('audit_retention')
