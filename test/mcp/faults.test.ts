@@ -86,6 +86,25 @@ for (const scheme of ['', 'Bearer ', 'Basic ', 'token ']) {
   });
 }
 
+for (const [what, text] of [
+  ['nothing', ''],
+  ['a page', '<html></html>'],
+  ['an answer to a different request', '{"jsonrpc":"2.0","id":99,"result":{}}'],
+] as const) {
+  test.serial(`a target that answers with ${what} is named, and the administrator learns why`, async (t) => {
+    const url = await upstreamOf(
+      t,
+      onCall((res) => void res.writeHead(200, { 'content-type': 'application/json' }).end(text)),
+    );
+    const { gateway, calling, fault } = await setUp(t, routed('t', url));
+    const session = await open(gateway);
+    t.is(fault(), null);
+    t.is(await calling(session), 'The target `t` sent no valid answer');
+    t.like(fault(), { kind: 'malformed' });
+    t.regex(fault()?.message ?? '', /sent no valid answer: \S/);
+  });
+}
+
 test.serial('a server of HTTP+SSE behind the transport streamable-http is recognised', async (t) => {
   const url = await upstreamOf(t, ({ httpMethod }, res) => {
     if (httpMethod !== 'GET') return void res.writeHead(405).end();

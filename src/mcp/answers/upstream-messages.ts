@@ -57,7 +57,12 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     const isAnswer = seen.kind === 'final';
     context.awaited.end(isAnswer ? seen.outcome : 'upstream_error');
     if (isAnswer) return { kind: 'message', status: 200, text: seen.text, result: seen.result, listed: seen.listed };
-    return { kind: 'message', status: 200, text: brokenText(context.awaited, 'The target sent no valid answer') };
+    const text = noteFault(
+      context,
+      { fault: 'malformed', cause: new Error('a message that is no answer') },
+      context.awaited.method,
+    );
+    return { kind: 'message', status: 200, text: brokenText(context.awaited, text) };
   } finally {
     answer.discard();
   }
@@ -173,8 +178,11 @@ function relayed(context: UpstreamContext, seen: Seen): Relayed {
   if (seen.kind !== 'malformed') return seen;
   // A name in the reason comes from the target, and it may be a secret that the target repeats.
   const reason = seen.reason.replace(/"(?:[^"\\]|\\.)*"/g, '"..."');
-  context.deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
-  return failed(context, 'The target sent no valid answer');
+  if (context.awaited === null) {
+    context.deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
+    return DROP;
+  }
+  return failed(context, noteFault(context, { fault: 'malformed', cause: new Error(reason) }, context.awaited.method));
 }
 
 /** Charges target and caller together, so that the messages for one caller do not delay other callers of the target. */
