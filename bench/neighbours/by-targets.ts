@@ -7,6 +7,7 @@ const BAD = '/mcp/bad';
 const ENDLESS = join(import.meta.dirname, 'endless.mjs');
 const UNREAD_STREAMS = 40;
 const UNREAD_ANSWERS = 60;
+const OPEN_CALLS = 60;
 /** A client that is refused a stream waits before it asks again. Otherwise this would be a flood of requests. */
 const RETRY_MS = 500;
 const LISTING = { users: 4, loops: 3, targets: 100 };
@@ -51,6 +52,14 @@ export const byTargets: readonly Neighbour[] = [
       const target = await addBad(world, '/good');
       const steps = [{ ...call(world, 'text'), unread: true }];
       return { workload: inSessions(world, { loops: UNREAD_ANSWERS, everyMs: RETRY_MS, steps }), instead: { target } };
+    },
+  },
+  {
+    name: 'open calls',
+    what: `${OPEN_CALLS} calls that go on after a message of 12 MiB, which their clients read`,
+    async prepare(world) {
+      const target = await addBad(world, '/paused');
+      return { workload: inSessions(world, { loops: OPEN_CALLS, steps: [call(world, 'text')] }), instead: { target } };
     },
   },
   {

@@ -4,15 +4,19 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { createChainKey } from '../../src/audit/chain/chain.ts';
+import type { DecisionRecord } from '../../src/audit/records/records.ts';
 import type { LogJson } from '../../src/audit/search/log-json.ts';
 import type { Report } from '../../src/audit/verify/report.ts';
 import { signed, statementJson } from '../../src/audit/verify/statement.ts';
 import { createVault } from '../../src/auth/vault.ts';
+import { uuidv7 } from '../../src/base/ids.ts';
 import { auditGroup } from '../../src/cli/audit.ts';
 import { runGroup } from '../../src/cli/command.ts';
 import { chainConcern, chainState } from '../../src/console/log/chain.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import type { VerifiedJson } from '../../src/rest/audit/contract.ts';
+import { storedDecision } from '../audit/legacy-rows.ts';
+import { decision } from '../audit/records.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { folder, inProcess } from '../cli/cli.ts';
 import { policyBody } from '../policies/policies.ts';
@@ -97,6 +101,12 @@ test.serial(
     await knex('log_objects').update({ method: 'prompts/get' });
     t.regex(await again(allowed), /not what the gateway wrote, or parts of it are missing/);
     await knex('log_objects').update({ method: 'tools/call' });
+    // A decision in the older table that belongs to no chain, as it was before there were chains.
+    const { created_at: _, outcome: _outcome, duration_ms: _ms, shown: _shown, ...same } = allowed;
+    const { row: forged } = storedDecision(decision({ ...same, id: uuidv7() } as Partial<DecisionRecord>));
+    await knex('audit_decisions').insert(forged);
+    t.is(await answer({ ...allowed, id: forged.id }), 'damaged');
+    await knex('audit_decisions').delete();
     // Without a removal by age, the record before it must be there.
     const decisions = await saved('log_decisions');
     await knex('log_decisions')

@@ -7,16 +7,15 @@ import { chainStore } from '../chain/tables/chain-store.ts';
 import type { AuditEntry } from '../search/entries.ts';
 
 /**
- * Whether the record of the decision continues the chain and fits its MAC. `keys`: the chain keys under all master keys that are known. True
- * for a decision that is older than the first chain, because it has no MAC.
+ * Whether the record of the decision continues the chain and fits its MAC. `keys`: the chain keys under all master keys that are known. False
+ * for a decision that is older than the first chain: it has no MAC, so nothing can prove it.
  */
 export async function isGenuine(
   db: Connection,
   keys: readonly ChainKey[],
   { id, chain_id, chain_seq }: Pick<AuditEntry, 'id' | 'chain_id' | 'chain_seq'>,
 ): Promise<boolean> {
-  if (chain_id === null) return true;
-  if (chain_seq === null) return false;
+  if (chain_id === null || chain_seq === null) return false;
   const store = chainStore(db);
   const chain = (await store.chains()).find((one) => one.chain_id === chain_id);
   const key = keys.find((one) => one.id === chain?.key_id);
