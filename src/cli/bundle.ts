@@ -53,7 +53,7 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
     if (row === undefined) throw new CommandError(`no recorded decision has the id ${id}`, 'not_found');
     // Only the gateway has the key that shows whether the record was changed.
     const { result } = await client.call<{ result: NotAsked | 'same' | 'differs' }>('GET', `/api/logs/${id}/reproduction`);
-    const question = result === 'damaged' ? result : askedIn(row);
+    const question = result === 'damaged' || result === 'unproven' ? result : askedIn(row);
     if (typeof question === 'string') throw new CommandError(whyNot(question, row), question);
     const { policies } = await client.call<{ policies: PolicyJson[] }>('GET', `/api/policies/history/${row.revision}`);
     const engine = await createEngine({
@@ -103,6 +103,11 @@ function whyNot(not: NotAsked, { reason }: LogJson): string {
       return (
         'the decision cannot be evaluated again: its record is not what the gateway wrote, or parts of it are missing. ' +
         'Find out what was changed with portcullis audit verify'
+      );
+    case 'unproven':
+      return (
+        'the decision cannot be evaluated again: the gateway cannot tell whether its record is what it wrote. ' +
+        'Set MASTER_KEY_PREVIOUS to the master key of that time. A record that is older than the first chain can never be proven'
       );
     case 'not_by_policy':
       return `no policy made this decision: it was denied for the reason ${reason}`;

@@ -10,7 +10,7 @@ import { createCounts } from '../audit/upkeep/counts.ts';
 import { createErasure } from '../audit/upkeep/erasure.ts';
 import { createHeads } from '../audit/upkeep/heads.ts';
 import { createRetention } from '../audit/upkeep/retention.ts';
-import { isGenuine as isGenuineRecord } from '../audit/verify/genuine.ts';
+import { type Genuineness, genuinenessOf } from '../audit/verify/genuine.ts';
 import { verificationStore } from '../audit/verify/verification-store.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { principalKey } from '../auth/principal.ts';
@@ -61,6 +61,6 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
   const counts = createCounts({ database, days, log, now });
   const known = [key, ...previousKeys];
   const verifications = verificationStore(database.knex, known);
-  const isGenuine = (entry: AuditEntry): Promise<boolean> => isGenuineRecord(database.knex, known, entry);
-  return { audit, writer, denials, heads, erasure, retention, counts, verifications, isGenuine };
+  const genuineness = (entry: AuditEntry): Promise<Genuineness> => genuinenessOf(database.knex, known, entry);
+  return { audit, writer, denials, heads, erasure, retention, counts, verifications, genuineness };
 }

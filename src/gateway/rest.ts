@@ -144,7 +144,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
         heads: audit.heads,
         erasure: audit.erasure,
         verifications: audit.verifications,
-        isGenuine: audit.isGenuine,
+        genuineness: audit.genuineness,
         heavy,
         now,
       }),

@@ -16,9 +16,10 @@ export interface Difference {
 
 /**
  * `not_by_policy`: no policy was evaluated. `erased`: the groups of the user are missing. `damaged`: the record is not what the gateway
- * wrote, or the log lacks other data of the decision; `audit verify` reports both.
+ * wrote, or the log lacks other data of the decision; `audit verify` reports both. `unproven`: the gateway cannot tell whether the record is
+ * what it wrote.
  */
-export type NotAsked = 'not_by_policy' | 'erased' | 'damaged';
+export type NotAsked = 'not_by_policy' | 'erased' | 'damaged' | 'unproven';
 
 export function askedIn({
   reason,
@@ -28,7 +29,7 @@ export function askedIn({
   user_groups,
   target_id,
   ...row
-}: LogJson): Question | NotAsked {
+}: LogJson): Question | Exclude<NotAsked, 'unproven'> {
   // The members of a lost fact are null.
   if (user_id === null || row.method === null || !AUDIT_REASONS.includes(reason)) return 'damaged';
   if (reason !== 'matched' && reason !== 'default') return 'not_by_policy';

@@ -25,6 +25,12 @@ const LINE_COST = 16;
 const PARTS = 1024;
 const LINES = 1024;
 
+/** A slice keeps the whole text in memory, so a short one is copied: an event can wait for hours. A slice of a longer text copies it. */
+function cut(text: string, from: number, to: number): string {
+  const slice = text.slice(from, to);
+  return slice.length < text.length / 2 ? ` ${slice}`.slice(1) : slice;
+}
+
 export type SseReader = ReturnType<typeof createSseReader>;
 
 /** Lines end in CR, LF or CRLF. Chunks may end anywhere, also within a character or between CR and LF. */
@@ -113,7 +119,7 @@ export function createSseReader(maxEventLength: number) {
       while (lf !== -1 || cr !== -1) {
         const endsInCr = lf === -1 || (cr !== -1 && cr < lf);
         const at = endsInCr ? cr : lf;
-        const complete = line + parts.join('') + text.slice(from, at);
+        const complete = line + parts.join('') + cut(text, from, at);
         line = '';
         parts = [];
         partsLength = 0;
@@ -125,7 +131,7 @@ export function createSseReader(maxEventLength: number) {
         if (complete === '') dispatch(events);
         else field(complete);
       }
-      keep(text.slice(from));
+      keep(cut(text, from, text.length));
       if (line.length + partsLength > maxEventLength) throw new TooLarge('a line exceeds the limit');
       return events;
     },

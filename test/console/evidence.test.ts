@@ -89,7 +89,7 @@ test.serial(
       ['log_decisions', { mac: Buffer.alloc(16, 1) }],
       ['log_decisions', { seq: knex.raw('seq + 1') }],
       ['audit_chains', { unchained: 1 }],
-      ['audit_chains', { key_id: 'other' }],
+      ['audit_chains', { chain_id: uuidv7() }],
     ] as const) {
       const rows = await saved(table);
       await knex(table).update(change);
@@ -105,7 +105,7 @@ test.serial(
     const { created_at: _, outcome: _outcome, duration_ms: _ms, shown: _shown, ...same } = allowed;
     const { row: forged } = storedDecision(decision({ ...same, id: uuidv7() } as Partial<DecisionRecord>));
     await knex('audit_decisions').insert(forged);
-    t.is(await answer({ ...allowed, id: forged.id }), 'damaged');
+    t.is(await answer({ ...allowed, id: forged.id }), 'unproven');
     await knex('audit_decisions').delete();
     // Without a removal by age, the record before it must be there.
     const decisions = await saved('log_decisions');

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import fc from 'fast-check';
 import { createSseReader, eventParts, formatEvent, type SseEvent, SseFault } from '../../src/protocol/sse.ts';
@@ -92,4 +94,23 @@ test('a line that arrives in single characters is complete, and its waiting leng
     [text.slice('data: '.length)],
   );
   t.is(reader.pending, 0);
+});
+
+test('a short event does not keep the chunk in which it came, nor does the beginning of one', (t) => {
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const held = (): number => {
+    collectGarbage();
+    return process.memoryUsage().heapUsed;
+  };
+  const kept: unknown[] = [];
+  const before = held();
+  for (let i = 0; i < 200; i++) {
+    const reader = createSseReader(1_000);
+    const chunk = `:${`${i}`.padEnd(60_000, '.')}\ndata: {"a message of a hundred characters": ${i}}\nid: 0123456789012345\n\ndata: the beginning of another`;
+    kept.push(reader, reader.push(Buffer.from(chunk)));
+  }
+  t.is(kept.length, 400);
+  const bytes = held() - before;
+  t.true(bytes < 4_000_000, `${bytes} bytes`);
 });

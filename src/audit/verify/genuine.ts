@@ -7,19 +7,24 @@ import { chainStore } from '../chain/tables/chain-store.ts';
 import type { AuditEntry } from '../search/entries.ts';
 
 /**
- * Whether the record of the decision continues the chain and fits its MAC. `keys`: the chain keys under all master keys that are known. False
- * for a decision that is older than the first chain: it has no MAC, so nothing can prove it.
+ * `genuine`: the record continues its chain and fits its MAC. `unproven`: the key of its chain is not known, or it is older than the first
+ * chain and has no MAC.
  */
-export async function isGenuine(
+export type Genuineness = 'genuine' | 'altered' | 'unproven';
+
+/** `keys`: the chain keys under all master keys that are known. */
+export async function genuinenessOf(
   db: Connection,
   keys: readonly ChainKey[],
   { id, chain_id, chain_seq }: Pick<AuditEntry, 'id' | 'chain_id' | 'chain_seq'>,
-): Promise<boolean> {
-  if (chain_id === null || chain_seq === null) return false;
+): Promise<Genuineness> {
+  if (chain_id === null || chain_seq === null) return 'unproven';
   const store = chainStore(db);
   const chain = (await store.chains()).find((one) => one.chain_id === chain_id);
-  const key = keys.find((one) => one.id === chain?.key_id);
-  if (chain === undefined || key === undefined || chainMac(key, chain) !== chain.mac) return false;
+  if (chain === undefined) return 'altered';
+  const key = keys.find((one) => one.id === chain.key_id);
+  if (key === undefined) return 'unproven';
+  if (chainMac(key, chain) !== chain.mac) return 'altered';
   const { records } = await store.part(chain_id, Math.max(0, chain_seq - 2), chain_seq, 2);
   // Read it after the records: it then covers one that was removed meanwhile.
   const removal = await store.retention(chain_id);
@@ -28,6 +33,7 @@ export async function isGenuine(
   if (removal?.seq === chain_seq - 1 && keys.some((one) => one.id === removal.key_id && retentionVersion(one, removal) !== null))
     macs.push(removal.mac);
   const [record, ...more] = await store.whole(records.filter(({ row }) => row.chain_seq === chain_seq));
-  if (record === undefined || more.length > 0 || record.kind !== 'decision' || record.row['id'] !== id) return false;
-  return macs.some((mac) => fitsMac(key, chain.version, mac, record)) && contentFault(record) === null;
+  if (record === undefined || more.length > 0 || record.kind !== 'decision' || record.row['id'] !== id) return 'altered';
+  const fits = macs.some((mac) => fitsMac(key, chain.version, mac, record)) && contentFault(record) === null;
+  return fits ? 'genuine' : 'altered';
 }

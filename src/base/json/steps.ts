@@ -32,6 +32,8 @@ const PLAIN = /[ !#-[\]-\uffff]*/y;
 const SHORT = 32;
 /** A string with escapes is decoded in parts of this many characters; the rest is decoded at its end. */
 const DECODED_LENGTH = 16 * 1024;
+/** JSON.stringify takes 50 ns for each surrogate without a partner, and writes a whole value in one step. */
+const MAX_LONE = 10_000;
 
 export function readInSteps(text: string, rules: Partial<JsonRules>, selection: Selection) {
   const { maxDepth, maxValues, exact, spanDepth } = { ...REQUEST_RULES, ...rules };
@@ -48,6 +50,9 @@ export function readInSteps(text: string, rules: Partial<JsonRules>, selection: 
   /** For a long string with escapes: the decoded part, and where it ends. */
   let decoded = '';
   let decodedEnd = 0;
+  /** Surrogates without a partner so far, and where the last escape of a high one ends. */
+  let lone = 0;
+  let highEnd = -1;
   let hash = 0;
   let reading: JsonReading | null = null;
 
@@ -194,13 +199,22 @@ export function readInSteps(text: string, rules: Partial<JsonRules>, selection: 
     }
     const unit = hex();
     if (unit === -1) return fail('a bad escape');
-    if (!exact) return true;
+    if (!exact) return countLone(unit);
     if (unit >= 0xdc00 && unit <= 0xdfff) return fail('a lone surrogate');
     if (unit < 0xd800 || unit > 0xdbff) return true;
     if (text.charCodeAt(at) !== 0x5c || text.charCodeAt(at + 1) !== 0x75) return fail('a lone surrogate');
     const low = hex();
     if (low === -1) return fail('a bad escape');
     return (low >= 0xdc00 && low <= 0xdfff) || fail('a lone surrogate');
+  }
+
+  /** `at` is after the escape of this unit. */
+  function countLone(unit: number): boolean {
+    const [isHigh, isLow] = [unit >= 0xd800 && unit <= 0xdbff, unit >= 0xdc00 && unit <= 0xdfff];
+    if (isLow && highEnd === at - 6) lone--;
+    else if (isHigh || isLow) lone++;
+    highEnd = isHigh ? at : -1;
+    return lone <= MAX_LONE || fail(`more than ${MAX_LONE} lone surrogates`);
   }
 
   /** Returns the value of four hex digits; -1 if there are not four. */

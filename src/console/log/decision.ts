@@ -94,6 +94,11 @@ async function madeAgain({ get }: View, { id, revision }: LogJson): Promise<Cont
       'bad',
       'The record of this decision is not what the gateway wrote, or parts of it are missing, so the decision cannot be made again. Verify the log to find out what was changed.',
     );
+  if (result === 'unproven')
+    return note(
+      'warn',
+      'The gateway cannot tell whether the record of this decision is what it wrote, because it lacks the master key of that time, or because the record is older than the first chain. Set MASTER_KEY_PREVIOUS to that key.',
+    );
   if (result !== 'differs') return note('warn', 'The groups of the user have been erased, so the decision cannot be made again.');
   const isVersion = differences.every(({ member }) => member === 'engine_hash');
   const row = ({ member, recorded, reproduced }: Difference): Markup =>

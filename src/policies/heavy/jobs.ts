@@ -1,5 +1,6 @@
 /** The jobs of the policy thread. It reads the bodies of requests and writes the answers, because both can be large. */
 import type { LogJson } from '../../audit/search/log-json.ts';
+import type { Genuineness } from '../../audit/verify/genuine.ts';
 import type { Owners } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
 import { uuidv7 } from '../../base/ids.ts';
@@ -201,11 +202,11 @@ export const jobs = {
     return answerOf(position, { from, to: last, verdict, changes });
   },
 
-  /** Makes a recorded decision again. `is_genuine`: the record is what the gateway wrote. */
-  async reproduce({ is_genuine, ...row }: LogJson & { readonly is_genuine: boolean }, desk: Desk): Promise<HeavyAnswer> {
+  /** Makes a recorded decision again, if its record is what the gateway wrote. */
+  async reproduce({ genuineness, ...row }: LogJson & { readonly genuineness: Genuineness }, desk: Desk): Promise<HeavyAnswer> {
     const { position } = (await desk.ask<Stored>('now')).value;
     const { id, revision } = row;
-    const question = is_genuine ? askedIn(row) : 'damaged';
+    const question = genuineness === 'genuine' ? askedIn(row) : genuineness === 'altered' ? 'damaged' : genuineness;
     const nothing = { effect: null, policy_id: null, reason: null, data_hash: null, engine_hash: null, differences: [] };
     if (typeof question === 'string') return answerOf(position, { id, revision, result: question, ...nothing });
     const policies = await policiesAt(desk, revision);

@@ -134,8 +134,8 @@ const Reproduction = s.model('Reproduction', {
   id: s.uuid,
   revision: s.described('The revision whose policies decided.', s.integer),
   result: s.described(
-    '`same`: all members below are as recorded. `not_by_policy`: no policy made the decision. `erased`: the groups of the user have been erased. `damaged`: the record is not what the gateway wrote, or the log lacks data of it; `audit verify` reports both. In the last three cases nothing was decided, and the members are null.',
-    s.oneOf(['same', 'differs', 'not_by_policy', 'erased', 'damaged']),
+    '`same`: all members below are as recorded. `not_by_policy`: no policy made the decision. `erased`: the groups of the user have been erased. `damaged`: the record is not what the gateway wrote, or the log lacks data of it; `audit verify` reports both. `unproven`: the gateway cannot tell whether the record is what it wrote, because it lacks the master key of that time (`MASTER_KEY_PREVIOUS`), or because the record is older than the first chain. In the last four cases nothing was decided, and the members are null.',
+    s.oneOf(['same', 'differs', 'not_by_policy', 'erased', 'damaged', 'unproven']),
   ),
   effect: s.orNull(s.oneOf(EFFECTS)),
   policy_id: s.orNull(s.uuid),

@@ -9,6 +9,7 @@ import { FILTER_NAMES, type LogFilter, readFilter } from '../../audit/search/fil
 import { type ExportedEntry, logCsv, logJson, ndjsonOf } from '../../audit/search/log-json.ts';
 import type { Erasure } from '../../audit/upkeep/erasure.ts';
 import type { Heads } from '../../audit/upkeep/heads.ts';
+import type { Genuineness } from '../../audit/verify/genuine.ts';
 import { auditLines, lineText } from '../../audit/verify/lines.ts';
 import { statementJson } from '../../audit/verify/statement.ts';
 import type { verificationStore } from '../../audit/verify/verification-store.ts';
@@ -47,13 +48,13 @@ export interface LogRouteParts {
   readonly erasure: Erasure;
   readonly verifications: ReturnType<typeof verificationStore>;
   /** Whether a decision of the log is what the gateway wrote. */
-  readonly isGenuine: (entry: AuditEntry) => Promise<boolean>;
+  readonly genuineness: (entry: AuditEntry) => Promise<Genuineness>;
   readonly heavy: Pick<HeavyWork, 'answer'>;
   readonly now: () => number;
 }
 
 export function createLogRoutes(parts: LogRouteParts): Router {
-  const { database, administer, heads, erasure, verifications, isGenuine, heavy, now } = parts;
+  const { database, administer, heads, erasure, verifications, genuineness, heavy, now } = parts;
   const router = Router({ caseSensitive: true, strict: true });
   /** A call that records its decision waits for at most one short read, however many administrators read the log. */
   const inTurn = createTurns();
@@ -149,10 +150,10 @@ export function createLogRoutes(parts: LogRouteParts): Router {
   router.get('/:id/reproduction', async (req, res) => {
     const { id } = req.params;
     const entry = await requireEntry(id);
-    const row = { ...logJson(entry), is_genuine: await inTurn(ownerOf(res), () => isGenuine(entry)) };
+    const found = await inTurn(ownerOf(res), () => genuineness(entry));
     // It may have been removed by age since it was read.
-    if (!row.is_genuine) await requireEntry(id);
-    await answerWork(req, res, (asked) => heavy.answer('reproduce', row, asked));
+    if (found === 'altered') await requireEntry(id);
+    await answerWork(req, res, (asked) => heavy.answer('reproduce', { ...logJson(entry), genuineness: found }, asked));
   });
 
   return router;

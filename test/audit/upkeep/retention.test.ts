@@ -2,7 +2,7 @@ import test from 'ava';
 import { auditStore } from '../../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../../src/audit/chain/chain.ts';
 import { createRetention } from '../../../src/audit/upkeep/retention.ts';
-import { isGenuine } from '../../../src/audit/verify/genuine.ts';
+import { genuinenessOf } from '../../../src/audit/verify/genuine.ts';
 import { auditLines } from '../../../src/audit/verify/lines.ts';
 import { createVerification } from '../../../src/audit/verify/verify.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
@@ -57,8 +57,8 @@ function retention(database: Database, days: number, now = NOW) {
 /** How many decisions of the log are what was written. */
 async function genuine(database: Database): Promise<number> {
   const { entries } = await auditStore(database.knex).page({}, 100, null);
-  const checked = await Promise.all(entries.map((entry) => isGenuine(database.knex, [KEY], entry)));
-  return checked.filter(Boolean).length;
+  const checked = await Promise.all(entries.map((entry) => genuinenessOf(database.knex, [KEY], entry)));
+  return checked.filter((one) => one === 'genuine').length;
 }
 
 const count = async (database: Database, table: string): Promise<number> => (await database.knex(table).select('*')).length;

@@ -22,6 +22,18 @@ function inSteps(text: string, rules: Partial<JsonRules>, width: number, selecti
   return steps.reading;
 }
 
+test('a text of a target may have some lone surrogates, and not very many', (t) => {
+  const read = (text: string) => inSteps(JSON.stringify({ a: text }), { exact: false }, 1_000);
+  t.true(read('\ud800'.repeat(10_000)).ok);
+  t.true(read('\udc00'.repeat(5_000) + '\ud800'.repeat(5_000)).ok);
+  for (const many of ['\ud800'.repeat(10_001), `${'\ud800x'.repeat(10_001)}`]) {
+    const reading = read(many);
+    t.regex(reading.ok ? '' : reading.reason, /more than 10000 lone surrogates/);
+  }
+  const pairs = `{"a":"${'\\ud83d\\ude00'.repeat(20_000)}"}`;
+  t.true(inSteps(pairs, { exact: false }, 1_000).ok);
+});
+
 const TOKENS = [
   ...[
     '{',

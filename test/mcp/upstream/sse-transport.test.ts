@@ -196,6 +196,7 @@ for (const [what, endpoint] of [
   ['a user', 'http://me:secret@HOST/messages'],
   ['a different scheme', 'file:///etc/passwd'],
   ['no address', 'http://'],
+  ['a very long address', `/${'x'.repeat(2_048)}`],
 ] as const) {
   test.serial(`an endpoint event that names ${what} is refused`, async (t) => {
     const greeting = (origin: string) => `event: endpoint\ndata: ${endpoint.replace('HOST', origin.slice(7))}\n\n`;

@@ -119,6 +119,7 @@ export interface Asked {
 /** Result members that the stateful revisions do not know, or that would let a client cache a result that is only its own. */
 const MODERN_MEMBERS = ['resultType', 'ttlMs', 'cacheScope'];
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
+const MESSAGE_LENGTH = 4 * 1024;
 const RESOURCE_NOT_FOUND = -32002;
 const FIRST_RESERVED = -32099;
 const LAST_RESERVED = -32020;
@@ -138,13 +139,13 @@ export function outcomeOf(
   if (response.kind === 'response' && response.outcome === 'error' && isObject(error)) {
     const { code, message, data } = error;
     if (code === CODES.unsupportedVersion) return { kind: 'lost' };
-    if (code === CODES.headerMismatch) return { kind: 'mismatch', text: internalError(id, String(message)) };
+    if (code === CODES.headerMismatch) return { kind: 'mismatch', text: internalError(id, brief(message)) };
     // The other error codes that 2026-07-28 reserves mean nothing to a stateful client.
-    if (typeof code === 'number' && code >= FIRST_RESERVED && code <= LAST_RESERVED) return failed(String(message));
+    if (typeof code === 'number' && code >= FIRST_RESERVED && code <= LAST_RESERVED) return failed(brief(message));
     if (code !== CODES.invalidParams || method !== 'resources/read' || !isObject(data) || typeof data.uri !== 'string') {
       return answer(rebuildResponse(id, 'error', reading));
     }
-    return answer(errorMessage(id, { code: RESOURCE_NOT_FOUND, message: String(message), data }));
+    return answer(rebuildResponse(id, 'error', reading, { code: String(RESOURCE_NOT_FOUND) }));
   }
   if (!isObject(result)) return failed('The target sent no valid answer');
   const kind = result.resultType ?? 'complete';
@@ -153,6 +154,9 @@ export function outcomeOf(
     return failed('The target sent an answer with an unknown resultType');
   return inputOf(reading, result, capabilities) ?? failed('The target asks for something that the client does not offer');
 }
+
+/** A message that is written anew must not be long, because it is written in one step. */
+const brief = (message: JsonValue | undefined): string => String(message).slice(0, MESSAGE_LENGTH);
 
 export function internalError(id: RpcId, message: string): string {
   return errorMessage(id, { code: CODES.internal, message });

@@ -238,13 +238,16 @@ async function* firstEvents(session: SseSession, stream: DemultiplexedStream): A
   }
 }
 
+/** The longest address for messages. Each session keeps its own. */
+const MAX_ENDPOINT = 2_048;
+
 /**
  * Returns the address for messages. It must have the origin of the connection, so that messages cannot be redirected elsewhere.
  */
 function endpointOf({ data }: SseEvent, url: URL): URL {
-  const endpoint = URL.canParse(data, url.href) ? new URL(data, url) : null;
+  const endpoint = data.length <= MAX_ENDPOINT && URL.canParse(data, url.href) ? new URL(data, url) : null;
   if (endpoint === null || endpoint.origin !== url.origin || endpoint.username !== '' || endpoint.password !== '') {
-    throw new Error('the endpoint event must name an address of the same origin');
+    throw new Error(`the endpoint event must name an address of the same origin, of at most ${MAX_ENDPOINT} characters`);
   }
   return endpoint;
 }

@@ -4,9 +4,9 @@
  */
 
 import type { Cancellable } from '../../../base/cancellation.ts';
-import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
+import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { keep } from '../../../base/kept.ts';
-import type { RpcId, RpcNotification, RpcRequest } from '../../../protocol/message.ts';
+import { isId, type RpcId, type RpcNotification, type RpcRequest } from '../../../protocol/message.ts';
 import { type Located, rebuildCall, rebuildResponse } from '../../../protocol/rebuild.ts';
 import { SseFault, TooLarge } from '../../../protocol/sse.ts';
 import type { EventQueue } from '../events.ts';
@@ -19,7 +19,7 @@ export type Calls = ReturnType<typeof createCalls>;
 interface Call {
   readonly owner: string;
   readonly clientId: RpcId;
-  readonly token: JsonValue | undefined;
+  readonly token: RpcId | undefined;
   readonly method: string;
   readonly isTask: boolean;
   readonly queue: EventQueue;
@@ -49,7 +49,7 @@ export interface Patience {
 export function createCalls(process: TargetProcess, patience: Patience, hooks: CallHooks) {
   const calls = new Map<RpcId, Call>();
   /** The progress tokens of the most recent calls that created a task. */
-  const taskTokens = new Map<RpcId, JsonValue>();
+  const taskTokens = new Map<RpcId, RpcId>();
   let lastId = 0;
   let firstOwner: string | undefined;
   /** Whether sessions of several owners have used the process. */
@@ -111,7 +111,9 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       if (signal?.aborted) return { fault: 'aborted' };
       const id = ++lastId;
       const meta = request.params?._meta;
-      const token = isObject(meta) ? meta.progressToken : undefined;
+      const given = isObject(meta) ? meta.progressToken : undefined;
+      // Anything else is no token. It goes to the process as it is, and progress with it reaches nobody.
+      const token = isId(given) ? given : undefined;
       const ownMeta = isObject(meta) && token !== undefined ? { _meta: { ...meta, progressToken: id } } : {};
       const sent = process.send(rebuildCall({ ...request, id }, located, ownMeta));
       if (sent !== 'sent') return sent === 'full' ? { fault: 'busy' } : 'gone';

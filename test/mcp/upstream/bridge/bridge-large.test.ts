@@ -136,8 +136,8 @@ async function longestWritten(work: () => Promise<unknown>): Promise<number> {
 }
 
 test.serial('large questions, states and notifications of a target keep their text', async (t) => {
-  // JSON.stringify is slow for such characters: 50 ns each, in one step.
-  const odd = '\\ud800'.repeat(100_000);
+  // JSON.stringify is slow for such characters: 50 ns each, in one step. The gateway refuses texts with more of them.
+  const odd = '\\ud800'.repeat(2_000) + 'x'.repeat(100_000);
   const seen: string[] = [];
   const target = await startRecording(({ message, text }, res) => {
     const { id, method, params } = message ?? {};
