@@ -1,4 +1,5 @@
 /** JSON-RPC 2.0 messages as MCP restricts them: reads their shapes, and writes the gateway's own answers. Pure. */
+import { isUnread } from '../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 
 /** Folding never shortens a name, so a longer name is not a protocol name. Folding thousands of them would take too long. */
@@ -95,10 +96,17 @@ function readCall(value: JsonObject, method: string, invalid: (reason: string) =
     const imitation = imitatedParam(params);
     if (imitation !== null) return invalid(`the member ${JSON.stringify(imitation)} imitates a protocol member`);
     if ('_meta' in params && !isObject(params._meta)) return invalid('params._meta must be an object');
+    if (hasLongToken(params._meta)) return invalid(`params._meta.progressToken must have at most ${MAX_ID_LENGTH} characters`);
   }
   if (!('id' in value)) return { kind: 'notification', method, params };
   if (!isId(value.id)) return invalid('id must be a string or an integer within 2^53');
   return { kind: 'request', id: value.id, method, params };
+}
+
+/** The gateway keeps the token of each call that is under way, and compares it with that of each progress notification. */
+function hasLongToken(meta: JsonValue | undefined): boolean {
+  const token = isObject(meta) && !isUnread(meta) ? meta.progressToken : undefined;
+  return typeof token === 'string' ? token.length > MAX_ID_LENGTH : typeof token === 'object' && token !== null;
 }
 
 function readResponse(value: JsonObject, invalid: (reason: string) => RpcInvalid): RpcResponse | RpcInvalid {
