@@ -22,8 +22,9 @@ import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '..
 import { isFault } from '../upstream/upstream.ts';
 import { DROP, filteredBy, type Seen } from './results.ts';
 
-/** How many requests of the target the gateway remembers per stream, for their cancellation. */
-const MAX_ASKED = 1_000;
+/** How many requests of the target the gateway remembers per stream, for their cancellation, and how long their ids may be. */
+const MAX_ASKED = 100;
+const MAX_ASKED_ID = 128;
 
 /** Relays a request of the target to the client, under a sealed id that only this client can use in its answer. */
 export async function relayRequest(context: UpstreamContext, message: RpcRequest, located: Located): Promise<Seen> {
@@ -44,7 +45,7 @@ export async function relayRequest(context: UpstreamContext, message: RpcRequest
   }
   const by = { id: message.id, method, permission: askedFor(method, params) };
   const id = sealAskedId(context.deps.seal, caller.admission.principal, fingerprintOf(target), linked, by);
-  keep(asked, message.id, id, MAX_ASKED);
+  if (String(message.id).length <= MAX_ASKED_ID) keep(asked, message.id, id, MAX_ASKED);
   // The gateway does not carry tasks at the client. Without `task`, the client answers at once (2025-11-25, tasks).
   const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
   return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };

@@ -48,7 +48,7 @@ const WAITING = { perKey: 8 * 1024 * 1024, all: 32 * 1024 * 1024 };
 const FREE_WAITING = 16 * 1024;
 const waitingRoom = createStock('messages without a stream', WAITING);
 /** For how many requests of the target the stream is remembered, to route their cancellation. */
-const MAX_ASKED = 1_000;
+const MAX_ASKED = 100;
 
 interface Lane extends DemultiplexedStream {
   put(text: string): void;

@@ -107,7 +107,13 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       return calls.size;
     },
     /** Sends a request and returns the events of its stream, the answer last. `gone`: the process no longer takes requests. */
-    ask(owner: string, request: RpcRequest, located: Located, signal?: Cancellable): EventQueue | UpstreamFault | 'gone' {
+    ask(
+      owner: string,
+      request: RpcRequest,
+      located: Located,
+      signal?: Cancellable,
+      withinMs = request.method === 'initialize' ? patience.openingMs : patience.silenceMs,
+    ): EventQueue | UpstreamFault | 'gone' {
       if (signal?.aborted) return { fault: 'aborted' };
       const id = ++lastId;
       const meta = request.params?._meta;
@@ -127,7 +133,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       });
       const { method, params } = request;
       const isTask = params?.task !== undefined;
-      const timer = expiry(id, method === 'initialize' ? patience.openingMs : patience.silenceMs);
+      const timer = expiry(id, withinMs);
       const call: Call = { owner, clientId: request.id, token, method, isTask, queue, timer };
       calls.set(id, call);
       firstOwner ??= owner;

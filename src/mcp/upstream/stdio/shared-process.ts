@@ -34,8 +34,9 @@ import { INTRODUCTION, NOWHERE, PING, readResult, sharedResult, withoutTask } fr
 const UNREAD_LENGTH = 1024 * 1024;
 /** Each session of a shared process gets the answer to `initialize`. A longer one is refused. */
 const MAX_INTRODUCTION = 1024 * 1024;
-/** How long a shared process may take to answer a ping, after it has not answered a request in time. */
-const PING_MS = 10_000;
+/** How long a shared process may be silent after a ping, if it has not answered a request in time: at most so many times that time. */
+const PING_MS = 30_000;
+const PING_SILENCES = 6;
 
 export interface SharedProcessSession {
   readonly id: string;
@@ -83,6 +84,8 @@ export class SharedProcess {
   private isClosed = false;
   private isOpened = false;
   private isProbed = false;
+  /** How many messages the process has sent. */
+  private lines = 0;
   private introduced: Promise<Introduction | UpstreamFault> | null = null;
   private readonly ended = deferred<ProcessFault>();
 
@@ -94,7 +97,7 @@ export class SharedProcess {
     this.shared = shared;
     this.name = spec.name;
     this.deps = deps;
-    this.pingMs = Math.min(PING_MS, spec.silenceMs);
+    this.pingMs = Math.min(PING_MS, PING_SILENCES * spec.silenceMs);
     this.closed = closed;
     this.startedAt = deps.now();
     this.lastUsed = this.startedAt;
@@ -222,6 +225,7 @@ export class SharedProcess {
   }
 
   private take(line: Exclude<Line, { kind: 'garbage' }>): void {
+    this.lines++;
     const message = line.kind === 'message' ? line.message : null;
     if (message?.kind === 'request') this.asked(message, line);
     else if (message?.kind === 'notification' && message.method !== 'notifications/progress') this.noticed(message, line);
@@ -269,8 +273,13 @@ export class SharedProcess {
     return id;
   }
 
-  private async answerTo(request: RpcRequest, located: Located, signal?: Cancellable): Promise<string | UpstreamFault> {
-    const queue = this.calls.ask('', request, located, signal);
+  private async answerTo(
+    request: RpcRequest,
+    located: Located,
+    signal?: Cancellable,
+    withinMs?: number,
+  ): Promise<string | UpstreamFault> {
+    const queue = this.calls.ask('', request, located, signal, withinMs);
     if (queue === 'gone') return faultFrom(await this.ended.promise);
     if ('fault' in queue) return queue;
     let last: string | null = null;
@@ -316,10 +325,12 @@ export class SharedProcess {
   private async probe(): Promise<void> {
     if (!this.shared || this.isProbed || this.isClosed) return;
     this.isProbed = true;
-    const answer = await this.answerTo(PING, NOWHERE, AbortSignal.timeout(this.pingMs));
+    const lines = this.lines;
+    const answer = await this.answerTo(PING, NOWHERE, undefined, this.pingMs);
     this.isProbed = false;
-    // A process that answers with an error is alive, too.
-    if (typeof answer !== 'string') this.process.kill('it answered neither a request in time nor a ping');
+    // A process that answers with an error, or answers others, is alive. One whose input is full at the moment may be.
+    const isSilent = typeof answer !== 'string' && answer.fault === 'timeout' && this.lines === lines;
+    if (isSilent) this.process.kill('it answered neither a request in time nor a ping');
   }
 
   private async openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Answered> {
