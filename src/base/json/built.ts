@@ -55,8 +55,8 @@ export interface Selection {
   readonly builtValues: number;
 }
 
-/** Strings up to this length are copied. */
-const COPIED_LENGTH = 1_024;
+/** Strings up to this length are copied. No name, address or token that is kept for longer than its message may be longer. */
+const COPIED_LENGTH = 4_096;
 
 /** Returns the string between these offsets, which are those of its content. */
 export function copyOf(text: string, start: number, end: number, hasEscapes: boolean): string {

@@ -1,7 +1,9 @@
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import test from 'ava';
-import { readJsonText } from '../../../src/base/json/json.ts';
+import { type JsonObject, type JsonValue, readJsonText } from '../../../src/base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../src/base/json/large.ts';
 import { CLIENT_RULES } from '../../../src/base/json/selection.ts';
 
@@ -47,4 +49,30 @@ test('a short text with many values is read like any other, and all of it is bui
 test('a short text with few values is read at once', (t) => {
   const reading = readLargeJson(`{"text":"${'x'.repeat(60_000)}"}`, CLIENT_RULES, 'caller');
   t.true('ok' in reading && reading.ok);
+});
+
+test('a string that may be kept does not keep the text from which it was read', async (t) => {
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const held = (): number => {
+    collectGarbage();
+    const { heapUsed, external } = process.memoryUsage();
+    return heapUsed + external;
+  };
+  const kept: JsonValue[] = [];
+  const before = held();
+  const lengths = [100, 1_000, 2_000, 4_096].flatMap((length) => [length, length, length]);
+  for (const length of lengths) {
+    const text = Buffer.from(`{"name":"${'n'.repeat(length)}","other":"${'x'.repeat(5_000_000)}"}`).toString('latin1');
+    const reading = await readLargeJson(text, CLIENT_RULES, 'somebody');
+    if (reading.ok) kept.push((reading.value as JsonObject)['name'] ?? null);
+  }
+  t.deepEqual(
+    kept.map((name) => String(name).length),
+    lengths,
+  );
+  await setTimeout(50);
+  const bytes = held() - before;
+  // The last text is still in use.
+  t.true(bytes < 12_000_000, `${bytes} bytes`);
 });

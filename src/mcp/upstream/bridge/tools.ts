@@ -13,6 +13,8 @@ const MAX_TOOLS = 10_000;
 /** The maximum of characters that are remembered for a target, and for all targets. */
 const MAX_CHARACTERS = 512 * 1024;
 const MAX_OF_ALL = 16 * 1024 * 1024;
+/** Longer strings may be parts of the target's answer, which would stay in memory with them. */
+const MAX_OF_TOOL = 4_096;
 /** What a target counts as, before its tools. A longer cursor is not remembered. */
 const OWN_CHARACTERS = 1_024;
 
@@ -109,7 +111,13 @@ function remember(known: Known, name: string, headers: readonly ParamHeader[]): 
   if (before !== undefined) known.characters -= lengthOf(name, before);
   known.tools.delete(name);
   const characters = lengthOf(name, headers);
-  if (headers.length === 0 || known.tools.size >= MAX_TOOLS || known.characters + characters > MAX_CHARACTERS) return;
+  if (
+    headers.length === 0 ||
+    characters > MAX_OF_TOOL ||
+    known.tools.size >= MAX_TOOLS ||
+    known.characters + characters > MAX_CHARACTERS
+  )
+    return;
   known.tools.set(name, headers);
   known.characters += characters;
 }
