@@ -131,15 +131,21 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   async function writeInParts(): Promise<void> {
     for (let text = unwritten[0]; text !== undefined; text = unwritten[0]) {
       const parts = lineParts(text);
+      let rest = Buffer.byteLength(text);
       for (let isOver = false; !isOver && stdin.writable; ) {
         await laneOnce(spec.name, () => {
           const { value: part } = parts.next();
           isOver = part === undefined;
-          if (part !== undefined) stdin.write(part);
+          if (part === undefined) return;
+          // From here on, the stream counts it.
+          const bytes = Math.min(rest, Buffer.byteLength(part));
+          rest -= bytes;
+          unwrittenBytes -= bytes;
+          stdin.write(part);
         });
       }
       unwritten.shift();
-      unwrittenBytes -= Buffer.byteLength(text);
+      unwrittenBytes -= rest;
     }
   }
 
