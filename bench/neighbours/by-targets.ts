@@ -7,7 +7,7 @@ const BAD = '/mcp/bad';
 const ENDLESS = join(import.meta.dirname, 'endless.mjs');
 const UNREAD_STREAMS = 40;
 const UNREAD_ANSWERS = 60;
-const OPEN_CALLS = 60;
+const OPEN_CALLS = 300;
 /** A client that is refused a stream waits before it asks again. Otherwise this would be a flood of requests. */
 const RETRY_MS = 500;
 const LISTING = { users: 4, loops: 3, targets: 100 };
@@ -56,10 +56,10 @@ export const byTargets: readonly Neighbour[] = [
   },
   {
     name: 'open calls',
-    what: `${OPEN_CALLS} calls that go on after a message of 12 MiB, which their clients read`,
+    what: `${OPEN_CALLS} calls that go on after a message of 1 MiB, which their clients read`,
     async prepare(world) {
       const target = await addBad(world, '/paused');
-      return { workload: inSessions(world, { loops: OPEN_CALLS, steps: [call(world, 'text')] }), instead: { target } };
+      return { workload: inSessions(world, { loops: OPEN_CALLS, everyMs: RETRY_MS, steps: [call(world, 'text')] }), instead: { target } };
     },
   },
   {

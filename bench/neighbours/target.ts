@@ -1,7 +1,7 @@
 /**
  * A target that does what a target should not, in a process of its own. The path says what: `/good`, `/hung` never answers, `/flood` fills
  * the standalone stream with notifications, `/mute` has no standalone stream, `/endless` answers a call with a stream that closes its
- * connection and does not end, `/paused` answers a call with one event of 12 MiB and then waits. At `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
+ * connection and does not end, `/paused` answers a call with one event of 1 MiB and then waits. At `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
  * `/long/<number>` has a long list of tools.
  */
 import { randomUUID } from 'node:crypto';
@@ -21,6 +21,7 @@ interface Request {
 
 const MEMBERS = 1_150_000;
 const TEXT_BYTES = 12 * 1024 * 1024;
+const MESSAGE_BYTES = 1024 * 1024;
 /** Notifications a second. */
 const FLOOD = 2_000;
 const UPDATED =
@@ -29,7 +30,7 @@ const PROGRESS = Buffer.from(
   `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(60_000)}"}}\n\n`,
 );
 const MESSAGE = Buffer.from(
-  `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(TEXT_BYTES)}"}}\n\n`,
+  `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(MESSAGE_BYTES)}"}}\n\n`,
 );
 const TICK_MS = 10;
 
