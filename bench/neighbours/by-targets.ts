@@ -7,7 +7,6 @@ const BAD = '/mcp/bad';
 const ENDLESS = join(import.meta.dirname, 'endless.mjs');
 const UNREAD_STREAMS = 40;
 const UNREAD_ANSWERS = 60;
-const OPEN_CALLS = 300;
 /** A client that is refused a stream waits before it asks again. Otherwise this would be a flood of requests. */
 const RETRY_MS = 500;
 const LISTING = { users: 4, loops: 3, targets: 100 };
@@ -52,14 +51,6 @@ export const byTargets: readonly Neighbour[] = [
       const target = await addBad(world, '/good');
       const steps = [{ ...call(world, 'text'), unread: true }];
       return { workload: inSessions(world, { loops: UNREAD_ANSWERS, everyMs: RETRY_MS, steps }), instead: { target } };
-    },
-  },
-  {
-    name: 'open calls',
-    what: `${OPEN_CALLS} calls that go on after a message of 1 MiB, which their clients read`,
-    async prepare(world) {
-      const target = await addBad(world, '/paused');
-      return { workload: inSessions(world, { loops: OPEN_CALLS, everyMs: RETRY_MS, steps: [call(world, 'text')] }), instead: { target } };
     },
   },
   {

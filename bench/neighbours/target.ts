@@ -1,7 +1,7 @@
 /**
  * A target that does what a target should not, in a process of its own. The path says what: `/good`, `/hung` never answers, `/flood` fills
  * the standalone stream with notifications, `/mute` has no standalone stream, `/endless` answers a call with a stream that closes its
- * connection and does not end, `/paused` answers a call with one event of 1 MiB and then waits. At `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
+ * connection and does not end. At `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
  * `/long/<number>` has a long list of tools.
  */
 import { randomUUID } from 'node:crypto';
@@ -21,16 +21,12 @@ interface Request {
 
 const MEMBERS = 1_150_000;
 const TEXT_BYTES = 12 * 1024 * 1024;
-const MESSAGE_BYTES = 1024 * 1024;
 /** Notifications a second. */
 const FLOOD = 2_000;
 const UPDATED =
   'data: {"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///secret/plan.txt"}}\n\n';
 const PROGRESS = Buffer.from(
   `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(60_000)}"}}\n\n`,
-);
-const MESSAGE = Buffer.from(
-  `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(MESSAGE_BYTES)}"}}\n\n`,
 );
 const TICK_MS = 10;
 
@@ -111,11 +107,6 @@ function respond(path: string, res: ServerResponse, request: Request): void {
   if (path === '/endless' && method === 'tools/call') {
     stream(res, { connection: 'close' });
     pour(res, PROGRESS);
-    return;
-  }
-  if (path === '/paused' && method === 'tools/call') {
-    stream(res);
-    res.write(MESSAGE);
     return;
   }
   const result = resultOf(request, path);
