@@ -96,7 +96,8 @@ function readCall(value: JsonObject, method: string, invalid: (reason: string) =
     const imitation = imitatedParam(params);
     if (imitation !== null) return invalid(`the member ${JSON.stringify(imitation)} imitates a protocol member`);
     if ('_meta' in params && !isObject(params._meta)) return invalid('params._meta must be an object');
-    if (hasLongToken(params._meta)) return invalid(`params._meta.progressToken must have at most ${MAX_ID_LENGTH} characters`);
+    if (hasLongToken(params._meta))
+      return invalid(`params._meta.progressToken must be a number, or have at most ${MAX_ID_LENGTH} characters`);
   }
   if (!('id' in value)) return { kind: 'notification', method, params };
   if (!isId(value.id)) return invalid('id must be a string or an integer within 2^53');

@@ -4,8 +4,8 @@ import { partsOf } from '../base/turns/slices.ts';
 import { type MessageText, wholeText } from './message.ts';
 
 /**
- * `data` is empty for an event that only carries an id or a reconnection time. Whoever reads an event empties it after use: each generator
- * on the way keeps the last event in memory until the next one comes, which may take hours.
+ * `data` is empty for an event that only carries an id or a reconnection time. The reader of an event sets `data` to an empty text after
+ * use. Otherwise the data would stay in memory until the next event comes, because generators keep their variables while they wait.
  */
 export interface SseEvent {
   data: string;

@@ -47,7 +47,7 @@ export function isUpstreamSessionFailure(value: UpstreamSession | UpstreamSessio
 }
 
 const LINKS_KEPT = 20_000;
-/** Of how many sessions that are being opened it is remembered what targets have announced. */
+/** The gateway remembers what targets have announced for at most this many sessions that are being opened. */
 const OPENING_KEPT = 1_000;
 /** How many lost upstream sessions of one session are followed to their successors. */
 const MAX_LOST = 100;

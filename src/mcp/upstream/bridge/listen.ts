@@ -119,7 +119,8 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     const stateless = { version: STATELESS_REVISION, method: LISTEN, name: undefined, params: [] };
     const answer = await http.send({ method: 'POST', target, access, stateless, signal, body });
     if (isFault(answer)) return;
-    const isLast = async (event: SseEvent): Promise<boolean> => {
+    /** Handles an event. Returns whether the subscription has ended. */
+    const take = async (event: SseEvent): Promise<boolean> => {
       const received = await read(event.data, target.id);
       event.data = '';
       if (received === null) return false;
@@ -133,7 +134,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     try {
       if (answer.status !== 200 || answer.type !== 'stream') return;
       for await (const events of answer.events) {
-        for (const event of events) if (await isLast(event)) return;
+        for (const event of events) if (await take(event)) return;
       }
     } finally {
       answer.discard();

@@ -37,10 +37,9 @@ export function createKnownTools(parts: BridgeParts) {
   let characters = 0;
 
   /** Returns what is known. Changes must be made by `change`. */
-  function knownAt(binding: string): Known {
-    const known = all.get(binding) ?? { tools: new Map(), characters: OWN_CHARACTERS, hasAll: false, next: undefined };
-    if (!all.delete(binding)) characters += known.characters;
-    all.set(binding, known);
+  function knownAt(binding: string): Readonly<Known> | undefined {
+    const known = all.get(binding);
+    if (known !== undefined && all.delete(binding)) all.set(binding, known);
     return known;
   }
 
@@ -50,10 +49,11 @@ export function createKnownTools(parts: BridgeParts) {
   }
 
   function change(binding: string, make: (known: Known) => void): void {
-    const known = knownAt(binding);
-    const before = known.characters;
+    const known = all.get(binding) ?? { tools: new Map(), characters: OWN_CHARACTERS, hasAll: false, next: undefined };
+    forget(binding);
     make(known);
-    characters += known.characters - before;
+    all.set(binding, known);
+    characters += known.characters;
     for (const oldest of all.keys()) {
       if (characters <= MAX_OF_ALL) return;
       forget(oldest);
@@ -89,8 +89,8 @@ export function createKnownTools(parts: BridgeParts) {
         if (typeof name !== 'string') return [];
         let cursor: string | undefined;
         for (let page = 0; page < MAX_TOOL_PAGES; page++) {
-          const { tools, hasAll } = knownAt(binding);
-          if (tools.has(name) || hasAll) break;
+          const known = knownAt(binding);
+          if (known?.tools.has(name) || known?.hasAll) break;
           const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
           const found = await askTarget(parts, at, 'tools/list', params);
           if (found === null || isFault(found)) break;
@@ -98,9 +98,13 @@ export function createKnownTools(parts: BridgeParts) {
           const result = resultOf(found);
           cursor = typeof result?.['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
           // If the pages of a target do not end, they are not requested again with each call.
-          if (page === MAX_TOOL_PAGES - 1) knownAt(binding).hasAll = true;
+          if (page === MAX_TOOL_PAGES - 1) {
+            change(binding, (seen) => {
+              seen.hasAll = true;
+            });
+          }
         }
-        return knownAt(binding).tools.get(name) ?? [];
+        return knownAt(binding)?.tools.get(name) ?? [];
       },
     };
   };

@@ -118,7 +118,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       const id = ++lastId;
       const meta = request.params?._meta;
       const given = isObject(meta) ? meta.progressToken : undefined;
-      // Anything else is no token. It goes to the process as it is, and progress with it reaches nobody.
+      // Other values are not valid tokens. The process gets them unchanged, and the gateway drops progress that names them.
       const token = isId(given) ? given : undefined;
       const ownMeta = isObject(meta) && token !== undefined ? { _meta: { ...meta, progressToken: id } } : {};
       const sent = process.send(rebuildCall({ ...request, id }, located, ownMeta));
