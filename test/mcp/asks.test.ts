@@ -248,6 +248,26 @@ test.serial('an allowed request reaches the client without the wish for a task a
   t.not(asked.id, 'q');
 });
 
+test.serial('a target can cancel the last 100 of its requests on a stream, if their ids are not long', async (t) => {
+  const { gateway, onCall } = await setUp(t, ['elicitation']);
+  const session = await open(gateway);
+  const long = 'x'.repeat(129);
+  const ids = [long, ...Array.from({ length: 101 }, (_, i) => `q${i}`)];
+  onCall((_, res) => {
+    startStream(res);
+    const params = { message: 'x', requestedSchema: {} };
+    for (const id of ids) res.write(event({ jsonrpc: '2.0', id, method: 'elicitation/create', params }));
+    for (const requestId of [long, 'q0', 'q1', 'q100'])
+      res.write(event({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } }));
+    res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [] } }));
+  });
+  const { text } = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+  const asked = [...text.matchAll(/"id":"([^"]+)","method":"elicitation/g)].map(([, id]) => id);
+  const cancelled = [...text.matchAll(/"requestId":"([^"]+)"/g)].map(([, id]) => id);
+  t.is(asked.length, 102);
+  t.deepEqual(cancelled, [asked[2], asked[101]]);
+});
+
 test.serial('neither an error nor a notification carries a URL elicitation that the target may not make', async (t) => {
   const elicitations = [{ mode: 'url', elicitationId: 'e', url: 'https://evil.test', message: 'go' }];
   const error = { code: -32042, message: 'go to https://evil.test', data: { elicitations } };
