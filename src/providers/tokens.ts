@@ -7,7 +7,6 @@ import { compactVerify, decodeProtectedHeader, errors as joseErrors } from 'jose
 import { type AuthRefusal, type ProviderToken, type TokenClaims, userKey } from '../auth/principal.ts';
 import type { Provider, Providers } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
-import { keep } from '../base/kept.ts';
 import type { Now } from '../base/promises.ts';
 import type { Payload } from './claims.ts';
 import { type FaultLog, faulty, forUser, isFault, type ProviderFault } from './faults.ts';
@@ -16,6 +15,8 @@ import type { ProviderKeys } from './keys.ts';
 import { type People, refusalOf } from './people.ts';
 
 const REMEMBERED = 10_000;
+/** The maximum of characters of the remembered tokens: their claims stay in memory. */
+const REMEMBERED_CHARACTERS = 16 * 1024 * 1024;
 /** A header has room for twice as much. */
 const MAX_TOKEN = 16 * 1024;
 const MAX_KID = 256;
@@ -37,10 +38,30 @@ interface Remembered {
   readonly claims: TokenClaims;
   readonly key: KeyObject;
   readonly signed: SignedToken;
+  /** The characters of the token. */
+  readonly length: number;
 }
 
 export function createProviderTokens({ keys, people, faults, known, fresh, now, own }: ProviderTokenParts) {
+  /** Ordered by last use, oldest first. */
   const remembered = new Map<string, Remembered>();
+  let characters = 0;
+
+  function forget(hash: string): void {
+    characters -= remembered.get(hash)?.length ?? 0;
+    remembered.delete(hash);
+  }
+
+  function remember(hash: string, entry: Remembered): TokenClaims {
+    forget(hash);
+    remembered.set(hash, entry);
+    characters += entry.length;
+    for (const oldest of remembered.keys()) {
+      if (remembered.size <= REMEMBERED && characters <= REMEMBERED_CHARACTERS) break;
+      forget(oldest);
+    }
+    return entry.claims;
+  }
 
   function refusal(provider: Provider, fault: ProviderFault): AuthRefusal {
     faults.note(provider.id, fault);
@@ -67,6 +88,7 @@ export function createProviderTokens({ keys, people, faults, known, fresh, now, 
       claims: { iss: issuer, sub: user.id, jti: userKey(user.id), kid: hash, exp, provider: foreign, resource: null },
       key: signed.key,
       signed,
+      length: token.length,
     };
   }
 
@@ -74,17 +96,17 @@ export function createProviderTokens({ keys, people, faults, known, fresh, now, 
     const provider = known()?.get(issuer) ?? (await fresh()).get(issuer);
     if (provider === undefined) return null;
     const first = await read(provider, token, hash);
-    if (!isFault(first)) return keep(remembered, hash, first, REMEMBERED).claims;
+    if (!isFault(first)) return remember(hash, first);
     // What this replica knew may be old. Only a new state can refuse for good.
     const newest = (await fresh()).get(issuer);
     if (newest === undefined) return null;
     const last = newest === provider ? first : await read(newest, token, hash);
-    return isFault(last) ? refusal(newest, last) : keep(remembered, hash, last, REMEMBERED).claims;
+    return isFault(last) ? refusal(newest, last) : remember(hash, last);
   }
 
   return {
     /** Forgets a token that the gate has refused: its account may belong to a different user now. */
-    forget: ({ kid }: TokenClaims): void => void remembered.delete(kid),
+    forget: ({ kid }: TokenClaims): void => forget(kid),
 
     /** Returns the claims of a token that was verified before, is valid now, and whose key the provider still publishes. */
     recall(hash: string): TokenClaims | null {
@@ -94,13 +116,10 @@ export function createProviderTokens({ keys, people, faults, known, fresh, now, 
       const isValid =
         provider !== undefined && judgeTimes(provider, entry.signed, now()) === null && keys.isPublished(provider, entry.key);
       if (!isValid) {
-        remembered.delete(hash);
+        forget(hash);
         return null;
       }
-      // Keep the map in the order of last use.
-      remembered.delete(hash);
-      remembered.set(hash, entry);
-      return entry.claims;
+      return remember(hash, entry);
     },
 
     /**

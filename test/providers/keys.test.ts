@@ -133,6 +133,20 @@ test('a token with a new key gets 503 while the keys cannot be read, and the pro
   t.is(await w.present(await w.token('three')), 401, 'a key that the provider does not publish');
 });
 
+test('long tokens are remembered up to a number of characters in all', async (t) => {
+  const w = await world(t);
+  const long = (jti: number) => w.token('one', { jti, pad: 'x'.repeat(12_000) });
+  const first = await long(0);
+  t.is(await w.present(first), 'ok');
+  const tokens = Math.ceil((16 * 1024 * 1024) / first.length);
+  for (let index = 1; index < tokens - 1; index++) await w.present(await long(index));
+  t.truthy(w.recall(first));
+  for (let index = tokens; index < 2 * tokens; index++) await w.present(await long(index));
+  t.is(w.recall(first), null);
+  t.is(await w.present(first), 'ok', 'it is verified again');
+  t.truthy(w.recall(first));
+});
+
 test('an expired token begins no request, and what began before goes on', async (t) => {
   const w = await world(t);
   const token = await w.token('one', { exp: Math.floor(START / 1_000) + 60 });

@@ -27,6 +27,8 @@ const UNAVAILABLE = 'portcullis/unavailable';
 type Cursors = Readonly<Record<string, string>>;
 /** A longer cursor of one target would make the joint cursor too long for a request. */
 const MAX_CURSOR_LENGTH = 16 * 1024;
+/** The maximum of bytes of all cursors together, as JSON. They are sealed in one piece. */
+const MAX_CURSORS_BYTES = 256 * 1024;
 
 /** How many targets are asked at once for one long list. */
 const LONG_AT_ONCE = 6;
@@ -59,18 +61,25 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   const shown: string[] = [];
   const next: Record<string, string> = {};
   const missing: string[] = [];
+  const before = (target: RoutedTarget): string => cursors?.[fingerprintOf(target)] ?? '';
   let length = 0;
+  let cursorsBytes = targets.reduce((sum, target) => sum + bytesOf(before(target)), 0);
+  let hasPage = false;
   let isFull = false;
   for (const [index, target] of targets.entries()) {
     const page = pages[index] ?? null;
     length += page?.items?.length ?? 0;
-    isFull ||= page === null || (length > caller.deps.limits.lists.answer && shown.length > 0);
+    const moreBytes = bytesOf(page?.next ?? '') - bytesOf(before(target));
+    const isTooLarge = length > caller.deps.limits.lists.answer || cursorsBytes + moreBytes > MAX_CURSORS_BYTES;
+    isFull ||= page === null || (isTooLarge && hasPage);
     if (page?.items === null) missing.push(target.name);
     // Items that would make the answer too large go to the next page.
-    else if (page === null || isFull) next[fingerprintOf(target)] = cursors?.[fingerprintOf(target)] ?? '';
+    else if (page === null || isFull) next[fingerprintOf(target)] = before(target);
     else {
       if (page.items !== '') shown.push(page.items);
       if (page.next !== null) next[fingerprintOf(target)] = page.next;
+      cursorsBytes += moreBytes;
+      hasPage = true;
     }
   }
   const members: string[] = [];
@@ -189,6 +198,8 @@ function pageWith(target: RoutedTarget, items: string | null, nextCursor: JsonVa
   const next = typeof nextCursor === 'string' && nextCursor !== '' ? nextCursor : null;
   return (next?.length ?? 0) > MAX_CURSOR_LENGTH ? { target, items: null, next: null } : { target, items, next };
 }
+
+const bytesOf = (cursor: string): number => (cursor === '' ? 0 : Buffer.byteLength(JSON.stringify(cursor)));
 
 const belongsTo = ({ admission }: Caller, session: Session, method: string): string =>
   JSON.stringify([SEAL_ISSUER, admission.principal.sub, session.id, method]);

@@ -61,6 +61,37 @@ test.serial('an empty cursor counts as none, and a target whose cursor is too lo
   t.deepEqual(result._meta, { [UNAVAILABLE]: ['b'] });
 });
 
+test.serial('the joint cursor of many long cursors stays short, and every tool is listed', async (t) => {
+  // Each character takes six bytes as JSON.
+  const long = '\u0001'.repeat(16_000);
+  const scripts = Object.fromEntries(
+    Array.from({ length: 12 }, (_, index) => [
+      `t${index}`,
+      {
+        'tools/list': ({ cursor }: Record<string, unknown>) =>
+          cursor === long ? { tools: [tool('2')] } : { tools: [tool('1')], nextCursor: long },
+      },
+    ]),
+  );
+  const at = await everywhere(t, scripts);
+  const session = await openEverywhere(at);
+  const names: string[] = [];
+  for (let cursor: string | undefined; ; ) {
+    const { result } = await at.ask(session, 'tools/list', cursor === undefined ? {} : { cursor });
+    t.is(result._meta, undefined);
+    names.push(...namesOf(result.tools));
+    cursor = result.nextCursor;
+    if (cursor === undefined) break;
+    t.true(cursor.length < 400_000, `the cursor has ${cursor.length} characters`);
+  }
+  t.deepEqual(
+    names.toSorted(),
+    Object.keys(scripts)
+      .flatMap((name) => [`${name}__1`, `${name}__2`])
+      .toSorted(),
+  );
+});
+
 test.serial('a cursor is valid only for its caller, its session and its method', async (t) => {
   const at = await everywhere(t, { a: { ...paged(['1'], ['2']), 'prompts/list': { prompts: [] } } });
   const [session, other, bobs] = [await openEverywhere(at), await openEverywhere(at), await openEverywhere(at, { user: 'bob' })];
