@@ -40,8 +40,12 @@ export interface Rejection {
   readonly data?: JsonValue;
 }
 
-/** The longest `requestState` of a target, in characters. It is written in one piece, and clients send it back in a body. */
-export const MAX_STATE = 1024 * 1024;
+/** The longest `requestState` of a target, as JSON in bytes. It is sealed in one piece, and clients send it back in a body. */
+const MAX_STATE = 1024 * 1024;
+
+/** JSON has at most six bytes for a character. */
+export const isLongState = (state: string): boolean =>
+  6 * state.length > MAX_STATE && (state.length > MAX_STATE || Buffer.byteLength(JSON.stringify(state)) > MAX_STATE);
 
 export const CODES = {
   parse: -32700,

@@ -22,6 +22,10 @@ export class TooLarge extends SseFault {}
 
 /** Memory that a line of data takes in addition to its text. */
 const LINE_COST = 16;
+/** A longer id could not be sealed and opened again. The event counts as one without an id. */
+const MAX_ID = 2_048;
+/** A longer name is none that the gateway knows. */
+const MAX_NAME = 64;
 const PARTS = 1024;
 const LINES = 1024;
 
@@ -60,9 +64,9 @@ export function createSseReader(maxEventLength: number) {
       if (data.push(value) - joined === LINES) data.push(data.splice(joined++).join('\n'));
       dataLength += value.length + 1;
       if (dataLength > maxEventLength) throw new TooLarge('an event exceeds the limit');
-    } else if (member === 'id' && !value.includes('\0')) id = value;
+    } else if (member === 'id' && !value.includes('\0')) id = value.length > MAX_ID ? undefined : value;
     else if (member === 'retry' && /^[0-9]{1,9}$/.test(value)) retry = Number(value);
-    else if (member === 'event') name = value;
+    else if (member === 'event') name = value.length > MAX_NAME ? 'unknown' : value;
   }
 
   function keep(part: string): void {

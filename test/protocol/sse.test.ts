@@ -28,6 +28,14 @@ test('an event with only an id or a retry is reported, and a bad id or retry is 
   t.deepEqual(read('retry: soon\nid: a\0b\ndata: x\n\n'), [event('x')]);
 });
 
+test('a long id or name of an event does not stay in memory', (t) => {
+  const [only] = createSseReader(100_000).push(
+    Buffer.from(`event: ${'n'.repeat(10_000)}\nid: 1\nid: ${'i'.repeat(10_000)}\ndata: a\n\n`),
+  );
+  t.deepEqual(only, { ...event('a'), event: 'unknown' });
+  t.deepEqual(createSseReader(100_000).push(Buffer.from(`id: ${'i'.repeat(2_048)}\n\n`)), [event('', 'i'.repeat(2_048))]);
+});
+
 test('an incomplete event is not reported', (t) => t.deepEqual(read('data: a\n\ndata: b\n'), [event('a')]));
 
 test('an event of very many lines has them all', (t) => {

@@ -185,11 +185,13 @@ async function relayTaskState(context: UpstreamContext, { method, params }: RpcN
  */
 async function visibleParams(context: UpstreamContext, params: JsonObject, task: Task | undefined): Promise<JsonObject | null> {
   const walk = (sight: Sight): JsonObject | undefined => visibleAsked(params, sight);
-  const { looked, uris } = survey(walk);
+  const surveyed = survey(walk);
+  if (surveyed === null) return null;
+  const { looked, uris } = surveyed;
   let seen = looked.result;
   if (uris.size > 0) {
     const admission = context.longLived ? await readmit(context.caller) : context.caller.admission;
-    seen = admission === null ? undefined : lookAt(walk, uris, decideListed(admission, context.target.id))?.result;
+    seen = admission === null ? undefined : lookAt(walk, uris, decideListed(admission, context.target.id)).result;
   }
   if (seen === undefined) return null;
   const { _meta } = seen;

@@ -128,12 +128,9 @@ function parting({ listening, awaited }: UpstreamContext): OutEvent | null {
   return { data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true };
 }
 
-/** A longer id of the target could not be opened again. */
-const MAX_EVENT_ID = 2_048;
-
 /** undefined: the stream cannot be resumed, because it has no session, or its answer cannot be filtered without the request. */
 function eventId({ deps, caller, linked, awaited }: UpstreamContext, upstreamId: string): string | undefined {
-  if (upstreamId.length > MAX_EVENT_ID || linked === null || (awaited !== null && needsRequest(awaited))) return undefined;
+  if (linked === null || (awaited !== null && needsRequest(awaited))) return undefined;
   const origin: StreamOrigin | null = awaited && { id: awaited.id, method: awaited.method, decisionId: awaited.decisionId };
   return sealEventId(deps.seal, caller.admission.principal, caller.targetName, linked, upstreamId, origin);
 }

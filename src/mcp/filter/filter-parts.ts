@@ -7,7 +7,7 @@ import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Askable, declaredCapabilities, isOffered, reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import { applyEdits, type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
-import { imitationOf, MAX_STATE } from '../../protocol/message.ts';
+import { imitationOf, isLongState } from '../../protocol/message.ts';
 import type { Mode } from '../../protocol/mode.ts';
 import type { Operation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, withMembers } from '../../protocol/rebuild.ts';
@@ -345,7 +345,7 @@ export function inputRequired(draft: Draft, context: ResultContext): FilteredRes
   if (unasked !== null) return unasked;
   if (requestState !== undefined) {
     if (typeof requestState !== 'string') return fault('the request state is not a string');
-    if (requestState.length > MAX_STATE) return fault('the request state is too long');
+    if (isLongState(requestState)) return fault('the request state is too long');
     setMember(draft, 'requestState', context.sealState(requestState));
   }
   return finish(draft, UNCHANGED);

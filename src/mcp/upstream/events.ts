@@ -2,12 +2,15 @@
 import type { SseEvent } from '../../protocol/sse.ts';
 import { chargeEvents, turnOf } from './reading-turns.ts';
 
-/** The memory that an event takes in addition to its data. Without it, many empty events would count as nothing. */
+/** The memory that an event takes in addition to its texts. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
 /** How many events a reader gets at once. After this many characters, no further event is added to these. */
 const PART_EVENTS = 32;
 const PART_LENGTH = 16 * 1024;
 const NO_MORE = { id: undefined, retry: undefined };
+
+/** Ids are long, too: data of one character can come with an id of thousands. */
+const lengthOf = ({ data, id, event }: SseEvent): number => data.length + (id?.length ?? 0) + (event?.length ?? 0);
 
 type Step = IteratorResult<readonly SseEvent[]>;
 const DONE: Step = { done: true, value: undefined };
@@ -33,7 +36,7 @@ export function createEventQueue(source: string, watcher: { moved(delta: number)
 
   function keep(event: SseEvent): void {
     const last = waiting.at(-1);
-    const { length } = event.data;
+    const length = lengthOf(event);
     if (last === undefined || last.events.length === PART_EVENTS || last.length >= PART_LENGTH) {
       waiting.push({ events: [event], length });
     } else {

@@ -83,6 +83,15 @@ test.serial('the event loop serves others between the parts of a source above it
   t.true(served >= parts / 2, `${served} times for ${parts} parts`);
 });
 
+test.serial('an unread event counts with its id and its name', async (t) => {
+  const queue = createEventQueue('named', { moved: () => undefined, closed: () => undefined });
+  for (let i = 0; i < 100; i++) queue.push('x', { id: 'i'.repeat(2_000), retry: undefined, event: 'n'.repeat(50) });
+  t.true(queue.pending >= 100 * 2_050);
+  queue.end();
+  for await (const events of queue.events) t.true(events.length < 32, 'a part of them is small, too');
+  t.is(queue.pending, 0);
+});
+
 test.serial('a chunk that takes long to read is read in turns, although its source is within its limit', async (t) => {
   let parts = 0;
   const slow = (): void => {

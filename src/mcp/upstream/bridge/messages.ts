@@ -10,7 +10,7 @@ import { isOffered, reduceServerCapabilities } from '../../../protocol/capabilit
 import {
   CODES,
   errorMessage,
-  MAX_STATE,
+  isLongState,
   type RpcId,
   type RpcMessage,
   type RpcRequest,
@@ -190,7 +190,7 @@ function joined(parts: readonly string[]): string {
 function inputOf(reading: Reading, result: JsonObject, capabilities: JsonObject): Outcome | null {
   const { inputRequests = {}, requestState } = result;
   if (!isObject(inputRequests) || (requestState !== undefined && typeof requestState !== 'string')) return null;
-  if (requestState !== undefined && requestState.length > MAX_STATE) return null;
+  if (requestState !== undefined && isLongState(requestState)) return null;
   const members = reading.span.members?.get('result')?.members;
   const spans = members?.get('inputRequests')?.members;
   const asked: Asked[] = [];
