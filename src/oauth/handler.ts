@@ -7,7 +7,7 @@ import { html } from '../browser/html.ts';
 import { redirect, sendPage } from '../browser/page.ts';
 import { misplaced } from '../browser/requests.ts';
 import type { SignedIn } from '../browser/sessions.ts';
-import { bodyLength } from '../http/body.ts';
+import { bodyLength, readBytes } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
 import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { turnOfStranger } from '../http/limits/strangers.ts';
@@ -82,6 +82,8 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
       req.headers['x-forwarded-proto'] = protocol.slice(0, -1);
       // Programs get errors as JSON, whatever they accept.
       if (!isPage) req.headers.accept = 'application/json';
+      // The library keeps each chunk that it reads, which takes far more memory than the bytes of short chunks.
+      Object.assign(req, { iterator: () => inOneChunk(req) });
       await provider.callback()(req, res);
     };
 
@@ -177,6 +179,13 @@ ${
   router.post('/device_authorization', limited(addressOf, limits.device), serve(false));
   if (parts.registration) router.post('/register', limited(addressOf, limits.registration), serve(false));
   return { providers, router };
+}
+
+/** The library accepts 56 KiB. */
+const MOST_BYTES = 64 * 1024;
+
+async function* inOneChunk(req: IncomingMessage): AsyncGenerator<Buffer> {
+  yield await readBytes(req, MOST_BYTES);
 }
 
 /** Registrations, and devices that ask for a code, leave rows behind. */

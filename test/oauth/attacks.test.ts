@@ -1,5 +1,6 @@
 /** Attacks on the authorization server, one test for each. */
 import { randomBytes } from 'node:crypto';
+import { IncomingMessage } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import { apiToken, type Person, person } from '../support/gateway.ts';
 import { type World, world } from '../support/world.ts';
@@ -757,6 +758,32 @@ test('a client that revokes its refresh token ends its grant, and no other clien
     token: s.admin.token,
   });
   t.true(changes.some(({ action, actor }) => action === 'grant.end' && actor.id === s.user.id));
+});
+
+test('the library reads bodies in one chunk, so that chunks of one byte do not fill the memory', async (t) => {
+  const { iterator } = IncomingMessage.prototype;
+  let read = 0;
+  IncomingMessage.prototype.iterator = function counted(options) {
+    if (this.url?.startsWith('/oauth/') === true) read++;
+    return iterator.call(this, options);
+  };
+  t.teardown(() => {
+    IncomingMessage.prototype.iterator = iterator;
+  });
+  const answer = await fetch(`${shared.gateway.url}/oauth/token`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+    body: ReadableStream.from([...'grant_type=authorization_code&code=x&client_id=nobody'].map((one) => Buffer.from(one))),
+    duplex: 'half',
+  } as RequestInit);
+  t.like(await answer.json(), { error: 'invalid_client' });
+  t.is(read, 0);
+  const long = await fetch(`${shared.gateway.url}/oauth/token`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+    body: 'x'.repeat(100_000),
+  });
+  t.like(await long.json(), { error: 'invalid_request' });
 });
 
 test('an address with very many parameters is refused before they are read', async (t) => {
