@@ -60,24 +60,24 @@ eachEngine(test.serial, 'old changes are removed, except those of policies and t
   await make('token', 'newest');
 
   await runOn(database, 0);
-  t.is((await changes.list(100, null)).length, 11);
+  t.is((await changes.page(100, null)).changes.length, 11);
   await runOn(database, 30);
   t.deepEqual(
-    (await changes.list(100, null)).map(({ object_id }) => object_id),
+    (await changes.page(100, null)).changes.map(({ object_id }) => object_id),
     ['newest', 'young', 'p2', 'p1'],
   );
   t.deepEqual(
     (await policiesBefore(database.knex, 0)).map(({ object_id }) => object_id),
     ['p1', 'p2'],
   );
-  const [newest] = await changes.list(1, null);
+  const [newest] = (await changes.page(1, null)).changes;
   t.like(await readPosition(database.knex), { sequence: newest?.sequence, nonce: newest?.nonce });
 
   time = NOW;
   await make('user', 'next');
   t.is(await removeChanges(database.knex, NOW - 30 * DAY, 500), 1, 'it is not the newest any more');
   await make('user', 'one more');
-  t.is((await changes.list(100, null)).length, 5);
+  t.is((await changes.page(100, null)).changes.length, 5);
 });
 
 eachEngine(test.serial, 'a replica that is behind while changes are removed does not miss any of them', async (t, at) => {
@@ -130,7 +130,7 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
   await set('a', { enabled: false });
   await set('b', { role: 'second' });
   await runOn(database, 30);
-  t.is((await changes.list(10, null)).length, 1);
+  t.is((await changes.page(10, null)).changes.length, 1);
   t.deepEqual([await roleOf('a'), await roleOf('b')], [null, 'second']);
   t.deepEqual(loads, ['everything', 'everything']);
 
@@ -142,7 +142,7 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
   await set('a', { role: 'third' });
   await set('b', { enabled: false });
   await runOn(database, 30);
-  t.is((await changes.list(10, null)).length, 2);
+  t.is((await changes.page(10, null)).changes.length, 2);
   t.deepEqual([await roleOf('a'), await roleOf('b')], ['third', null]);
   t.deepEqual(loads, ['everything', 'everything', 'everything']);
 

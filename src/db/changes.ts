@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
+import { pause } from '../base/turns/slices.ts';
 import { batches, bytesOfRow } from './batches.ts';
 import type { Connection, Database, Transaction } from './database.ts';
 import { statement } from './statement.ts';
@@ -231,15 +232,34 @@ export async function createChanges(database: Database, now: () => number) {
       return done;
     },
 
-    /** Returns the changes before `cursor` (a sequence), newest first. */
-    async list(limit: number, cursor: number | null): Promise<ChangeRow[]> {
-      const rows: StoredRow[] = await knex('changes')
-        .modify((query) => {
-          if (cursor !== null) query.where('sequence', '<', cursor);
-        })
-        .orderBy('sequence', 'desc')
-        .limit(limit);
-      return rows.map(readRow);
+    /**
+     * Returns up to `limit` changes before `cursor` (a sequence), newest first, and the cursor of the next page. The page ends after
+     * PAGE_CHARACTERS, because one change can have a policy with a thousand subjects twice.
+     */
+    async page(limit: number, cursor: number | null): Promise<{ readonly changes: ChangeRow[]; readonly next: number | null }> {
+      const found: ChangeRow[] = [];
+      const older = (than: number | null) =>
+        knex('changes').modify((query) => {
+          if (than !== null) query.where('sequence', '<', than);
+        });
+      let characters = 0;
+      for (let wanted = FIRST; found.length < limit && characters < PAGE_CHARACTERS; ) {
+        const asked = Math.min(wanted, limit - found.length);
+        const rows: StoredRow[] = await older(found.at(-1)?.sequence ?? cursor)
+          .orderBy('sequence', 'desc')
+          .limit(asked);
+        for (const row of rows) {
+          await pause();
+          characters += (row.before?.length ?? 0) + (row.after?.length ?? 0);
+          found.push(readRow(row));
+        }
+        if (rows.length < asked) return { changes: found, next: null };
+        // Those that follow are probably as long as these.
+        wanted = Math.max(1, Math.floor(((PAGE_CHARACTERS - characters) * found.length) / Math.max(1, characters)));
+      }
+      const last = found.at(-1)?.sequence ?? null;
+      const hasNext = last !== null && (await older(last).first('sequence')) !== undefined;
+      return { changes: found, next: hasNext ? last : null };
     },
   };
 }
@@ -280,7 +300,10 @@ const readRow = ({ actor_id, actor_email, before, after, override, ...row }: Sto
   after: after === null ? null : JSON.parse(after),
 });
 
-const ROWS_PER_STATEMENT = 500;
+const ROWS_PER_STATEMENT = 50;
+/** How many changes a page reads at first. */
+const FIRST = 8;
+const PAGE_CHARACTERS = 2 * 1024 * 1024;
 
 /** Returns, for each policy changed after this revision, its document at that revision; null if it did not exist. */
 export async function policiesBefore(
@@ -293,12 +316,18 @@ export async function policiesBefore(
     .where('revision', '>', revision)
     .groupBy('object_id')
     .select(db.raw('min(sequence) as ??', ['first']));
-  const found: Pick<StoredRow, 'object_id' | 'before'>[] = [];
+  const found: { readonly object_id: string; readonly before: object | null }[] = [];
   for (let start = 0; start < firsts.length; start += ROWS_PER_STATEMENT) {
     const sequences = firsts.slice(start, start + ROWS_PER_STATEMENT).map(({ first }) => Number(first));
-    found.push(...(await db('changes').whereIn('sequence', sequences).select('object_id', 'before')));
+    const rows: Pick<StoredRow, 'object_id' | 'before'>[] = await db('changes')
+      .whereIn('sequence', sequences)
+      .select('object_id', 'before');
+    for (const { object_id, before } of rows) {
+      await pause();
+      found.push({ object_id, before: before === null ? null : JSON.parse(before) });
+    }
   }
-  return found.map(({ object_id, before }) => ({ object_id, before: before === null ? null : JSON.parse(before) }));
+  return found;
 }
 
 /** Returns the newest revision that changed policies of the owner; 0: there is none. */
@@ -348,24 +377,30 @@ export async function listRevisions(db: Connection, limit: number, cursor: numbe
       .select('revision', 'action', 'override', db.raw('count(*) as ??', ['count']), db.raw('min(sequence) as ??', ['first']));
   const firsts = new Map<number, number>();
   for (const { revision, first } of counts) firsts.set(revision, Math.min(Number(first), firsts.get(revision) ?? Number(first)));
-  const rows = new Map<number, StoredRow>();
-  for (const row of (await db('changes').whereIn('sequence', [...firsts.values()])) as StoredRow[]) rows.set(row.revision, row);
-  return [...rows.values()]
-    .sort((a, b) => b.revision - a.revision)
-    .map((stored) => {
-      const row = readRow(stored);
-      const of = (fits: (action: string) => boolean): number =>
-        counts.reduce((sum, c) => sum + (c.revision === row.revision && fits(c.action) ? Number(c.count) : 0), 0);
-      const created = of((action) => action === 'policy.create');
-      const deleted = of((action) => action === 'policy.delete');
-      const all = of(() => true);
-      const { name = '' } = (row.after ?? row.before ?? {}) as { name?: string };
-      const { revision, created_at, actor, request_id, reason } = row;
-      return {
-        ...{ revision, created_at, actor, request_id, reason },
-        ...{ created, updated: all - created - deleted, deleted },
-        override: counts.some((c) => c.revision === row.revision && Boolean(c.override)),
-        policy: all === 1 ? { id: row.object_id, name } : null,
-      };
-    });
+  // A policy can have a thousand subjects, so only its name is read.
+  const name = db.raw(
+    db.client.dialect === 'mysql'
+      ? 'json_unquote(json_extract(coalesce(??, ??), ?)) as ??'
+      : 'json_extract(coalesce(??, ??), ?) as ??',
+    ['after', 'before', '$.name', 'name'],
+  );
+  const rows: (Omit<RevisionRow, 'actor'> &
+    Pick<StoredRow, 'actor_id' | 'actor_email' | 'object_id'> & { readonly name: string | null })[] = await db('changes')
+    .whereIn('sequence', [...firsts.values()])
+    .orderBy('revision', 'desc')
+    .select('revision', 'created_at', 'actor_id', 'actor_email', 'request_id', 'reason', 'object_id', name);
+  return rows.map((row) => {
+    const of = (fits: (action: string) => boolean): number =>
+      counts.reduce((sum, c) => sum + (c.revision === row.revision && fits(c.action) ? Number(c.count) : 0), 0);
+    const created = of((action) => action === 'policy.create');
+    const deleted = of((action) => action === 'policy.delete');
+    const all = of(() => true);
+    const { revision, created_at, actor_id, actor_email, request_id, reason } = row;
+    return {
+      ...{ revision, created_at, actor: { id: actor_id, email: actor_email }, request_id, reason },
+      ...{ created, updated: all - created - deleted, deleted },
+      override: counts.some((c) => c.revision === row.revision && Boolean(c.override)),
+      policy: all === 1 ? { id: row.object_id, name: row.name ?? '' } : null,
+    };
+  });
 }

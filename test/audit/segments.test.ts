@@ -65,11 +65,11 @@ const matches = (filter: LogFilter, record: DecisionRecord): boolean =>
   });
 
 /** `one`: one store for all pages, as an export has. Otherwise each page has its own, as requests have. */
-async function read({ knex }: Database, filter: LogFilter, one: AuditStore | null = null): Promise<string[]> {
+async function read({ knex }: Database, filter: LogFilter, one: AuditStore | null = null, limit = 7): Promise<string[]> {
   const found: string[] = [];
   let cursor: string | null = null;
   do {
-    const page: AuditPage = await (one ?? auditStore(knex)).page(filter, 7, cursor);
+    const page: AuditPage = await (one ?? auditStore(knex)).page(filter, limit, cursor);
     found.push(...page.entries.map(({ id }) => id));
     cursor = page.next;
   } while (cursor !== null);
@@ -122,6 +122,24 @@ eachEngine(test.serial, 'every filter finds the same rows in both versions, in c
     await read(database, filter),
     expected(filter).filter((id) => old.has(id)),
   );
+});
+
+eachEngine(test.serial, 'a page of decisions with long lists ends early, and the next pages have the others', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const writer = quietWriter(database);
+  const records = Array.from({ length: 30 }, (_, i) => recordAt(START + i * MINUTE, i));
+  for (const { id: decision_id, ...record } of records) {
+    await writer.decision({ id: decision_id, ...record });
+    const names = Array.from({ length: 1_000 }, (_, i) => `${decision_id} ${i} ${'x'.repeat(150)}`);
+    await writer.shown({ decision_id, resource_type: 'tool', names, hidden: 0 });
+  }
+  t.true((await auditStore(database.knex).page({}, 30, null)).entries.length <= 10);
+  for (const filter of [{}, { resource_type: 'tool' }, { user_id: 'user 3' }, { resource_name_prefix: 'tool' }] as LogFilter[]) {
+    const wanted = records.filter((record) => matches(filter, record)).map(({ id }) => id);
+    t.deepEqual(await read(database, filter, null, 30), wanted.toReversed());
+    t.deepEqual(await read(database, filter, auditStore(database.knex), 30), wanted.toReversed());
+  }
+  await writer.close();
 });
 
 eachEngine(test.serial, 'an export asks for its segments once, and two searches of one store do not mix', async (t, at) => {

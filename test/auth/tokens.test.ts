@@ -254,7 +254,7 @@ eachEngine(test.serial, 'keys rotate with overlap, on every replica', async (t, 
   const forever = signed({ alg: 'ES256', typ: 'JWT', kid: before }, { ...claims, exp: claims.exp * 2 }, stolen);
   t.true(isRefusal(await verify({ authorization: `Bearer ${forever}` })));
   t.is((await rest.call('GET', '/api/auth/me', { token: String(api) })).status, 200);
-  t.is((await rest.changes.list(1, null))[0]?.action, 'key.rotate');
+  t.is((await rest.changes.page(1, null)).changes[0]?.action, 'key.rotate');
 });
 
 test.serial('unknown key ids cause at most one read a second, which all waiting callers share', async (t) => {

@@ -57,16 +57,16 @@ eachEngine(test.serial, 'changes move the counter by one each, in the same trans
   } else t.is(changes.since(before), null);
   t.deepEqual(await readPosition(database.knex), position);
 
-  const [two, one] = await changes.list(10, null);
+  const [two, one] = (await changes.page(10, null)).changes;
   t.like(two, { sequence: 2, object_id: 'two', before: { role: 'a' }, created_at: 42, request_id: 'request' });
   t.deepEqual(two?.actor, { id: 'admin-id', email: 'admin@example.com' });
   t.like(one, { sequence: 1, object_id: 'one', revision: 1, after: { name: 'one' } });
   t.deepEqual(
-    (await changes.list(1, null)).map((row) => row.sequence),
+    (await changes.page(1, null)).changes.map((row) => row.sequence),
     [2],
   );
   t.deepEqual(
-    (await changes.list(10, 2)).map((row) => row.sequence),
+    (await changes.page(10, 2)).changes.map((row) => row.sequence),
     [1],
   );
 });
@@ -168,7 +168,7 @@ eachEngine(test.serial, 'a transaction is one revision with a reason, however ma
     ],
   }));
   t.like(position, { sequence: 5, revision: 2 });
-  const rows = await changes.list(10, null);
+  const rows = (await changes.page(10, null)).changes;
   t.deepEqual(
     rows.map(({ sequence, revision, reason, created_at }) => [sequence, revision, reason, created_at]),
     [...[5, 4, 3, 2].map((sequence) => [sequence, 2, 'why – so', 2]), [1, 1, null, 1]],
@@ -199,7 +199,7 @@ eachEngine(
     );
     const { position } = await changes.change(actor, async () => ({ result: null, changes: many }));
     t.like(position, { sequence: 1_200, revision: 1 });
-    const rows = (await changes.list(2_000, null)).toReversed();
+    const rows = (await changes.page(2_000, null)).changes.toReversed();
     t.deepEqual(
       rows.map(({ sequence, object_id, after }) => [sequence, object_id, after]),
       many.map(({ object_id, after }, i) => [i + 1, object_id, after]),
@@ -209,6 +209,27 @@ eachEngine(
     t.true(statements > 3 && statements < 20, `${statements}`);
   },
 );
+
+eachEngine(test.serial, 'a page of large changes ends early, and the next pages have the others', async (t, at) => {
+  const database = await open(t, at);
+  const changes = await createChanges(database, Date.now);
+  const large = Array.from({ length: 30 }, (_, i) =>
+    change(`policy ${i}`, { after: { name: `${i}`, text: 'x'.repeat(500_000) } }),
+  );
+  await changes.change(actor, async () => ({ result: null, changes: large }));
+  const found: string[] = [];
+  let [cursor, pages]: [number | null, number] = [null, 0];
+  do {
+    const page = await changes.page(100, cursor);
+    t.true(page.changes.length <= 8 && page.changes.length > 0);
+    found.push(...page.changes.map(({ object_id }) => object_id));
+    cursor = page.next;
+    pages++;
+  } while (cursor !== null);
+  t.true(pages > 1);
+  t.deepEqual(found, large.map(({ object_id }) => object_id).reverse());
+  t.deepEqual((await listRevisions(database.knex, 10, null))[0]?.created, 30);
+});
 
 eachEngine(
   test.serial,
@@ -226,7 +247,7 @@ eachEngine(
     t.is(await database.knex('first_administrator').first(), undefined);
     const { position } = await changes.change(actor, async () => ({ result: null, changes: [] }));
     t.is(position.sequence, 0);
-    t.deepEqual(await changes.list(10, null), []);
+    t.deepEqual(await changes.page(10, null), { changes: [], next: null });
   },
 );
 
@@ -251,7 +272,7 @@ eachEngine(test.serial, 'simultaneous changes run one at a time, also at several
     ),
   );
   t.is((await database.knex('audit_sets').where('hash', 'sum').first()).names, '40');
-  const rows = await writers[0]?.list(100, null);
+  const rows = (await writers[0]?.page(100, null))?.changes;
   t.deepEqual(
     rows?.map((row) => row.sequence),
     Array.from({ length: 40 }, (_, i) => 40 - i),

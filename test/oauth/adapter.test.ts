@@ -251,7 +251,7 @@ eachEngine(test.serial, 'a grant that the library ends is an administrative chan
   const after = await a.changes.position();
   t.is(after.sequence, Math.max(before.sequence, 0) + 1, 'one change');
   t.is(after.revision, before.revision);
-  const [change] = await a.changes.list(1, null);
+  const [change] = (await a.changes.page(1, null)).changes;
   t.like(change, { action: 'grant.end', object_id: id, object_type: 'grant', after: null });
   t.is(await b.adapterOf('Grant').find(id), undefined);
   t.is(await b.adapterOf('RefreshToken').find('token'), undefined);
@@ -381,7 +381,7 @@ eachEngine(test.serial, 'the end of a grant ends all grants that go back to the 
   await b.grants.end(caller, second);
   t.deepEqual((await a.grants.ofUser(ANN.id)).map(({ grant }) => grant.id).sort(), others.sort());
   t.is(await a.adapterOf('RefreshToken').find('token'), undefined);
-  const ended = (await a.changes.list(10, null)).filter(({ sequence }) => sequence > before.sequence);
+  const ended = (await a.changes.page(10, null)).changes.filter(({ sequence }) => sequence > before.sequence);
   t.deepEqual(ended.map(({ object_id }) => object_id).sort(), [first, second, third].sort());
   for (const change of ended)
     t.like(change, { action: 'grant.end', actor: { id: ANN.id }, before: { user_id: ANN.id }, after: null });

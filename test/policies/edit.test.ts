@@ -66,7 +66,7 @@ eachEngine(test.serial, 'an edit compiles the candidate set, and does not store 
   fault = new AppError('unavailable', 'Not now.');
   t.is((await refused(t, edits.create(ADMIN, readPolicy(policyBody()))))?.code, 'unavailable');
   t.deepEqual(await store.all(), before);
-  t.is((await changes.list(10, null)).length, 3);
+  t.is((await changes.page(10, null)).changes.length, 3);
 
   // A set that cannot be built must be possible to repair.
   fault = new Error('out of memory');
@@ -135,7 +135,7 @@ eachEngine(
     t.is(changed.result.created_at, created.result.created_at);
     t.true(changed.result.updated_at > created.result.updated_at);
     t.is(changed.position.revision, 2);
-    const [last] = await changes.list(1, null);
+    const [last] = (await changes.page(1, null)).changes;
     t.like(last, {
       action: 'policy.update',
       object_id: id,

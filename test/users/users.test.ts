@@ -55,7 +55,7 @@ eachEngine(
     t.is(updated.body.role, 'auditor');
     t.deepEqual(updated.body['groups'], ['ops']);
     t.is((await rest.changes.position()).sequence, sequence + 1);
-    const [change] = await rest.changes.list(1, null);
+    const [change] = (await rest.changes.page(1, null)).changes;
     t.is(change?.action, 'user.update');
     t.is(change?.actor.id, id);
     t.is(change?.request_id, updated.headers['x-request-id'] as string);
@@ -235,7 +235,7 @@ eachEngine(test.serial, 'a caller who loses the right after admission is refused
   );
   t.is(answers[0]?.status, 200);
   t.true(answers.slice(1).every(({ status }) => status === 200 || status === 401 || status === 403));
-  const log = (await rest.changes.list(20, null)).map(({ actor, after }) => [
+  const log = (await rest.changes.page(20, null)).changes.map(({ actor, after }) => [
     actor.id,
     (after as { enabled?: boolean })?.enabled,
   ]);

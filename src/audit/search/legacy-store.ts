@@ -2,6 +2,7 @@
  * Pages of the legacy part of the audit log: version 1, whose tables hold whole rows. Older gateways wrote it. The gateway reads it until
  * retention has removed the last row.
  */
+import { pause } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import type { DecisionRecord } from '../records/records.ts';
 import { type AuditEntry, type AuditPage, type EntryRow, entryOf } from './entries.ts';
@@ -94,7 +95,11 @@ export function legacyStore(db: Connection) {
       const pageOf = async (ids: ReturnType<Connection>, floor: string | null): Promise<AuditPage> => {
         if (floor !== null) ids.where('a.id', '>=', floor);
         const rows = await read(within(ids).limit(limit + 1));
-        const entries = rows.slice(0, limit).map(entryOf);
+        const entries: AuditEntry[] = [];
+        for (const row of rows.slice(0, limit)) {
+          await pause();
+          entries.push(entryOf(row));
+        }
         return { entries, next: rows.length > limit ? (entries.at(-1)?.id ?? null) : floor };
       };
 

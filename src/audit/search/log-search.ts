@@ -1,4 +1,5 @@
 /** Pages of version 2 of the log. A search reads only the segments that the index names. */
+import { pause } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import { type Ended, OUTCOME_BYTES, OUTCOMES_SPAN_MS, outcomesIn } from '../chain/binary-form.ts';
 import { HIGHEST_ID, idAfter, timeOf } from '../chain/chain.ts';
@@ -22,6 +23,10 @@ const SEARCHED_ROWS = 100_000;
 const NEAR_MS = 20;
 /** SQLite takes no condition with more than a thousand parts. */
 const ASKED_AT_ONCE = 200;
+/** How many decisions get their lists at first: a list can have 256 KiB of names. */
+const FIRST = 10;
+/** A page ends after this many characters of names, arguments and groups. */
+const PAGE_CHARACTERS = 1024 * 1024;
 
 /** The column of each member of a filter. */
 const SEARCHED_COLUMNS = {
@@ -114,8 +119,11 @@ export function logSearch(db: Connection) {
   }
 
   /** Returns the decisions with their lists and outcomes. */
-  async function entries(found: readonly StoredRecord[], isFiltered: boolean): Promise<AuditEntry[]> {
-    if (found.length === 0) return [];
+  async function entries(
+    found: readonly StoredRecord[],
+    isFiltered: boolean,
+  ): Promise<{ readonly made: readonly AuditEntry[]; readonly characters: number }> {
+    let characters = 0;
     const literals = found.map(({ row }) => literalId(String(row['id']))).join();
     const among = (query: Query): Query => query.whereRaw(`t.id in (${literals})`);
     const decisions = await reader().whole(found);
@@ -126,7 +134,9 @@ export function logSearch(db: Connection) {
       found.map(({ row }) => String(row['id'])),
       isFiltered,
     );
-    return decisions.map(({ row, facts = [] }) => {
+    const made: AuditEntry[] = [];
+    for (const { row, facts = [] } of decisions) {
+      await pause();
       const [principal, object, verdict] = facts.map((fact): Readonly<Record<string, unknown>> => fact?.row ?? {});
       const [list, outcome] = [lists.get(row['id'] ?? null), outcomes.get(row['id'])];
       // The members are named one by one, because a spread of so many is slow. Those of a missing fact are null.
@@ -160,8 +170,24 @@ export function logSearch(db: Connection) {
         outcome: outcome?.outcome || null,
         duration_ms: outcome?.duration_ms ?? null,
       };
-      return entryOf(entry as unknown as EntryRow);
-    });
+      for (const text of [entry.names, entry.arguments, entry.user_groups]) characters += String(text ?? '').length;
+      made.push(entryOf(entry as unknown as EntryRow));
+    }
+    return { made, characters };
+  }
+
+  /** Returns as many of the decisions, from the first, as a page has room for. */
+  async function entriesOfPage(found: readonly StoredRecord[], isFiltered: boolean): Promise<AuditEntry[]> {
+    const page: AuditEntry[] = [];
+    let characters = 0;
+    for (let wanted = FIRST; page.length < found.length && characters < PAGE_CHARACTERS; ) {
+      const part = await entries(found.slice(page.length, page.length + wanted), isFiltered);
+      page.push(...part.made);
+      characters += part.characters;
+      // Those that follow are probably as long as these.
+      wanted = Math.max(1, Math.floor(((PAGE_CHARACTERS - characters) * page.length) / Math.max(1, characters)));
+    }
+    return page;
   }
 
   /**
@@ -245,14 +271,15 @@ export function logSearch(db: Connection) {
     /** Returns the newest decisions before `cursor`. One page searches about SEARCHED_ROWS rows at most. */
     async page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage> {
       const { found, floor, at } = await searched(filter, limit + 1, cursor);
-      const page = await entries(found.slice(0, limit), at !== null || filter.id !== undefined);
-      const next = found.length > limit ? (page.at(-1)?.id ?? null) : floor;
-      going = at && { ...at, cursor: next };
+      const page = await entriesOfPage(found.slice(0, limit), at !== null || filter.id !== undefined);
+      const next = found.length > page.length ? (page.at(-1)?.id ?? null) : floor;
+      // The search has gone beyond the end of a page that had no room for all of it.
+      going = page.length < Math.min(limit, found.length) ? null : at && { ...at, cursor: next };
       return { entries: page, next };
     },
 
     async find(id: string): Promise<AuditEntry | null> {
-      return (await entries(await search({ id }, null, null, 1), true))[0] ?? null;
+      return (await entriesOfPage(await search({ id }, null, null, 1), true))[0] ?? null;
     },
   };
 }

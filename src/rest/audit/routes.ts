@@ -15,6 +15,7 @@ import { statementJson } from '../../audit/verify/statement.ts';
 import type { verificationStore } from '../../audit/verify/verification-store.ts';
 import type { Administer } from '../../auth/caller.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
+import { joinInSlices, pause } from '../../base/turns/slices.ts';
 import { pathId, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createTurns, eachInTurn, type InTurn } from '../../db/turns.ts';
@@ -167,24 +168,26 @@ interface JsonPage extends Pick<AuditPage, 'next'> {
 const ownerOf = (res: Response): string => admissionOf(res).principal.sub;
 
 /**
- * Returns a function that reads a page of the log in parts. It writes the JSON part by part, too: for a whole page in one go, all calls would
- * wait 10 ms. A part that is not full has reached the limit of rows that it may search. A page that has something ends there. A page
- * that has nothing continues, because few clients ask for a next page after an empty one.
+ * Returns a function that reads a page of the log in parts. It writes the JSON in slices, because lists of names make it long. A part that is
+ * not full has reached the limit of rows that it may search, or of their length. A page that has something ends there. A page that has
+ * nothing continues, because few clients ask for a next page after an empty one.
  */
 function pageInParts(store: AuditStore, inTurn: InTurn, owner: string, show: (entry: AuditEntry) => object = logJson) {
   return async (filter: LogFilter, limit: number, cursor: string | null): Promise<JsonPage> => {
-    const parts: Buffer[] = [];
+    const texts: string[] = [];
     const began = performance.now();
     for (let [count, next] = [0, cursor]; ; ) {
       const wanted = Math.min(READ_ROWS, limit - count);
       const part = await inTurn(owner, () => store.page(filter, wanted, next));
-      const elements = JSON.stringify(part.entries.map(show)).slice(1, -1);
-      if (elements !== '') parts.push(Buffer.from(`${count === 0 ? '[' : ','}${elements}`));
-      count += part.entries.length;
+      for (const entry of part.entries) {
+        await pause();
+        texts.push(`${count++ === 0 ? '[' : ','}${JSON.stringify(show(entry))}`);
+      }
       next = part.next;
       const isOver = count > 0 || performance.now() - began > SEARCH_MS;
       if (next === null || count === limit || (part.entries.length < wanted && isOver)) {
-        return { json: Buffer.concat([...parts, Buffer.from(count === 0 ? '[]' : ']')]), next };
+        texts.push(count === 0 ? '[]' : ']');
+        return { json: await joinInSlices(texts), next };
       }
     }
   };

@@ -1,7 +1,7 @@
 /** `/api/changes`: who changed what. */
 import { Router } from 'express';
 import type { ChangeRow, Changes } from '../../db/changes.ts';
-import { readPage, sendPage } from '../../http/page.ts';
+import { linkNext, readPage, sendList } from '../../http/page.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: /^[0-9]{1,15}$/ };
 
@@ -11,8 +11,9 @@ export function createChangesRoutes({ changes }: { readonly changes: Changes }):
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const cursor = page.cursor === null ? null : Number(page.cursor);
-    const rows = await changes.list((page.limit ?? PAGE.defaultLimit) + 1, cursor);
-    await sendPage(req, res, page, rows, ({ sequence }) => String(sequence), changeJson);
+    const { changes: rows, next } = await changes.page(page.limit ?? PAGE.defaultLimit, cursor);
+    if (next !== null) linkNext(req, res, page, String(next));
+    await sendList(res, '', rows, changeJson, '');
   });
 
   return router;

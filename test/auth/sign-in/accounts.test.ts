@@ -272,7 +272,7 @@ eachEngine(
     t.is((await rest.call('GET', '/api/auth/tokens?user=x', { token })).status, 400);
     t.is((await rest.call('GET', '/api/auth/tokens?user_id=x', { token })).status, 400);
 
-    const [change] = await rest.changes.list(1, null);
+    const [change] = (await rest.changes.page(1, null)).changes;
     t.is(change?.action, 'token.revoke');
     t.is(change?.object_id, shown.id);
     t.true((await create(user.token)).status === 201, 'a revoked token makes room');
