@@ -60,6 +60,16 @@ export function grantStore(db: Connection) {
       return await db('grants').whereIn('id', ids).select('id', 'user_id', 'expires_at');
     },
 
+    /** Counts the grants of the user that are in force. */
+    async countOf(userId: string, now: number): Promise<number> {
+      const row = await db('grants')
+        .where({ user_id: userId })
+        .where('expires_at', '>', now)
+        .count<{ n: number | string }[]>({ n: '*' })
+        .first();
+      return Number(row?.n ?? 0);
+    },
+
     /** Oldest first. */
     ofUser: (userId: string): Promise<Grant[]> => where({ user_id: userId }),
     /** The grants that a company's provider has given to its users by assertions. */

@@ -7,7 +7,7 @@ import type { PageMount } from '../browser/pages.ts';
 import type { BrowserSessions } from '../browser/sessions.ts';
 import { addressOf } from '../http/limits/client-address.ts';
 import { destinationOf, factsOf } from '../oauth/client-rules.ts';
-import type { ClientRecord } from '../oauth/client-store.ts';
+import type { ClientHead } from '../oauth/client-store.ts';
 import { createConsent } from '../oauth/consent.ts';
 import { createGrants } from '../oauth/grants.ts';
 import { createAuthorizationServer } from '../oauth/handler.ts';
@@ -21,7 +21,7 @@ import type { Decisions } from './decisions.ts';
 /** The whole request for a client's metadata document. */
 const DOCUMENT_MS = 5_000;
 
-function originOf(redirectUri: string, client: ClientRecord | null): string {
+function originOf(redirectUri: string, client: ClientHead | null): string {
   if (client?.kind === 'document') return factsOf(client.client_id, undefined).document ?? '';
   if (redirectUri === BY_ASSERTION) return 'allowed by your company';
   return redirectUri === '' ? 'on a device' : destinationOf(redirectUri);

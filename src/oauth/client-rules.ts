@@ -7,6 +7,8 @@ const MAX_REDIRECTS = 10;
 const MAX_URI = 1_024;
 const MAX_NAME = 200;
 const MAX_MEMBERS = 40;
+/** As JSON, in bytes. Those of published clients have less than 2 KiB. */
+const MAX_METADATA = 8 * 1024;
 const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
 /** Schemes that belong to no application that could have registered: a browser or the system opens them itself. */
 const FORBIDDEN = new Set(
@@ -93,6 +95,8 @@ function isPlainHost(uri: string): boolean {
 /** Changes the metadata to what the gateway supports. Returns why it cannot; null: it did. */
 export function normalize(metadata: Metadata): string | null {
   if (Object.keys(metadata).length > MAX_MEMBERS) return `a client may have at most ${MAX_MEMBERS} members`;
+  if (Buffer.byteLength(JSON.stringify(metadata)) > MAX_METADATA)
+    return `a client may have at most ${MAX_METADATA} bytes of metadata`;
   const { redirect_uris: redirects, client_name: name } = metadata;
   if (name !== undefined && (typeof name !== 'string' || [...name].length > MAX_NAME || MISLEADING.test(name))) {
     return `client_name must be a text of at most ${MAX_NAME} characters without control characters, line breaks and marks of direction`;

@@ -1,4 +1,5 @@
 /** OAuth clients: those that registered, and those with a metadata document that a user has approved. */
+import { pause } from '../base/turns/slices.ts';
 import type { Connection } from '../db/database.ts';
 import { hashOf } from './record-store.ts';
 
@@ -26,12 +27,17 @@ interface ClientRow extends Omit<ClientRecord, 'metadata' | 'enabled'> {
   readonly enabled: boolean | number;
 }
 
-const COLUMNS = ['id', 'client_id', 'kind', 'name', 'metadata', 'enabled', 'created_at', 'used_at'] as const;
+/** A client without its metadata, which can be long. */
+export type ClientHead = Omit<ClientRecord, 'metadata'>;
+
+const HEAD_COLUMNS = ['id', 'client_id', 'kind', 'name', 'enabled', 'created_at', 'used_at'] as const;
+const COLUMNS = [...HEAD_COLUMNS, 'metadata'] as const;
+
+const toHead = <T extends Pick<ClientRow, 'enabled'>>(row: T) => ({ ...row, enabled: row.enabled === true || row.enabled === 1 });
 
 const toClient = (row: ClientRow): ClientRecord => ({
-  ...row,
+  ...toHead(row),
   metadata: row.metadata === null ? null : JSON.parse(row.metadata),
-  enabled: row.enabled === true || row.enabled === 1,
 });
 
 export function clientStore(db: Connection) {
@@ -55,11 +61,11 @@ export function clientStore(db: Connection) {
       return row ? toClient(row) : null;
     },
 
-    async findAll(ids: readonly string[]): Promise<ClientRecord[]> {
-      const rows: ClientRow[] = await db('oauth_clients')
+    async findAll(ids: readonly string[]): Promise<ClientHead[]> {
+      const rows: Omit<ClientRow, 'metadata'>[] = await db('oauth_clients')
         .whereIn('id', ids)
-        .select(...COLUMNS);
-      return rows.map(toClient);
+        .select(...HEAD_COLUMNS);
+      return rows.map(toHead);
     },
 
     /** Returns the clients that a user has approved at some time, and with `all` the others, too; in the order of their ids. */
@@ -72,7 +78,12 @@ export function clientStore(db: Connection) {
         .orderBy('id')
         .limit(limit)
         .select(...COLUMNS);
-      return rows.map(toClient);
+      const clients: ClientRecord[] = [];
+      for (const row of rows) {
+        await pause();
+        clients.push(toClient(row));
+      }
+      return clients;
     },
 
     /** Inserts the client unless its `client_id` has a record. `pool`: the network against whose limit the client counts until it is approved. */

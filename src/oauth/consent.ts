@@ -16,7 +16,7 @@ import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { labelOf } from '../users/user-store.ts';
 import { type ClientFacts, destinationOf, factsOf, isDocument, isLoopback, sourceOf } from './client-rules.ts';
 import type { ClientKind } from './client-store.ts';
-import type { Approval, Grants } from './grants.ts';
+import { type Approval, type Grants, MOST_GRANTS } from './grants.ts';
 import { CONSENT_PATH, DEVICE_PATH, type Providers } from './provider.ts';
 import type { Records } from './record-store.ts';
 import { CLI_CLIENT, openidScopes, resourceOf } from './resources.ts';
@@ -182,6 +182,8 @@ function consentRoutes(parts: ConsentParts): Router {
         return disabled(res, asked);
       case 'answered':
         return expired(res);
+      case 'full':
+        return full(res);
       case 'ask':
         return consentPage(res, interaction.uid, current, asked, null, publicUrl);
     }
@@ -237,6 +239,16 @@ function consentRoutes(parts: ConsentParts): Router {
 
   return router;
 }
+
+const full = (res: Response): void =>
+  sendPage(res, 403, {
+    title: 'You have allowed too many applications',
+    narrow: true,
+    inPopUp: true,
+    body: html`<div class="panel"><h1>You have allowed too many applications</h1>
+<p>At most ${String(MOST_GRANTS)} accesses of applications can be in force for one user. End some of them on <a href="/account">your account
+page</a>, then connect again.</p></div>`,
+  });
 
 const disabled = (res: Response, { facts }: Pick<Wanted, 'facts'>): void =>
   sendPage(res, 403, {
@@ -408,6 +420,8 @@ ${note('warn', 'Allow this only if you have started it yourself, on a device tha
           return redirect(res, signInPath(DEVICE_PATH));
         case 'client':
           return disabled(res, asked);
+        case 'full':
+          return full(res);
         case 'answered':
         case 'ask':
           return ask(res, 400, current, '', answered);

@@ -9,7 +9,7 @@ import type { Connection, Database, Transaction } from '../db/database.ts';
 import { transact } from '../db/transact.ts';
 import { providerStore } from '../providers/provider-store.ts';
 import { ADMIN, userStore } from '../users/user-store.ts';
-import { type ClientKind, type ClientRecord, clientStore } from './client-store.ts';
+import { type ClientHead, type ClientKind, type ClientRecord, clientStore } from './client-store.ts';
 import { recordStore } from './record-store.ts';
 
 /** A grant ends after this time, also if its client uses it. Then the user is asked again. */
@@ -18,6 +18,8 @@ export const GRANT_MS = 180 * 24 * 3_600_000;
 const SILENT_USED_MS = 30 * 24 * 3_600_000;
 /** With this many grants for the same access, the user is asked, so that a client that signs in again and again does not fill the table. */
 export const MOST_SAME_GRANTS = 20;
+/** How many grants of one user may be in force. */
+export const MOST_GRANTS = 1_000;
 
 /**
  * The gateway remembers a used assertion this long after it has expired. With the greatest `clock_skew_seconds`, an expired
@@ -49,8 +51,9 @@ export interface Approval {
 /**
  * Why there is no grant. `ended`: the user is no longer admitted, or the browser session has ended. `client`: the client is disabled, or its
  * registration has ended. `ask`: no earlier grant allows the same, so the user must be asked. `answered`: the question was answered before.
+ * `full`: the user has MOST_GRANTS.
  */
-export type NoGrant = 'ended' | 'client' | 'ask' | 'answered';
+export type NoGrant = 'ended' | 'client' | 'ask' | 'answered' | 'full';
 
 /** What the provider of a user has allowed a client by an assertion. */
 export interface AssertedApproval extends Pick<Approval, 'principal' | 'clientId' | 'clientKind' | 'clientName'> {
@@ -72,7 +75,7 @@ export interface Earlier {
 /** A grant, with what is known of its client. */
 export interface GrantView {
   readonly grant: Grant;
-  readonly client: ClientRecord | null;
+  readonly client: ClientHead | null;
 }
 
 export type Grants = ReturnType<typeof createGrants>;
@@ -211,6 +214,7 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         if (client === null || !client.enabled) return 'client';
         const earlier = silent ? await earlierIn(trx, clientId, approval) : null;
         if (silent && !earlier?.suffices) return 'ask';
+        if ((await grantStore(trx).countOf(principal.sub, time)) >= MOST_GRANTS) return 'full';
         if (!(await recordStore({ knex: trx }).answer(question.kind, question.id, time))) return 'answered';
         const id = uuidv7();
         const times = { created_at: time, used_at: time, expires_at: earlier?.expiresAt ?? time + GRANT_MS };
@@ -243,6 +247,7 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
           (grant) => grant.client === client.id && grant.redirect_uri === BY_ASSERTION && grant.resources[resource] !== undefined,
         );
         if (known !== undefined) return { grantId: known.id };
+        if ((await grantStore(trx).countOf(principal.sub, time)) >= MOST_GRANTS) return 'full';
         const id = uuidv7();
         await grantStore(trx).insert({
           ...{ id, user_id: principal.sub, client: client.id, resources: { [resource]: 'mcp' }, openid: '' },

@@ -16,7 +16,7 @@ import { issuerOf, verified } from '../providers/tokens.ts';
 import { principalOf } from '../state/admission.ts';
 import type { User } from '../users/user-store.ts';
 import { factsOf, isDocument } from './client-rules.ts';
-import type { Grants } from './grants.ts';
+import { type Grants, MOST_GRANTS } from './grants.ts';
 import { resourceOf, resourceServer } from './resources.ts';
 
 export const ID_JAG_GRANT_TYPE = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
@@ -123,6 +123,8 @@ function createHandler(provider: Provider, { publicUrl, grants, companies, admit
     });
     if (made === 'answered') throw refuse(company, faulty('assertion_used', `the jti ${idJag.jti} was used before`));
     if (made === 'client') throw refusal('unauthorized_client', 'The client is disabled, or its registration has ended.');
+    if (made === 'full')
+      throw refusal('invalid_grant', `The user has ${MOST_GRANTS} grants. End some of them on the account page of the gateway.`);
     if (made === 'ended')
       throw refusal('invalid_grant', 'The user or the provider was disabled meanwhile, or the provider no longer has id_jag.');
 

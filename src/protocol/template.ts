@@ -72,7 +72,7 @@ function expand(parts: readonly (string | Expression)[], values: ReadonlyMap<str
       const { operator, variables } = part;
       for (const [index, variable] of variables.entries()) {
         const value = values.get(variable.name) ?? '';
-        if (value.length > MAX_URI_BYTES) return null;
+        if (value.length > MAX_URI_BYTES || uri.length > MAX_URI_BYTES) return null;
         uri += (index === 0 ? operator.first : operator.separator) + written(operator, variable, value);
       }
     }
@@ -83,7 +83,8 @@ function expand(parts: readonly (string | Expression)[], values: ReadonlyMap<str
 
 /** Expands one variable. The modifier `*` changes nothing for a single string (3.2.1). */
 function written({ whenEmpty, allowsReserved }: Operator, { name, prefix }: Variable, value: string): string {
-  const whole = value.toWellFormed();
+  // A code point has one or two code units.
+  const whole = (prefix === null ? value : value.slice(0, 2 * prefix)).toWellFormed();
   const counted = prefix === null ? whole : [...whole].slice(0, prefix).join('');
   const text = allowsReserved ? encodeBesidesReserved(counted) : encodeURIComponent(counted);
   if (whenEmpty === null) return text;

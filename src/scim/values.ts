@@ -8,12 +8,18 @@ export type Members = ReadonlyMap<string, JsonValue>;
 /** In characters. */
 export const TEXT_MAX = 256;
 
+/** Far more than the attributes of users and groups. */
+const MOST_MEMBERS = 1_000;
+
 /** Throws ScimError `invalidSyntax`. `what`: begins the text of the refusal. */
 export function membersOf(value: JsonValue | undefined, what: string): Members {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw invalid('invalidSyntax', `${what} must be a JSON object.`);
+  const names = Object.keys(value);
+  if (names.length > MOST_MEMBERS) throw invalid('invalidSyntax', `${what} may have at most ${MOST_MEMBERS} members.`);
   const members = new Map<string, JsonValue>();
-  for (const [name, member] of Object.entries(value)) {
+  for (const name of names) {
+    const member = value[name] as JsonValue;
     const key = name.toLowerCase();
     if (members.has(key)) throw invalid('invalidSyntax', `${what} has ${name.slice(0, 100)} more than once.`);
     members.set(key, member);

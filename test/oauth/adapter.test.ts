@@ -8,6 +8,7 @@ import { BY_ASSERTION, grantStore } from '../../src/auth/grant-store.ts';
 import type { Principal } from '../../src/auth/principal.ts';
 import { endSessionsAndGrantsOf } from '../../src/auth/sign-in/sign-ins.ts';
 import { createVault } from '../../src/auth/vault.ts';
+import { uuidv7 } from '../../src/base/ids.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
 import {
@@ -19,7 +20,7 @@ import {
   MOST_UNUSED_OF_SITE,
 } from '../../src/oauth/adapter.ts';
 import { clientStore } from '../../src/oauth/client-store.ts';
-import { type Approval, createGrants, MOST_SAME_GRANTS, type NoGrant } from '../../src/oauth/grants.ts';
+import { type Approval, createGrants, MOST_GRANTS, MOST_SAME_GRANTS, type NoGrant } from '../../src/oauth/grants.ts';
 import { recordStore } from '../../src/oauth/record-store.ts';
 import { createUpkeep } from '../../src/upkeep.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
@@ -327,6 +328,19 @@ eachEngine(
     }
   },
 );
+
+eachEngine(test.serial, 'a user can have so many grants, and gets more when some have ended', async (t, at) => {
+  const { a, database, clock } = await open(t, at);
+  const first = await a.approve();
+  const { knex } = database;
+  const [row] = await knex('grants');
+  const others = Array.from({ length: MOST_GRANTS - 1 }, () => ({ ...row, id: uuidv7() }));
+  for (let from = 0; from < others.length; from += 50) await knex('grants').insert(others.slice(from, from + 50));
+  t.is(await a.approve(), 'full');
+  await knex('grants').where({ id: first }).update({ expires_at: clock.time });
+  t.is((await a.approve()).length, 36);
+  t.is(await a.approve(), 'full');
+});
 
 eachEngine(test.serial, 'an earlier grant answers again only while it is in use, and while there are few', async (t, at) => {
   const { a, b, clock, database, later } = await open(t, at);

@@ -556,6 +556,7 @@ test('a registration is refused that would lead a browser astray', async (t) => 
     'no address': { redirect_uris: [] },
     'eleven addresses': { redirect_uris: Array.from({ length: 11 }, (_, i) => `https://client.example/${i}`) },
     'a long address': { redirect_uris: [`https://client.example/${'x'.repeat(2_000)}`] },
+    'long metadata': { contacts: Array.from({ length: 200 }, (_, i) => `${i}${'x'.repeat(50)}@client.example`) },
     'a long name': { client_name: 'x'.repeat(201) },
     'a name with line breaks': { client_name: 'Claude\n\nverified by your administrator' },
     'a name with a line separator': { client_name: 'Claude\u2028verified by your administrator' },

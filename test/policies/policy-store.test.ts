@@ -59,7 +59,8 @@ eachEngine(test.serial, 'every policy is read in batches of limited size, from t
     rest.map(({ id }) => id),
     ids.slice(5),
   );
-  t.is(read.length, 6);
+  // A first part shows how many rows a policy has.
+  t.is(read.length, 8);
   t.true(Math.max(...read) <= 500, read.join());
 });
 

@@ -297,6 +297,8 @@ test.serial('malformed requests are refused in the form of SCIM', async (t) => {
   const names = Object.fromEntries(Array.from({ length: 501 }, (_, n) => [`emails[value eq "${n}@example.com"].type`, 'work']));
   for (const path of [user, group])
     await refuses('invalidSyntax', 'PATCH', path, { schemas: [PATCH], Operations: Array(2).fill({ op: 'add', value: names }) });
+  const wide = { schemas: [PATCH], ...Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`m${n}`, 1])) };
+  await refuses('invalidSyntax', 'PATCH', user, { ...wide, Operations: [{ op: 'replace', path: 'displayName', value: 'x' }] });
   for (const [scimType, operation] of [
     ['invalidValue', { op: 'add', path: 'members', value: [{ value: team.id }] }],
     ['invalidValue', { op: 'add', path: 'members', value: [{ value: alice.id, type: 'Group' }] }],

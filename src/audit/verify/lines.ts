@@ -11,7 +11,8 @@ export type AuditLine =
   /** The first line. `checkpoint`: that of `/api/logs/checkpoint`, which every export has; null: the lines are not for an export. */
   | { readonly kind: 'audit'; readonly version: number; readonly created_at: number; readonly checkpoint: string | null }
   | { readonly kind: 'chain'; readonly row: ChainRow }
-  | { readonly kind: 'unchained'; readonly count: number }
+  /** The records without a chain, and the newest time that one of them claims. Exports have neither such records nor that time. */
+  | { readonly kind: 'unchained'; readonly count: number; readonly newest?: number | null }
   /** Comes before the records of its chain, and again if records are removed during the read. */
   | { readonly kind: 'retention'; readonly row: RetentionRow }
   | ChainedRecord
@@ -43,7 +44,7 @@ export async function* auditLines(
   const extents = (await store.extents()).filter(({ chain_id }) => known.has(chain_id));
   yield { kind: 'audit', version: CHAIN_VERSION, created_at: createdAt, checkpoint };
   for (const row of chains) yield { kind: 'chain', row };
-  yield { kind: 'unchained', count: await store.countUnchained() };
+  yield { kind: 'unchained', count: await store.countUnchained(), newest: await store.newestUnchained() };
 
   let records = 0;
   for (const { chain_id, last, hasLegacy } of extents) {
@@ -131,6 +132,7 @@ function goesOn({ records, upTo }: Part, at: number): boolean {
 /** Returns the line of an export: the kind and the columns of a record in one object. */
 export function lineText(line: AuditLine): string {
   if (line.kind === 'decision' || line.kind === 'shown' || line.kind === 'outcome') return recordText(line);
+  if (line.kind === 'unchained') return JSON.stringify({ kind: line.kind, count: line.count });
   return 'row' in line ? JSON.stringify({ kind: line.kind, ...line.row }) : JSON.stringify(line);
 }
 

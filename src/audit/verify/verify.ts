@@ -39,6 +39,7 @@ export function createVerification(given: readonly ChainKey[]) {
   let taken = 0;
   let current: ChainWalk | null = null;
   let unchained = 0;
+  let newestUnchained: number | null = null;
   let fitting = 0;
   let ended: number | null = null;
   let newest: string | null = null;
@@ -171,6 +172,7 @@ export function createVerification(given: readonly ChainKey[]) {
         return;
       case 'unchained':
         unchained = line.count;
+        newestUnchained = line.newest ?? null;
         return;
       case 'retention':
         takeRetention(line.row);
@@ -240,6 +242,9 @@ export function createVerification(given: readonly ChainKey[]) {
       if (unchained > allowed) {
         report('added', `${unchained} records belong to no chain, but there were only ${allowed} when the chains began`);
       }
+      const began = Math.min(...all.filter((walk) => walk.isSigned()).map(({ row }) => row.started_at));
+      if (newestUnchained !== null && newestUnchained > began + SLACK_MS)
+        report('added', 'a record belongs to no chain, but it is younger than the first chain');
       if (ended !== null && ended !== taken)
         report('missing', `${taken} records were found, but the last line of the export counts ${ended}`);
       if (ended === null) report('cut_off', 'the last line of the export is missing: the export was cut off');

@@ -1,6 +1,6 @@
 /** Each way of tampering that an owner of the tables has, and that verification names where. */
 import test, { type ExecutionContext } from 'ava';
-import { createChainKey } from '../../../src/audit/chain/chain.ts';
+import { createChainKey, firstIdOf } from '../../../src/audit/chain/chain.ts';
 import { CHECKPOINT_TYPE, type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
 import { chainStore } from '../../../src/audit/chain/tables/chain-store.ts';
 import { type AuditLine, auditLines, lineText, readLine } from '../../../src/audit/verify/lines.ts';
@@ -11,6 +11,7 @@ import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
 import type { TestDatabase } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
+import { storedDecision } from '../legacy-rows.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 
@@ -429,6 +430,26 @@ eachEngine(test.serial, 'only a checkpoint shows that the last records are missi
   t.like(gone, { problem: 'missing', chain });
   const forged = { ...checkpoint, heads: [] };
   t.like((await verified(database, [forged])).problems[0], { problem: 'altered' });
+});
+
+eachEngine(test.serial, 'a record without a chain must be older than the first chain', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { knex } = database;
+  const DAY = 24 * 3_600_000;
+  const old = decision({ id: `${firstIdOf(Date.now() - 30 * DAY).slice(0, 24)}000000000001`, created_at: Date.now() - 30 * DAY });
+  await knex('audit_decisions').insert(storedDecision(old).row);
+  const chain = legacyWriter(database, { now: () => Date.now() - 20 * DAY });
+  await chain.decision(decision());
+  await chain.close();
+  const checkpoint = await checkpointOf(database);
+  t.like(await verified(database, [checkpoint]), { intact: true, unchained: 1 });
+  for (const change of [{ id: decision().id }, { created_at: Date.now() }, { id: 'zzz' }]) {
+    await knex('audit_decisions').whereNull('chain_id').update(change);
+    const { problems } = await verified(database, [checkpoint]);
+    t.like(problems, [{ problem: 'added', detail: /younger than the first chain/.exec(problems[0]?.detail ?? '')?.input }]);
+    await knex('audit_decisions').whereNull('chain_id').update({ id: old.id, created_at: old.created_at });
+  }
+  t.true((await verified(database, [checkpoint])).intact);
 });
 
 test('a line of an export whose kind is no text is not read', (t) => {

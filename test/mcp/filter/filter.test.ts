@@ -227,6 +227,23 @@ test('completions keep reserved characters only if the template says so', (t) =>
   t.deepEqual(complete('a:/b{;x}c{?x}', [''], ['a:/b;xc?x=']), { values: [''], total: 9 });
 });
 
+test('completions use as many characters of a value as the template says, also if these have two code units', (t) => {
+  const anything = { includes: () => true } as unknown as readonly string[];
+  const shownFor = (uri: string, value: string) =>
+    filter(
+      { completion: { values: [value, 7], total: 2 } },
+      {
+        method: 'completion/complete',
+        params: { ref: { type: 'ref/resource', uri }, argument: { name: 'x', value: '' } },
+        allowed: anything,
+      },
+    ).shown?.names;
+  t.deepEqual(shownFor('a:/{x:1}', '\u{1f600}b'), ['a:/%F0%9F%98%80']);
+  t.deepEqual(shownFor('a:/{x:2}', 'b\u{1f600}c'), ['a:/b%F0%9F%98%80']);
+  t.deepEqual(shownFor('a:/{x:2}', 'bc\ud83d'), ['a:/bc']);
+  t.deepEqual(shownFor(`a:/{${Array.from({ length: 50 }, () => 'x:1').join()}}`, 'o'.repeat(2_000)), [`a:/${'o,'.repeat(49)}o`]);
+});
+
 test('completions expand the other variables with the values of the request', (t) => {
   for (const [uri, allowed] of [
     ['a:/{dir}/{x}', 'a:/d/open'],

@@ -1,4 +1,5 @@
 /** The chains in the database: their headers, their records in order, and what was recorded of removals and erasures. */
+import { UUID } from '../../../base/validate.ts';
 import type { Connection } from '../../../db/database.ts';
 import {
   BESIDE,
@@ -11,6 +12,7 @@ import {
   LEGACY_VERSION,
   type RecordKind,
   type RetentionRow,
+  timeOf,
 } from '../chain.ts';
 import type { ChainedRecord } from '../known-facts.ts';
 import { foundBy } from '../sightings.ts';
@@ -270,6 +272,21 @@ export function chainStore(db: Connection, withTexts = true) {
         count += Number(row?.n);
       }
       return count;
+    },
+
+    /** Returns the newest time that a record without a chain claims, by its id or in its row; null: there is none. */
+    async newestUnchained(): Promise<number | null> {
+      const times: number[] = [];
+      for (const kind of KINDS) {
+        const last = kind === 'decision' ? 'max(id) as id, max(created_at) as time' : 'max(decision_id) as id, null as time';
+        const [row] = (await db(LEGACY_TABLES[kind]).whereNull('chain_id').select(db.raw(last))) as [
+          { readonly id: string | null; readonly time: number | null },
+        ];
+        // What is no id has no time. The gateway wrote none.
+        if (row.id !== null) times.push(UUID.test(row.id) ? timeOf(row.id) : Number.MAX_SAFE_INTEGER);
+        if (row.time !== null) times.push(Number(row.time));
+      }
+      return times.length === 0 ? null : Math.max(...times);
     },
 
     retention,

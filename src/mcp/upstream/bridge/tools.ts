@@ -1,6 +1,6 @@
 /** Remembers which arguments of a target's tools go into headers, for all sessions that reach the target in the same way. */
 import type { JsonValue } from '../../../base/json/json.ts';
-import type { ParamHeader } from '../param-headers.ts';
+import { MAX_DECLARED, type ParamHeader } from '../param-headers.ts';
 import { isFault } from '../upstream.ts';
 import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';
 import { askTarget, type BoundReach, type BridgeParts, resultOf } from './requests.ts';
@@ -13,8 +13,8 @@ const MAX_TOOLS = 10_000;
 /** The maximum of characters that are remembered for a target, and for all targets. */
 const MAX_CHARACTERS = 512 * 1024;
 const MAX_OF_ALL = 16 * 1024 * 1024;
-/** Longer strings may be parts of the target's answer, which would stay in memory with them. */
-const MAX_OF_TOOL = 4_096;
+/** What is remembered of a tool. Longer strings may be parts of the target's answer, which would stay in memory with them. */
+const MAX_OF_TOOL = 2 * MAX_DECLARED;
 /** What a target counts as, before its tools. A longer cursor is not remembered. */
 const OWN_CHARACTERS = 1_024;
 

@@ -137,11 +137,21 @@ test.serial("arguments are forwarded as text, and the client's information as a 
   t.false('io.modelcontextprotocol/logLevel' in sent);
 });
 
+/** So many properties, each for a header of its own. */
+const headers = (count: number): Record<string, object> =>
+  Object.fromEntries(
+    Array.from({ length: count }, (_, n) => [`property-${n}`, { type: 'string', 'x-mcp-header': `H${n}` }] as const),
+  );
+
 test.serial('lists are passed on without the hints of the revision and without tools that have invalid headers', async (t) => {
   const tools = [
     { name: 'a', inputSchema: { type: 'object', x: 1.5 } },
     { name: 'bad', inputSchema: { type: 'object', properties: { n: { type: 'number', 'x-mcp-header': 'N' } } } },
     { name: 'c' },
+    { name: 'many', inputSchema: { type: 'object', properties: headers(300) } },
+    { name: 'deep', inputSchema: { type: 'object', properties: { ['p'.repeat(5_000)]: { properties: headers(1) } } } },
+    { name: 'some', inputSchema: { type: 'object', properties: headers(100), allOf: [{}, {}] } },
+    { name: 'elsewhere', inputSchema: { type: 'object', allOf: [{ properties: headers(1) }] } },
   ];
   const { driver } = await scripted(
     t,
@@ -149,7 +159,7 @@ test.serial('lists are passed on without the hints of the revision and without t
   );
   await driver.open();
   const { result } = await driver.ask('tools/list');
-  t.deepEqual(result, { tools: [tools[0], tools[2]], nextCursor: 'n' });
+  t.deepEqual(result, { tools: [tools[0], tools[2], tools[5]], nextCursor: 'n' });
 });
 
 test.serial('progress and the answer arrive on the stream of the request', async (t) => {
