@@ -137,7 +137,7 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     const response = await askInTime(method, path, body, more);
     const text = await reach(url, () => response.text());
     const answer = response.status === 204 ? null : parsed(text);
-    if (response.ok && answer !== undefined) return { answer: answer as T, headers: response.headers };
+    if (response.ok && (response.status === 204 || (typeof answer === 'object' && answer !== null))) return { answer: answer as T, headers: response.headers };
     throw refusal(response.status, answer);
   }
 
@@ -188,14 +188,14 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     /** For a long answer that is not JSON. Throws like `call`. */
     async stream(path: string): Promise<Readable> {
       const response = await ask('GET', path);
-      if (response.ok && response.body !== null) return Readable.fromWeb(response.body);
+      if (response.ok && response.body !== null && !isWebPage(response)) return Readable.fromWeb(response.body);
       throw refusal(response.status, parsed(await reach(url, () => response.text())));
     },
     /** For an answer that is not JSON. Throws like `call`. */
     async download(path: string): Promise<{ readonly bytes: Buffer; readonly headers: Headers }> {
       const response = await askInTime('GET', path);
       const bytes = Buffer.from(await reach(url, () => response.arrayBuffer()));
-      if (response.ok) return { bytes, headers: response.headers };
+      if (response.ok && !isWebPage(response)) return { bytes, headers: response.headers };
       throw refusal(response.status, parsed(bytes.toString()));
     },
   };
@@ -205,6 +205,9 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
 const NEXT = /^<(\/api\/[^>]+)>; rel="next"$/;
 
 const send = (url: string, path: string, init: RequestInit): Promise<Response> => reach(url, () => fetch(url + path, init));
+
+/** The sign-in page of a proxy, for example. No download of the gateway is one. */
+const isWebPage = ({ headers }: Response): boolean => headers.get('content-type')?.startsWith('text/html') === true;
 
 function parsed(text: string): unknown {
   try {

@@ -1,5 +1,8 @@
 /** The commands of the nouns against a real gateway: each noun's way, wrong input, and text that attacks the terminal. */
+import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { LogJson } from '../../../src/audit/search/log-json.ts';
@@ -239,6 +242,24 @@ test.serial('session, key, replica, client, provider, right, connection: lists a
   t.deepEqual((await json('right list')).length, 1);
   await run(0, `right take ${right.id}`);
   t.regex(await run(2, 'right give read'), /pass --user, --group or --role/);
+});
+
+test.serial('what answers 200 but is no gateway is no result', async (t) => {
+  const { run } = await start(t);
+  let [type, text] = ['', ''];
+  const other = createServer((_req, res) => void res.setHeader('content-type', type).end(text)).listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  t.teardown(() => void other.close());
+  const at = { PORTCULLIS_URL: `http://127.0.0.1:${(other.address() as AddressInfo).port}` };
+  for (const answer of [
+    ['text/html; charset=utf-8', '<html>Sign in'],
+    ['application/json', 'null'],
+    ['application/json', '1'],
+  ]) {
+    [type = '', text = ''] = answer;
+    for (const line of ['target list', 'log list', 'token create x', ...(type.startsWith('text/html') ? ['log export'] : [])])
+      t.regex(await run(1, line, at), /answered 200, but not as a Portcullis gateway does/, line);
+  }
 });
 
 test.serial('log: every filter, one decision, paging, export and checkpoint', async (t) => {
