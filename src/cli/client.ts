@@ -137,7 +137,8 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     const response = await askInTime(method, path, body, more);
     const text = await reach(url, () => response.text());
     const answer = response.status === 204 ? null : parsed(text);
-    if (response.ok && (response.status === 204 || (typeof answer === 'object' && answer !== null))) return { answer: answer as T, headers: response.headers };
+    if (response.ok && (response.status === 204 || (typeof answer === 'object' && answer !== null)))
+      return { answer: answer as T, headers: response.headers };
     throw refusal(response.status, answer);
   }
 
@@ -207,7 +208,7 @@ const NEXT = /^<(\/api\/[^>]+)>; rel="next"$/;
 const send = (url: string, path: string, init: RequestInit): Promise<Response> => reach(url, () => fetch(url + path, init));
 
 /** The sign-in page of a proxy, for example. No download of the gateway is one. */
-const isWebPage = ({ headers }: Response): boolean => headers.get('content-type')?.startsWith('text/html') === true;
+const isWebPage = ({ headers }: Response): boolean => /^text\/html/i.test(headers.get('content-type') ?? '');
 
 function parsed(text: string): unknown {
   try {

@@ -62,18 +62,20 @@ function collect(schema: JsonValue | undefined, path: Path | null, found: Declar
     if (found.characters > MAX_DECLARED) return false;
     found.headers.push({ name, path: path.members });
   }
-  return Object.entries(schema).every(([keyword, child]) => {
-    switch (SUBSCHEMAS.get(keyword)) {
-      case 'properties':
-        return entriesOf(child).every(([member, one]) => collect(one, below(path, member), found));
-      case 'list or schema':
-        return Array.isArray(child) ? child.every((one) => collect(one, null, found)) : collect(child, null, found);
-      case 'map':
-        return entriesOf(child).every(([, one]) => collect(one, null, found));
-      case undefined:
-        return true;
-    }
-  });
+  return Object.entries(schema).every(([keyword, child]) => collectBelow(keyword, child, path, found));
+}
+
+function collectBelow(keyword: string, child: JsonValue, path: Path | null, found: Declared): boolean {
+  switch (SUBSCHEMAS.get(keyword)) {
+    case 'properties':
+      return entriesOf(child).every(([member, one]) => collect(one, below(path, member), found));
+    case 'list or schema':
+      return Array.isArray(child) ? child.every((one) => collect(one, null, found)) : collect(child, null, found);
+    case 'map':
+      return entriesOf(child).every(([, one]) => collect(one, null, found));
+    case undefined:
+      return true;
+  }
 }
 
 /** null: nothing can be declared below a path that is too long. */
