@@ -120,7 +120,14 @@ test('links to denied resources are removed, and nothing else is changed', (t) =
 test('one part of an answer may name only as many resources as one step decides', (t) => {
   const links = (count: number) => Array.from({ length: count }, (_, n) => ({ type: 'resource_link', uri: `file:///${n}` }));
   const get = (count: number) => filter({ messages: [{ role: 'user', content: links(count) }] }, { method: 'prompts/get' });
+  const wrong = (count: number) =>
+    filter(
+      { messages: [{ role: 'user', content: links(count).map((link) => ({ ...link, uri: `${link.uri}/..` })) }] },
+      { method: 'prompts/get' },
+    );
   t.is(get(500).shown?.hidden, 500);
+  t.is(wrong(500).shown?.hidden, 500);
+  t.truthy(wrong(501).fault, 'links that are no URIs cost as much');
   t.regex(get(501).fault ?? '', /one part of it names more than 500/);
 });
 
