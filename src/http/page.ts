@@ -2,7 +2,7 @@
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../base/errors.ts';
-import { joinInSlices, pause } from '../base/turns/slices.ts';
+import { pause } from '../base/turns/slices.ts';
 import { UUID } from '../base/validate.ts';
 
 export interface Page {
@@ -48,7 +48,7 @@ export function readPage(req: Request, options: PageOptions): Page {
 
 /**
  * Answers with one page of `items`. One more item than `limit` shows that there is a next page. `keyOf` returns the key that the
- * next page starts after. The JSON is written in slices, because a list without a limit can be long.
+ * next page starts after.
  */
 export async function sendPage<T>(
   req: Request,
@@ -64,50 +64,44 @@ export async function sendPage<T>(
   await sendList(res, '', shown, show, '');
 }
 
-/** Answers with the items as a JSON array, between two other pieces of JSON text. */
-export async function sendList<T>(
-  res: Response,
-  before: string,
-  items: Iterable<T>,
-  show: (item: T) => object,
-  after: string,
-): Promise<void> {
-  function* parts(): Generator<string> {
-    yield `${before}[`;
-    let separator = '';
-    for (const item of items) {
-      yield separator + JSON.stringify(show(item));
-      separator = ',';
-    }
-    yield `]${after}`;
-  }
-  const json = await joinInSlices(parts());
-  res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
-}
-
-/** A piece of a streamed list has about this many characters. */
+/** A piece of a long list has about this many characters. */
 const PIECE_LENGTH = 64 * 1024;
 
 /**
- * Answers with the items as a JSON array, piece by piece as the client reads them: the whole text may have hundreds of megabytes. Resolves also
- * if the client leaves.
+ * Answers with the items as a JSON array, between two other pieces of JSON text. A long text is written piece by piece as the client reads it:
+ * the whole may have hundreds of megabytes. Resolves also if the client leaves.
  */
-export async function streamList(res: Response, items: Iterable<object>): Promise<void> {
-  async function* pieces(): AsyncGenerator<string> {
-    let piece = '[';
+export async function sendList<T>(
+  res: Response,
+  before: string,
+  items: Iterable<T> | AsyncIterable<T>,
+  show: (item: T) => object,
+  after: string,
+): Promise<void> {
+  async function* pieces(): AsyncGenerator<string, undefined> {
+    let piece = `${before}[`;
     let separator = '';
-    for (const item of items) {
-      piece += separator + JSON.stringify(item);
+    for await (const item of items) {
+      piece += separator + JSON.stringify(show(item));
       separator = ',';
       if (piece.length < PIECE_LENGTH) continue;
       yield piece;
       piece = '';
       await pause();
     }
-    yield `${piece}]`;
+    yield `${piece}]${after}`;
   }
+  const texts = pieces();
+  const { value: first = '' } = await texts.next();
+  const second = await texts.next();
   res.setHeader('Content-Type', 'application/json; charset=utf-8');
-  await streamTo(res, pieces());
+  if (second.done === true) return void res.end(first);
+  async function* all(): AsyncGenerator<string> {
+    yield first;
+    yield second.value ?? '';
+    yield* texts;
+  }
+  await streamTo(res, all());
 }
 
 /** Writes the texts as the client reads them. Resolves also if the client leaves. */

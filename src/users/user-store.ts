@@ -163,12 +163,38 @@ export function grantedOf({ role, groups, facts }: Pick<User, 'role' | 'groups' 
 /** Whether the record alone lets the user in. The user's provider must also be enabled. */
 export const isAdmissible = ({ enabled, facts }: Pick<User, 'enabled' | 'facts'>): boolean => enabled && !facts?.refusal;
 
+/** Which users are wanted. */
+interface Wanted {
+  readonly text?: string;
+  readonly role?: string;
+  readonly group?: readonly string[];
+}
+
+/** How many users are read at once. */
+const AT_ONCE = 200;
+
 export function userStore(db: Connection) {
   const one = async (where: Partial<UserRow & { email_key: string }>, lock = false): Promise<User | null> => {
     const users = db('users').where(where);
     const row = await (lock ? users.forUpdate() : users).first<UserRow | undefined>(...COLUMNS);
     return row ? toUser(row) : null;
   };
+
+  async function page(limit: number, after: string | null, { text, role, group = [] }: Wanted = {}): Promise<User[]> {
+    const inGroup =
+      db.client.dialect === 'mysql'
+        ? 'json_contains(??, json_quote(?))'
+        : 'exists (select 1 from json_each(??) where json_each.value = ?)';
+    const rows: UserRow[] = await db('users')
+      .select(...COLUMNS)
+      .modify((users) => {
+        if (text !== undefined) users.whereRaw('(id = ? or instr(lower(email), lower(?)) > 0)', [text, text]);
+        if (role !== undefined) users.where({ role });
+        for (const name of group) users.whereRaw(inGroup, ['groups', name]);
+      })
+      .modify(onePage, limit, after);
+    return rows.map(toUser);
+  }
 
   return {
     /** `passwordHash` null: the user has no password. Throws AppError `email_taken`. */
@@ -245,27 +271,19 @@ export function userStore(db: Connection) {
     },
 
     /**
-     * Returns users in the order of their ids: at most `limit` (null: all), with ids after `after` (null: from the first). `text`: a part of
-     * the e-mail, without regard to the case of ASCII letters, or the whole id. `group`: the user must be in all of these.
+     * Returns users in the order of their ids: at most `limit`, with ids after `after` (null: from the first). `text`: a part of the e-mail,
+     * without regard to the case of ASCII letters, or the whole id. `group`: the user must be in all of these.
      */
-    async page(
-      limit: number | null,
-      after: string | null,
-      { text, role, group = [] }: { readonly text?: string; readonly role?: string; readonly group?: readonly string[] } = {},
-    ): Promise<User[]> {
-      const inGroup =
-        db.client.dialect === 'mysql'
-          ? 'json_contains(??, json_quote(?))'
-          : 'exists (select 1 from json_each(??) where json_each.value = ?)';
-      const rows: UserRow[] = await db('users')
-        .select(...COLUMNS)
-        .modify((users) => {
-          if (text !== undefined) users.whereRaw('(id = ? or instr(lower(email), lower(?)) > 0)', [text, text]);
-          if (role !== undefined) users.where({ role });
-          for (const name of group) users.whereRaw(inGroup, ['groups', name]);
-        })
-        .modify(onePage, limit, after);
-      return rows.map(toUser);
+    page,
+
+    /** Like `page`, but yields all of them. It reads in parts, because the groups of each user can have thousands of bytes. */
+    async *each(after: string | null, wanted: Wanted = {}): AsyncGenerator<User> {
+      for (let last = after; ; ) {
+        const some = await page(AT_ONCE, last, wanted);
+        yield* some;
+        if (some.length < AT_ONCE) return;
+        last = some.at(-1)?.id ?? null;
+      }
     },
 
     /** Writes everything except the id, the password and the time of creation. Throws AppError `identity_taken`. */

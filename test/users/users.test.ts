@@ -1,4 +1,7 @@
 import test from 'ava';
+import { uuidv7 } from '../../src/base/ids.ts';
+import { localUser, userStore } from '../../src/users/user-store.ts';
+import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import { type Body, PASSWORD, startRest } from '../support/rest.ts';
 
@@ -18,6 +21,25 @@ eachEngine(test.serial, 'only administrators may use the user routes', async (t,
     t.is((await rest.call(method, path, { body, token: user.token })).status, 403, `${method} ${path}`);
     t.true((await rest.call(method, path, { body, token: admin.token })).status < 300, `${method} ${path}`);
   }
+});
+
+eachEngine(test.serial, 'a list without a limit has every user, although they are read in parts', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const users = userStore(knex);
+  const ids = Array.from({ length: 450 }, () => uuidv7());
+  for (const [n, id] of ids.entries())
+    await users.insert(localUser({ id, email: `${n}@example.com`, role: n % 2 === 0 ? 'even' : 'odd', groups: [] }, 1), null);
+  const read = async (after: string | null, wanted = {}) => {
+    const found: string[] = [];
+    for await (const { id } of users.each(after, wanted)) found.push(id);
+    return found;
+  };
+  t.deepEqual(await read(null), ids);
+  t.deepEqual(await read(ids[42] ?? null), ids.slice(43));
+  t.deepEqual(
+    await read(null, { role: 'odd' }),
+    ids.filter((_, n) => n % 2 === 1),
+  );
 });
 
 eachEngine(

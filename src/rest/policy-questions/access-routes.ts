@@ -10,7 +10,7 @@ import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import { admissionOf } from '../../http/context.ts';
-import { ID_KEY, linkNext, readPage, streamList, streamTo } from '../../http/page.ts';
+import { ID_KEY, linkNext, readPage, sendList, streamTo } from '../../http/page.ts';
 import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
 import {
   type AccessCell,
@@ -126,7 +126,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     }
     const next = some[done - 1];
     if (done < some.length) linkNext(req, res, page, next?.id ?? page.cursor ?? FIRST_ID);
-    await streamList(res, rows);
+    await sendList(res, '', rows, (row) => row, '');
   }
 
   async function matrix(req: Request, res: Response): Promise<void> {

@@ -13,7 +13,7 @@ import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
-import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
+import { ID_KEY, readPage, sendList, sendPage } from '../../http/page.ts';
 import { type Given, givenTo } from '../../providers/facts.ts';
 import { rederived } from '../../providers/people.ts';
 import { providerStore } from '../../providers/provider-store.ts';
@@ -50,7 +50,9 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
     const page = readPage(req, PAGE);
     const { text, role, group } = validate(filter, { ...req.query });
     const wanted = { ...(text && { text }), ...(role && { role }), ...(group && { group }) };
-    const users = await userStore(database.knex).page(page.limit && page.limit + 1, page.cursor, wanted);
+    const store = userStore(database.knex);
+    if (page.limit === null) return sendList(res, '', store.each(page.cursor, wanted), userDocument, '');
+    const users = await store.page(page.limit + 1, page.cursor, wanted);
     await sendPage(req, res, page, users, ({ id }) => id, userDocument);
   });
 

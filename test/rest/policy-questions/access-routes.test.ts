@@ -7,7 +7,7 @@ import test, { type ExecutionContext } from 'ava';
 import express, { type Response } from 'express';
 import { deferred } from '../../../src/base/promises.ts';
 import { openContext } from '../../../src/http/context.ts';
-import { streamList } from '../../../src/http/page.ts';
+import { sendList } from '../../../src/http/page.ts';
 import { createAccessRoutes } from '../../../src/rest/policy-questions/access-routes.ts';
 
 async function serve(t: ExecutionContext, listener: RequestListener): Promise<number> {
@@ -65,7 +65,7 @@ test('a long list is written as its client reads it', async (t) => {
   const items = Array.from({ length: 16 }, () => ({ name: 'x'.repeat(1024 * 1024) }));
   const began = deferred<Response>();
   const port = await serve(t, (_req, res) => {
-    void streamList(res as Response, items);
+    void sendList(res as Response, '', items, (item) => item, '');
     began.resolve(res as Response);
   });
   const client = connect(port, '127.0.0.1').pause();

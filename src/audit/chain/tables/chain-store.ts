@@ -280,11 +280,12 @@ export function chainStore(db: Connection, withTexts = true) {
       for (const kind of KINDS) {
         const last = kind === 'decision' ? 'max(id) as id, max(created_at) as time' : 'max(decision_id) as id, null as time';
         const [row] = (await db(LEGACY_TABLES[kind]).whereNull('chain_id').select(db.raw(last))) as [
-          { readonly id: string | null; readonly time: number | null },
+          Record<'id' | 'time', unknown>,
         ];
-        // What is no id has no time. The gateway wrote none.
-        if (row.id !== null) times.push(UUID.test(row.id) ? timeOf(row.id) : Number.MAX_SAFE_INTEGER);
-        if (row.time !== null) times.push(Number(row.time));
+        const { id, time } = row;
+        // SQLite accepts every type in every column, and in its order texts follow numbers, and blobs follow texts.
+        if (id !== null) times.push(typeof id === 'string' && UUID.test(id) ? timeOf(id) : Number.MAX_SAFE_INTEGER);
+        if (time !== null) times.push(Number.isSafeInteger(time) ? Number(time) : Number.MAX_SAFE_INTEGER);
       }
       return times.length === 0 ? null : Math.max(...times);
     },
