@@ -55,6 +55,7 @@ export function startProcess(
       DATA_DIR: mkdtempSync(join(guardian.folder, 'data-')),
       DATABASE_URL: databaseUrl,
       MCP_RATE_LIMIT: '1000000000',
+      API_RATE_LIMIT: '1000000000',
       DENIAL_RATE_LIMIT: '1000000000',
       LOGIN_RATE_LIMIT: '1000',
       ...env,

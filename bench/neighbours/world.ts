@@ -55,7 +55,7 @@ export interface WorldParts {
 
 const POLICIES = 10;
 /** The gateway takes an empty variable as not set, so these limits have their defaults. */
-const DEFAULT_LIMITS = { MCP_RATE_LIMIT: '', DENIAL_RATE_LIMIT: '', LOGIN_RATE_LIMIT: '' };
+const DEFAULT_LIMITS = { MCP_RATE_LIMIT: '', API_RATE_LIMIT: '', DENIAL_RATE_LIMIT: '', LOGIN_RATE_LIMIT: '' };
 
 export interface StartedWorld {
   readonly world: World;

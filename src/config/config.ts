@@ -149,6 +149,7 @@ export const SETTINGS = {
   LOG_LEVEL: oneOf<LogLevel>('info', 'trace', 'debug', 'warn', 'error', 'silent'),
   LOGIN_RATE_LIMIT: limit(60),
   MCP_RATE_LIMIT: limit(6000),
+  API_RATE_LIMIT: limit(6000),
   CHANGE_RATE_LIMIT: limit(30),
   API_TOKEN_LIMIT: limit(100),
   CLIENT_REGISTRATION: oneOf('open', 'closed'),
@@ -287,6 +288,8 @@ export function readConfig(environment: Variables) {
       login: env.LOGIN_RATE_LIMIT,
       /** Requests on `/mcp` per minute, principal and IP address. */
       mcp: env.MCP_RATE_LIMIT,
+      /** Requests to the REST API per minute, principal and IP address. */
+      api: env.API_RATE_LIMIT,
       /** API tokens that a user may make per minute, and own credentials that a user may set or delete per minute. */
       changes: env.CHANGE_RATE_LIMIT,
       /** API tokens that a user may have. */

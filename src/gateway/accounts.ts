@@ -12,6 +12,7 @@ import { createAddressRule } from '../base/network/network-address.ts';
 import { createOutbound } from '../base/network/outbound.ts';
 import { whenThere } from '../base/promises.ts';
 import { createCallers } from '../http/callers.ts';
+import { addressOf } from '../http/limits/client-address.ts';
 import { createRateLimits } from '../http/limits/rate-limit.ts';
 import { createProviderEdits } from '../providers/edit.ts';
 import { createFaultLog } from '../providers/faults.ts';
@@ -34,6 +35,7 @@ export function createAccounts(
   const administer = createAdminister({ changes, now, providerAdmits });
   const stillAdmits = createStillAdmits({ now, providerAdmits });
   const passwords = createPasswords();
+  const limits = createRateLimits(config.rateLimits);
   const callers = createCallers(config.trustProxy);
   const outbound = createOutbound({ allowed: config.allowedAddresses });
   const faults = createFaultLog(now);
@@ -56,7 +58,10 @@ export function createAccounts(
     callers,
     admit,
     verify: createVerifier(keys, rules, callers.heard, providerTokens),
-    authenticate: createAuthenticate(keys, rules, admit, callers.heard, providerTokens),
+    authenticate: createAuthenticate(keys, rules, admit, {
+      ...{ heard: callers.heard, foreign: providerTokens },
+      limit: (principal, req) => limits.api(principal, addressOf(req, config.trustProxy)),
+    }),
     providers: {
       ...{ outbound, faults, people, keys: providerKeys },
       edits: createProviderEdits({
@@ -68,7 +73,7 @@ export function createAccounts(
     administer,
     stillAdmits,
     passwords,
-    limits: createRateLimits(config.rateLimits),
+    limits,
     registration: createRegistration({ database, passwords, vault, config, now }),
     sessionList: createBrowserSessionList({ database, administer, now }),
     login: createLogin({ database, passwords, draftToken: createDraftToken(keys, rules), administer, stillAdmits, config, now }),

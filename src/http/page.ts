@@ -2,8 +2,9 @@
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
 import { invalidRequest } from '../base/errors.ts';
-import { pause } from '../base/turns/slices.ts';
+import { lane } from '../base/turns/lane.ts';
 import { UUID } from '../base/validate.ts';
+import { contextOf } from './context.ts';
 
 export interface Page {
   /** The maximum number of items; null: the whole list. */
@@ -64,12 +65,13 @@ export async function sendPage<T>(
   await sendList(res, '', shown, show, '');
 }
 
-/** A piece of a long list has about this many characters. */
+/** A piece of a long list has about this many characters, and at most so many items. */
 const PIECE_LENGTH = 64 * 1024;
+const PIECE_ITEMS = 50;
 
 /**
- * Answers with the items as a JSON array, between two other pieces of JSON text. A long text is written piece by piece as the client reads it:
- * the whole may have hundreds of megabytes. Resolves also if the client leaves.
+ * Answers with the items as a JSON array, between two other pieces of JSON text. A long list is written piece by piece as the client reads it,
+ * because the whole may have hundreds of megabytes, and in the lane, because it can take seconds. Resolves also if the client leaves.
  */
 export async function sendList<T>(
   res: Response,
@@ -78,17 +80,25 @@ export async function sendList<T>(
   show: (item: T) => object,
   after: string,
 ): Promise<void> {
+  const sender = contextOf(res).admission?.principal.sub ?? '';
   async function* pieces(): AsyncGenerator<string, undefined> {
     let piece = `${before}[`;
     let separator = '';
-    for await (const item of items) {
-      piece += separator + JSON.stringify(show(item));
-      separator = ',';
-      if (piece.length < PIECE_LENGTH) continue;
-      yield piece;
-      piece = '';
-      await pause();
+    const some: T[] = [];
+    async function* written(): AsyncGenerator<string, undefined> {
+      while (some.length > 0) {
+        await lane.run(sender, () => {
+          piece += separator + JSON.stringify(show(some.shift() as T));
+          separator = ',';
+          return some.length === 0 || piece.length >= PIECE_LENGTH;
+        });
+        if (piece.length < PIECE_LENGTH) return;
+        yield piece;
+        piece = '';
+      }
     }
+    for await (const item of items) if (some.push(item) === PIECE_ITEMS) yield* written();
+    yield* written();
     yield `${piece}]${after}`;
   }
   const texts = pieces();

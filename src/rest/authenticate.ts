@@ -5,7 +5,7 @@
 import type { Request, RequestHandler } from 'express';
 import { expressjwt, UnauthorizedError } from 'express-jwt';
 import { type KeyRing, TOKEN_ALGORITHM, type VerificationKey } from '../auth/keys.ts';
-import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
+import { type AuthRefusal, isRefusal, principalKey, type TokenClaims } from '../auth/principal.ts';
 import {
   authorizationOf,
   bearerToken,
@@ -53,12 +53,18 @@ function toFault(error: unknown): unknown {
 }
 
 /** `heard`: called with the header and the claims of each verified token. */
+export interface AuthenticateParts {
+  readonly heard?: (authorization: string | undefined, claims: TokenClaims) => void;
+  readonly foreign?: ForeignTokens | null;
+  /** Counts a request of this principal. null: it is allowed. */
+  readonly limit?: (principal: string, req: Request) => AppError | null;
+}
+
 export function createAuthenticate(
   keys: KeyRing,
   rules: TokenRules,
   admit: Admit,
-  heard: (authorization: string | undefined, claims: TokenClaims) => void = () => undefined,
-  foreign: ForeignTokens | null = null,
+  { heard = () => undefined, foreign = null, limit = () => null }: AuthenticateParts = {},
 ): Authenticate {
   const used = new WeakMap<object, { readonly key: VerificationKey; readonly typ: TokenType }>();
   const verified = new WeakMap<object, TokenClaims>();
@@ -94,6 +100,8 @@ export function createAuthenticate(
   }
 
   function accept(req: Request, claims: TokenClaims): void {
+    const refusal = limit(principalKey(claims), req);
+    if (refusal !== null) throw refusal;
     verified.set(req, claims);
     heard(authorizationOf(req), claims);
   }
@@ -122,7 +130,11 @@ export function createAuthenticate(
         const judged = judgePayload(payload as Record<string, unknown>, by.typ, by.key, rules);
         if ('refused' in judged) return next(refused(judged));
         if (judged.claims.resource !== null && judged.claims.resource !== API) return next(refused(INVALID_TOKEN));
-        accept(req, judged.claims);
+        try {
+          accept(req, judged.claims);
+        } catch (refusal) {
+          return next(refusal);
+        }
         next();
       });
     },

@@ -276,11 +276,11 @@ export function userStore(db: Connection) {
      */
     page,
 
-    /** Like `page`, but yields all of them. It reads in parts, because the groups of each user can have thousands of bytes. */
-    async *each(after: string | null, wanted: Wanted = {}): AsyncGenerator<User> {
+    /** Like `page`, but yields all of them, in parts: the groups of each user can have thousands of bytes. */
+    async *parts(after: string | null, wanted: Wanted = {}): AsyncGenerator<readonly User[]> {
       for (let last = after; ; ) {
         const some = await page(AT_ONCE, last, wanted);
-        yield* some;
+        yield some;
         if (some.length < AT_ONCE) return;
         last = some.at(-1)?.id ?? null;
       }

@@ -25,6 +25,7 @@ async function battle(
     MASTER_KEY: Buffer.alloc(32, 3).toString('base64'),
     LOG_LEVEL: 'error',
     MCP_RATE_LIMIT: '10000000',
+    API_RATE_LIMIT: '10000000',
     DENIAL_RATE_LIMIT: '10000000',
     LOGIN_RATE_LIMIT: '100000',
     CHANGE_RATE_LIMIT: '100000',

@@ -29,7 +29,12 @@ if ('missing' in found) test(`bundles are not tested with stock OPA: ${found.mis
 const DECISIONS = 1_000;
 const REVISIONS = 10;
 const AT_ONCE = 20;
-const UNLIMITED = { MCP_RATE_LIMIT: '1000000', DENIAL_RATE_LIMIT: '1000000', LOGIN_RATE_LIMIT: '1000' };
+const UNLIMITED = {
+  MCP_RATE_LIMIT: '1000000',
+  API_RATE_LIMIT: '1000000',
+  DENIAL_RATE_LIMIT: '1000000',
+  LOGIN_RATE_LIMIT: '1000',
+};
 
 const NAMES = ['read', 'read_all', 'write', 'delete_user', 'Lesen', 'naïve', 'a"b\\c\u202e', 'x'] as const;
 const PATTERNS = [null, '^read', 'e$', '^(read|write)$', 'l', '^[a-z_]+$', '(?i)LESEN', '.', 'a"b', 'ï', '\u2028'] as const;

@@ -91,6 +91,7 @@ export async function startLoad(
     MASTER_KEY: MASTER_KEY.toString('base64'),
     LOG_LEVEL: 'error',
     MCP_RATE_LIMIT: '10000000',
+    API_RATE_LIMIT: '10000000',
     DENIAL_RATE_LIMIT: '10000000',
     ...environment,
   };

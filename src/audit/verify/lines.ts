@@ -44,7 +44,9 @@ export async function* auditLines(
   const extents = (await store.extents()).filter(({ chain_id }) => known.has(chain_id));
   yield { kind: 'audit', version: CHAIN_VERSION, created_at: createdAt, checkpoint };
   for (const row of chains) yield { kind: 'chain', row };
-  yield { kind: 'unchained', count: await store.countUnchained(), newest: await store.newestUnchained() };
+  // Calls may wait for an export.
+  const newest = checkpoint === null ? await store.newestUnchained() : null;
+  yield { kind: 'unchained', count: await store.countUnchained(), newest };
 
   let records = 0;
   for (const { chain_id, last, hasLegacy } of extents) {

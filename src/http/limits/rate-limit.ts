@@ -52,11 +52,14 @@ export type RateLimits = ReturnType<typeof createRateLimits>;
 /** Codes of devices that a user may try per minute. */
 const USER_CODES = 10;
 
-export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'mcp' | 'changes' | 'oauth' | 'registration'>) {
+export function createRateLimits(
+  limits: Pick<Config['rateLimits'], 'login' | 'mcp' | 'api' | 'changes' | 'oauth' | 'registration'>,
+) {
   const byAddress = new Minutes(limits.login);
   const byAddressAndEmail = new Minutes(Math.ceil(limits.login * EMAIL_SHARE));
   const byUser = new Minutes(limits.changes);
   const byPrincipal = new Minutes(limits.mcp);
+  const byPrincipalOfApi = new Minutes(limits.api);
   const byOAuthAddress = new Minutes(limits.oauth);
   const registrations = new Minutes(limits.registration);
   const devices = new Minutes(limits.registration);
@@ -99,5 +102,11 @@ export function createRateLimits(limits: Pick<Config['rateLimits'], 'login' | 'm
     /** Checks the limit before messages of this principal (its issuer and sub) are decided. */
     mcp: (principal: string, address: string, messages = 1): AppError | null =>
       byPrincipal.use(pair(addressGroup(address), principal), undefined, messages),
+    /** Checks the limit before a request of this principal to the REST API. */
+    api: (principal: string, address: string): AppError | null =>
+      byPrincipalOfApi.use(
+        pair(addressGroup(address), principal),
+        `You may send ${limits.api} requests a minute to the REST API from one address (API_RATE_LIMIT)`,
+      ),
   };
 }

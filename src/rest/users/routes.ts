@@ -12,7 +12,9 @@ import { uuidv7 } from '../../base/ids.ts';
 import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
+import { createTurns, eachInTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
+import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendList, sendPage } from '../../http/page.ts';
 import { type Given, givenTo } from '../../providers/facts.ts';
 import { rederived } from '../../providers/people.ts';
@@ -43,15 +45,24 @@ export interface UserRouteParts {
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY, also: Object.keys(userFilter), repeated: ['group'] };
 const filter = Joi.object<UserFilter>(userFilter).unknown();
 
+async function* oneByOne<T>(parts: AsyncIterable<readonly T[]>): AsyncGenerator<T> {
+  for await (const part of parts) yield* part;
+}
+
 export function userRoutes({ database, administer, passwords, localSignIn, now }: UserRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
+  /** A call waits for at most one short read, however many read the list. */
+  const inTurn = createTurns();
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const { text, role, group } = validate(filter, { ...req.query });
     const wanted = { ...(text && { text }), ...(role && { role }), ...(group && { group }) };
     const store = userStore(database.knex);
-    if (page.limit === null) return sendList(res, '', store.each(page.cursor, wanted), userDocument, '');
+    if (page.limit === null) {
+      const parts = eachInTurn(inTurn, admissionOf(res).principal.sub, store.parts(page.cursor, wanted));
+      return sendList(res, '', oneByOne(parts), userDocument, '');
+    }
     const users = await store.page(page.limit + 1, page.cursor, wanted);
     await sendPage(req, res, page, users, ({ id }) => id, userDocument);
   });

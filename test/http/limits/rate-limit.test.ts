@@ -3,7 +3,7 @@ import { addressGroup, addressSite } from '../../../src/http/limits/client-addre
 import { createRateLimits } from '../../../src/http/limits/rate-limit.ts';
 
 test('MCP_RATE_LIMIT counts each pair of principal and address', (t) => {
-  const limits = createRateLimits({ login: 60, mcp: 2, changes: 30, oauth: 600, registration: 20 });
+  const limits = createRateLimits({ login: 60, mcp: 2, api: 3, changes: 30, oauth: 600, registration: 20 });
   const ask = (principal: string, address: string) => limits.mcp(principal, address)?.code ?? 'passed';
   t.is(ask('ann', '192.0.2.1'), 'passed');
   t.is(ask('ann', '192.0.2.1'), 'passed');
@@ -14,8 +14,18 @@ test('MCP_RATE_LIMIT counts each pair of principal and address', (t) => {
   t.true((refusal?.retryAfter ?? 0) >= 1 && (refusal?.retryAfter ?? 0) <= 60);
 });
 
+test('API_RATE_LIMIT counts each pair of principal and address, apart from MCP_RATE_LIMIT', (t) => {
+  const limits = createRateLimits({ login: 60, mcp: 2, api: 3, changes: 30, oauth: 600, registration: 20 });
+  for (let n = 0; n < 3; n++) t.is(limits.api('ann', '192.0.2.1'), null);
+  t.like(limits.api('ann', '192.0.2.1'), { code: 'too_many_requests' });
+  t.regex(limits.api('ann', '192.0.2.1')?.message ?? '', /3 requests a minute.*API_RATE_LIMIT/);
+  t.is(limits.api('ben', '192.0.2.1'), null);
+  t.is(limits.api('ann', '192.0.2.2'), null);
+  t.is(limits.mcp('ann', '192.0.2.1'), null);
+});
+
 test('codes for devices and registrations of clients are counted apart, and by network', (t) => {
-  const limits = createRateLimits({ login: 60, mcp: 2, changes: 30, oauth: 600, registration: 1 });
+  const limits = createRateLimits({ login: 60, mcp: 2, api: 3, changes: 30, oauth: 600, registration: 1 });
   t.is(limits.registration('2001:db8:1:2::1'), null);
   t.is(limits.registration('2001:db8:1:2::2')?.code, 'too_many_requests');
   t.is(limits.device('2001:db8:1:2::3'), null);

@@ -65,6 +65,7 @@ test('a long list is written as its client reads it', async (t) => {
   const items = Array.from({ length: 16 }, () => ({ name: 'x'.repeat(1024 * 1024) }));
   const began = deferred<Response>();
   const port = await serve(t, (_req, res) => {
+    openContext(res as Response, { requestId: 'r' });
     void sendList(res as Response, '', items, (item) => item, '');
     began.resolve(res as Response);
   });
