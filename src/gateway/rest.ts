@@ -6,6 +6,7 @@ import { createPages } from '../browser/pages.ts';
 import { createAsk } from '../console/ask.ts';
 import { CONSOLE_PATH, consoleRoutes } from '../console/routes.ts';
 import { CONSOLE_ASSETS } from '../console/style.ts';
+import { addressOf } from '../http/limits/client-address.ts';
 import { createUnreadLimits } from '../http/limits/unread.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../rest/accounts/routes.ts';
@@ -155,6 +156,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
   const pages = consoleRoutes({ ...createAsk(guarded), publicUrl: config.publicUrl, sessions: browser.sessions });
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
+    limit: (req) => (accounts.callers.principalOf(req) === null ? limits.stranger(addressOf(req, config.trustProxy)) : null),
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),
     unread: createUnreadLimits(DEFAULT_LIMITS),
     pages: createPages(config.publicUrl, [...browser.pages, { path: CONSOLE_PATH, router: pages }], CONSOLE_ASSETS),

@@ -1,6 +1,13 @@
 /** The Express app: it handles everything over HTTP except `/mcp`, which the server handles first. */
 import { STATUS_CODES } from 'node:http';
-import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Response, Router } from 'express';
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type Request,
+  type RequestHandler,
+  type Response,
+  Router,
+} from 'express';
 import type { KeyRing } from '../auth/keys.ts';
 import { rightsOf } from '../auth/rights.ts';
 import type { Stock } from '../base/budgets.ts';
@@ -37,6 +44,8 @@ export interface AppParts {
   /** Whether OAuth clients may exchange assertions of a provider now. */
   readonly idJag: () => Promise<boolean>;
   readonly authenticate: Authenticate;
+  /** Counts a request of somebody whose token, if there is one, is not known. null: it is allowed. Absent: there is no limit. */
+  readonly limit?: (req: Request) => AppError | null;
   readonly ready: Ready;
   /** The bytes of large bodies in flight, by principal, for the whole process. */
   readonly bodies: Stock;
@@ -58,6 +67,9 @@ function limitFor(res: Response): number {
   const rights = admission && rightsOf(admission.principal, admission.snapshot.rights).rights;
   return rights !== undefined && rights.size > 0 ? BODY_BYTES : LARGE_BODY;
 }
+/** Load balancers ask from one address, and must get an answer whatever else comes from there. */
+const HEALTH = '/health';
+
 /** Each path under `/api` has only one spelling: no capitals, escapes, empty segments or trailing slash. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
 /** Paths whose last segment is an escaped text of any characters, or a name whose format the handler checks. */
@@ -73,7 +85,7 @@ export function createApp(parts: AppParts): Express {
   const scraper = [authenticate.verify, authenticate.admit, authorizing(forScrapes)];
   const documents: readonly Mount[] = [
     { path: '', router: homeRoutes(parts.config.publicUrl) },
-    { path: '/health', router: healthRoutes(parts.ready) },
+    { path: HEALTH, router: healthRoutes(parts.ready) },
     {
       path: '/.well-known',
       router: wellKnownRoutes(parts.keys, parts.config.publicUrl, parts.config.oauth.registration, parts.idJag),
@@ -85,6 +97,7 @@ export function createApp(parts: AppParts): Express {
 
   const { protocols } = parts;
   app.use(begin(parts, routeTable([...documents, ...open, ...guarded, ...pages.mounts, ...protocols])));
+  app.use(limited([HEALTH, ...protocols.map(({ path }) => path)], parts.limit));
   app.use(refuseUnknown(routeTable([...documents, ...open, ...pages.mounts, ...protocols]), routeTable(guarded), pages));
   app.use(pages.handler);
   app.use(together(protocols));
@@ -115,6 +128,16 @@ function together(mounts: readonly Mount[]): Router {
   const all = Router({ caseSensitive: true, strict: true });
   for (const { path, router } of mounts) all.use(path, router);
   return all;
+}
+
+/** `apart`: the paths below which the limit does not count, because they have limits of their own. */
+function limited(apart: readonly string[], limit: AppParts['limit']): RequestHandler {
+  return (req, _res, next) => {
+    const isApart = apart.some((path) => req.path === path || req.path.startsWith(`${path}/`));
+    const refusal = isApart ? null : limit?.(req);
+    if (refusal) throw refusal;
+    next();
+  };
 }
 
 /** Does what every request needs: an id, headers and a log line, and a check that the request is addressed to this gateway. */

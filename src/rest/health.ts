@@ -1,11 +1,17 @@
 /** Health endpoints: whether the process runs, and whether load balancers should send it requests. */
 import { Router } from 'express';
+import { laneOnce } from '../base/turns/lane.ts';
 
 /** Returns, for each part that must work before requests are accepted, whether it works. Does not reject. */
 export type Ready = () => Promise<Readonly<Record<string, boolean>>>;
 
 export function healthRoutes(ready: Ready): Router {
   const router = Router({ caseSensitive: true, strict: true });
+  // Nobody is refused here, so a flood must not take the thread from others.
+  router.use(async (_req, _res, next) => {
+    await laneOnce('health', () => undefined);
+    next();
+  });
   router.get('/live', (_req, res) => {
     res.set('Cache-Control', 'no-store').json({ live: true });
   });

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { rest, startGateway } from '../support/gateway.ts';
+import { person, rest, startGateway } from '../support/gateway.ts';
 
 test.serial('only pages of an allowed origin may call /mcp, and a preflight needs no token', async (t) => {
   const { url } = await startGateway(t, null, { ALLOWED_ORIGINS: 'https://app.example' });
@@ -22,6 +22,29 @@ test.serial('only pages of an allowed origin may call /mcp, and a preflight need
     t.is(refused.status, 403, origin);
     t.is(refused.headers.get('access-control-allow-origin'), null);
   }
+});
+
+test.serial('requests to REST are counted by principal, and others by address; health is always answered', async (t) => {
+  const gateway = await startGateway(t, null, { API_RATE_LIMIT: '6' });
+  const ask = async (path: string, token?: string): Promise<number> =>
+    (await fetch(gateway.url + path, { redirect: 'manual', ...(token && { headers: { authorization: `Bearer ${token}` } }) }))
+      .status;
+  const [ann, ben] = [await person(gateway, 'ann@example.com'), await person(gateway, 'ben@example.com')];
+  const statuses = async (count: number, path: string, token?: string): Promise<number[]> => {
+    const all: number[] = [];
+    for (let n = 0; n < count; n++) all.push(await ask(path, token));
+    return all;
+  };
+  // The registrations and logins, and the first request of each token, count for the address.
+  t.deepEqual(await statuses(1, '/api/auth/me', ann.token), [200]);
+  t.deepEqual(await statuses(1, '/api/auth/me', ben.token), [200]);
+  t.deepEqual(await statuses(1, '/signin'), [429]);
+  t.deepEqual(await statuses(6, '/api/auth/me', ann.token), [200, 200, 200, 200, 200, 429]);
+  t.deepEqual(await statuses(1, '/api/auth/me', ben.token), [200], 'one user does not use up the limit of another');
+  t.deepEqual(await statuses(1, '/api/auth/me', 'a.b.c'), [429], 'a token that is not known counts for the address');
+  for (const path of ['/', '/console', '/nothing', '/.well-known/oauth-authorization-server']) t.is(await ask(path), 429, path);
+  t.deepEqual(await statuses(3, '/health/ready'), [200, 200, 200]);
+  t.is(await ask('/scim/v2/x/Users'), 401, 'SCIM has limits of its own');
 });
 
 test.serial('clients are counted by the address that a trusted proxy gives, otherwise by that of the socket', async (t) => {

@@ -60,6 +60,7 @@ export function createRateLimits(
   const byUser = new Minutes(limits.changes);
   const byPrincipal = new Minutes(limits.mcp);
   const byPrincipalOfApi = new Minutes(limits.api);
+  const byStranger = new Minutes(limits.api);
   const byOAuthAddress = new Minutes(limits.oauth);
   const registrations = new Minutes(limits.registration);
   const devices = new Minutes(limits.registration);
@@ -102,6 +103,8 @@ export function createRateLimits(
     /** Checks the limit before messages of this principal (its issuer and sub) are decided. */
     mcp: (principal: string, address: string, messages = 1): AppError | null =>
       byPrincipal.use(pair(addressGroup(address), principal), undefined, messages),
+    /** Checks the limit before a request for a page or a document, or one to the REST API with a token that is not known yet. */
+    stranger: (address: string): AppError | null => byStranger.use(addressGroup(address)),
     /** Checks the limit before a request of this principal to the REST API. */
     api: (principal: string, address: string): AppError | null =>
       byPrincipalOfApi.use(
