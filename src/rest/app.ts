@@ -18,6 +18,7 @@ import type { Pages } from '../browser/pages.ts';
 import type { Config } from '../config/config.ts';
 import { createReading, ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
+import { refuseLater } from '../http/limits/rate-limit.ts';
 import { limitUnread, type UnreadLimits } from '../http/limits/unread.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
 import { type Problem, problemOf, sendProblem } from '../http/problem.ts';
@@ -110,6 +111,7 @@ export function createApp(parts: AppParts): Express {
   app.use(
     '/api',
     authenticate.verify,
+    authenticate.limit,
     ifBody(authenticate.admit),
     jsonBody({ ...sent, limitOf: limitFor, isLeft: ({ path }) => LEFT_BODIES.test(path), underWay: parts.bodies }),
     authenticate.takeTurn,
@@ -132,10 +134,9 @@ function together(mounts: readonly Mount[]): Router {
 
 /** `apart`: the paths below which the limit does not count, because they have limits of their own. */
 function limited(apart: readonly string[], limit: AppParts['limit']): RequestHandler {
-  return (req, _res, next) => {
+  return async (req, _res, next) => {
     const isApart = apart.some((path) => req.path === path || req.path.startsWith(`${path}/`));
-    const refusal = isApart ? null : limit?.(req);
-    if (refusal) throw refusal;
+    if (!isApart) await refuseLater(limit?.(req) ?? null);
     next();
   };
 }

@@ -19,6 +19,7 @@ import {
 } from '../auth/verify.ts';
 import { AppError } from '../base/errors.ts';
 import { contextOf } from '../http/context.ts';
+import { refuseLater } from '../http/limits/rate-limit.ts';
 import { takeTurn } from '../http/limits/turn.ts';
 import type { Admit } from '../state/admission.ts';
 
@@ -26,6 +27,8 @@ export interface Authenticate {
   /** Verifies the token with keys only. */
   readonly verify: RequestHandler;
   /** Waits until fewer than four requests with the same token are being handled. One that takes long counts only for a second. */
+  /** Counts the request for its principal. */
+  readonly limit: RequestHandler;
   readonly takeTurn: RequestHandler;
   /** Checks the token against the state at the time of the call, and puts the admission into the context. */
   readonly admit: RequestHandler;
@@ -100,8 +103,6 @@ export function createAuthenticate(
   }
 
   function accept(req: Request, claims: TokenClaims): void {
-    const refusal = limit(principalKey(claims), req);
-    if (refusal !== null) throw refusal;
     verified.set(req, claims);
     heard(authorizationOf(req), claims);
   }
@@ -130,13 +131,14 @@ export function createAuthenticate(
         const judged = judgePayload(payload as Record<string, unknown>, by.typ, by.key, rules);
         if ('refused' in judged) return next(refused(judged));
         if (judged.claims.resource !== null && judged.claims.resource !== API) return next(refused(INVALID_TOKEN));
-        try {
-          accept(req, judged.claims);
-        } catch (refusal) {
-          return next(refusal);
-        }
+        accept(req, judged.claims);
         next();
       });
+    },
+
+    limit: async (req, _res, next) => {
+      await refuseLater(limit(principalKey(claimsOf(req)), req));
+      next();
     },
 
     // Each token has its own turns, so that the thief of a token cannot keep its owner, who can log in again, from revoking it. Tokens of a

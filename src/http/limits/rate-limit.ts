@@ -1,9 +1,19 @@
 /** Rate limits for callers, counted in this process. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../../base/errors.ts';
 import type { Config } from '../../config/config.ts';
 import { addressGroup } from './client-address.ts';
 
 const MINUTE_MS = 60_000;
+/** Without this, clients that do not wait after a refusal would take the thread with refusals alone. */
+const REFUSED_AFTER_MS = 500;
+
+/** Throws the refusal after a while; null: returns at once. */
+export async function refuseLater(refusal: AppError | null): Promise<void> {
+  if (refusal === null) return;
+  await sleep(REFUSED_AFTER_MS, undefined, { ref: false });
+  throw refusal;
+}
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
 const EMAIL_SHARE = 1 / 6;
 
