@@ -5,13 +5,13 @@ import type { Config } from '../../config/config.ts';
 import { addressGroup } from './client-address.ts';
 
 const MINUTE_MS = 60_000;
-/** Without this, clients that do not wait after a refusal would take the thread with refusals alone. */
+/** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
 /** Throws the refusal after a while; null: returns at once. */
 export async function refuseLater(refusal: AppError | null): Promise<void> {
   if (refusal === null) return;
-  await sleep(REFUSED_AFTER_MS, undefined, { ref: false });
+  await sleep(REFUSED_AFTER_MS * (1 + Math.random()), undefined, { ref: false });
   throw refusal;
 }
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
