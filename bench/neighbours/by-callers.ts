@@ -75,6 +75,17 @@ async function startDirectory({ api, origin, admin }: World): Promise<Directory>
   return { path, headers, group: await post('Groups', SCIM.group), post };
 }
 
+/** Sends SCIM.users users, and returns their ids. */
+async function makeUsers(post: Directory['post']): Promise<readonly string[]> {
+  let next = 0;
+  const ids: string[] = [];
+  const loop = async (): Promise<void> => {
+    while (next < SCIM.users) ids.push(await post('Users', scimUser(`user-${next++}`)));
+  };
+  await Promise.all(Array.from({ length: SCIM.atOnce }, loop));
+  return ids;
+}
+
 /** Opens a stream of the user at `/mcp` and reads it until the gateway ends. */
 async function listen(origin: string, token: string): Promise<void> {
   const url = `${origin}/mcp`;
@@ -231,12 +242,7 @@ export const byCallers: readonly Neighbour[] = [
     what: `a directory renames a group of ${SCIM.users.toLocaleString('en')} members in a loop`,
     async prepare(world) {
       const { path, headers, group, post } = await startDirectory(world);
-      let next = 0;
-      const ids: string[] = [];
-      const loop = async (): Promise<void> => {
-        while (next < SCIM.users) ids.push(await post('Users', scimUser(`user-${next++}`)));
-      };
-      await Promise.all(Array.from({ length: SCIM.atOnce }, loop));
+      const ids = await makeUsers(post);
       const members = JSON.stringify({
         schemas: ['urn:ietf:params:scim:schemas:core:2.0:Group'],
         displayName: 'All',
@@ -248,6 +254,33 @@ export const byCallers: readonly Neighbour[] = [
       const body = scimPatch('{"op":"Replace","path":"displayName","value":"All {n}"}');
       const steps: Step[] = [{ method: 'PATCH', path: `${path}/Groups/${group}`, headers, body }];
       return { workload: { loops: 1, first: [], steps }, instead: { discard: world.discard } };
+    },
+  },
+  {
+    name: 'user list',
+    what: `an auditor reads the list of ${SCIM.users.toLocaleString('en')} users in four loops`,
+    async prepare(world) {
+      await makeUsers((await startDirectory(world)).post);
+      const { api, admin, neighbour, discard } = world;
+      await api.call('PUT', `/api/users/${neighbour.id}`, admin, { role: 'auditor' });
+      const step: Step = { method: 'GET', path: '/api/users', headers: jsonHeaders(neighbour.token) };
+      return { workload: { loops: 4, first: [], steps: [step] }, instead: { discard } };
+    },
+  },
+  {
+    name: 'small requests',
+    what: 'a user asks REST for something small in 80 loops',
+    async prepare({ neighbour: { token }, discard }) {
+      const step: Step = { method: 'GET', path: '/api/credentials', headers: jsonHeaders(token) };
+      return { workload: { loops: 80, first: [], steps: [step] }, instead: { discard } };
+    },
+  },
+  {
+    name: 'pages',
+    what: 'a stranger asks for the sign-in page in 256 loops, without a token',
+    async prepare({ discard }) {
+      const step: Step = { method: 'GET', path: '/signin', headers: {} };
+      return { workload: { loops: 256, first: [], steps: [step] }, instead: { discard } };
     },
   },
   {
