@@ -1,6 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import type { Request, Response } from 'express';
+import { openContext } from '../../src/http/context.ts';
 import { sendPage } from '../../src/http/page.ts';
 
 const ITEMS = Array.from({ length: 40 }, (_, i) => ({ id: `é${i}` }));
@@ -19,6 +20,7 @@ async function sent(limit: number | null, items: readonly { id: string }[], show
     },
   };
   const req = { query: {}, path: '/', baseUrl: '/api/things' };
+  openContext(res as unknown as Response, { requestId: 'r' });
   await sendPage(req as unknown as Request, res as unknown as Response, { limit, cursor: null }, items, ({ id }) => id, show);
   return { headers, text };
 }
