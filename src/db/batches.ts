@@ -28,6 +28,10 @@ export function* batches<T>(rows: Iterable<T>, bytesOf: (row: T) => number): Gen
   if (batch.length > 0) yield batch;
 }
 
+/** How many further rows fit into the room that is left, if they are as large as the `count` rows that have used `used` of it. At least 1. */
+export const furtherRows = (left: number, used: number, count: number): number =>
+  Math.max(1, Math.floor((left * count) / Math.max(1, used)));
+
 /** Estimates, for `batches`, the size of a row of texts and numbers in bytes. */
 export function bytesOfRow(row: object): number {
   let bytes = 0;

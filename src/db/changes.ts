@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import type { Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
 import { pause } from '../base/turns/slices.ts';
-import { batches, bytesOfRow } from './batches.ts';
+import { batches, bytesOfRow, furtherRows } from './batches.ts';
 import type { Connection, Database, Transaction } from './database.ts';
 import { statement } from './statement.ts';
 import { transact } from './transact.ts';
@@ -254,8 +254,7 @@ export async function createChanges(database: Database, now: () => number) {
           found.push(readRow(row));
         }
         if (rows.length < asked) return { changes: found, next: null };
-        // Those that follow are probably as long as these.
-        wanted = Math.max(1, Math.floor(((PAGE_CHARACTERS - characters) * found.length) / Math.max(1, characters)));
+        wanted = furtherRows(PAGE_CHARACTERS - characters, characters, found.length);
       }
       const last = found.at(-1)?.sequence ?? null;
       const hasNext = last !== null && (await older(last).first('sequence')) !== undefined;

@@ -7,7 +7,7 @@ const MAX_REDIRECTS = 10;
 const MAX_URI = 1_024;
 const MAX_NAME = 200;
 const MAX_MEMBERS = 40;
-/** As JSON, in bytes. Those of published clients have less than 2 KiB. */
+/** As JSON, in bytes. It is less than the longest redirect addresses would take, and far more than published clients send. */
 const MAX_METADATA = 8 * 1024;
 const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
 /** Schemes that belong to no application that could have registered: a browser or the system opens them itself. */

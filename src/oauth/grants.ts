@@ -240,14 +240,16 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         }
         const client = await clientStore(trx).lock(clientId);
         if (client === null || !client.enabled) return 'client';
+        const all = inForce(await grantStore(trx).ofUser(principal.sub));
+        const known = all.find(
+          (grant) => grant.client === client.id && grant.redirect_uri === BY_ASSERTION && grant.resources[resource] !== undefined,
+        );
+        // The assertion is not used up: it counts when the user has ended some grants.
+        if (known === undefined && all.length >= MOST_GRANTS) return 'full';
         const until = (assertion.exp + ASSERTION_KEPT_SECONDS) * 1_000;
         if (!(await recordStore({ knex: trx }).once('IdJag', assertion.key, until, time))) return 'answered';
         await clientStore(trx).used(client.id, name, time);
-        const known = inForce(await grantStore(trx).ofUser(principal.sub)).find(
-          (grant) => grant.client === client.id && grant.redirect_uri === BY_ASSERTION && grant.resources[resource] !== undefined,
-        );
         if (known !== undefined) return { grantId: known.id };
-        if ((await grantStore(trx).countOf(principal.sub, time)) >= MOST_GRANTS) return 'full';
         const id = uuidv7();
         await grantStore(trx).insert({
           ...{ id, user_id: principal.sub, client: client.id, resources: { [resource]: 'mcp' }, openid: '' },

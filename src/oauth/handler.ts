@@ -9,7 +9,7 @@ import { misplaced } from '../browser/requests.ts';
 import type { SignedIn } from '../browser/sessions.ts';
 import { bodyLength, readBytes } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
-import type { RateLimits } from '../http/limits/rate-limit.ts';
+import { type RateLimits, refuseLater } from '../http/limits/rate-limit.ts';
 import { turnOfStranger } from '../http/limits/strangers.ts';
 import { problemOf } from '../http/problem.ts';
 import { destinationOf } from './client-rules.ts';
@@ -61,10 +61,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
   const serve =
     (isPage: boolean): RequestHandler =>
     async (req, res) => {
-      if (!isPage) {
-        const refusal = limits.oauth(addressOf(req));
-        if (refusal) throw refusal;
-      }
+      if (!isPage) await refuseLater(limits.oauth(addressOf(req)));
       await turnOfStranger(res, addressOf(req));
       if (res.closed) return;
       const provider = await providers.current();
@@ -152,7 +149,7 @@ ${
   }
 
   const authorize = serve(true);
-  const begin: RequestHandler = (req, res, next) => {
+  const begin: RequestHandler = async (req, res, next) => {
     if (bodyLength(req) !== 0) {
       res.setHeader('Connection', 'close');
       throw new AppError('invalid_request', `${req.method} takes no body.`);
@@ -160,7 +157,8 @@ ${
     const wrong = misplaced(req, publicUrl);
     // Cookies belong to the one origin of PUBLIC_URL. At other addresses, the next page says so.
     if (wrong?.kind === 'moved') return redirect(res, wrong.to);
-    const refusal = limits.oauth(addressOf(req)) ?? problemOfQuery(req);
+    await refuseLater(limits.oauth(addressOf(req)));
+    const refusal = problemOfQuery(req);
     if (refusal) throw refusal;
     return authorize(req, res, next);
   };

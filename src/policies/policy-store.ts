@@ -1,7 +1,7 @@
 /** Policies in the database. Only administrative transactions write them, and these run one at a time. */
 import type { Knex } from 'knex';
 import type { Owners } from '../auth/rights.ts';
-import { batches, bytesOfRow } from '../db/batches.ts';
+import { batches, bytesOfRow, furtherRows } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import {
   EFFECTS,
@@ -87,8 +87,7 @@ const subjectRow = (policyId: string, { id, subject_type, subject_value }: Polic
 });
 
 /**
- * A query of several policies blocks the event loop while its result is read: a millisecond for 500 rows. A policy has a row for each
- * subject, up to a thousand.
+ * A query of several policies blocks the event loop while its result is read. A policy has a row for each subject, up to a thousand.
  */
 const FIRST = 4;
 const AT_ONCE = 500;
@@ -110,8 +109,7 @@ async function inParts<T>(
       rows += Math.max(1, policyOf(one).subjects.length);
     }
     if (some.length < asked || asked === 0) return found;
-    // Those that follow probably have as many subjects as these.
-    wanted = Math.min(AT_ONCE, Math.max(1, Math.floor((ROWS_AT_ONCE * found.length) / rows)));
+    wanted = Math.min(AT_ONCE, furtherRows(ROWS_AT_ONCE, rows, found.length));
   }
 }
 

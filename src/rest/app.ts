@@ -18,6 +18,7 @@ import type { Pages } from '../browser/pages.ts';
 import type { Config } from '../config/config.ts';
 import { createReading, ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
+import { addressGroup, addressOf } from '../http/limits/client-address.ts';
 import { refuseLater } from '../http/limits/rate-limit.ts';
 import { limitUnread, type UnreadLimits } from '../http/limits/unread.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
@@ -86,7 +87,7 @@ export function createApp(parts: AppParts): Express {
   const scraper = [authenticate.verify, authenticate.admit, authorizing(forScrapes)];
   const documents: readonly Mount[] = [
     { path: '', router: homeRoutes(parts.config.publicUrl) },
-    { path: HEALTH, router: healthRoutes(parts.ready) },
+    { path: HEALTH, router: healthRoutes(parts.ready, (req) => addressGroup(addressOf(req, parts.config.trustProxy))) },
     {
       path: '/.well-known',
       router: wellKnownRoutes(parts.keys, parts.config.publicUrl, parts.config.oauth.registration, parts.idJag),

@@ -26,9 +26,9 @@ import type { Admit } from '../state/admission.ts';
 export interface Authenticate {
   /** Verifies the token with keys only. */
   readonly verify: RequestHandler;
-  /** Waits until fewer than four requests with the same token are being handled. One that takes long counts only for a second. */
   /** Counts the request for its principal. */
   readonly limit: RequestHandler;
+  /** Waits until fewer than four requests with the same token are being handled. One that takes long counts only for a second. */
   readonly takeTurn: RequestHandler;
   /** Checks the token against the state at the time of the call, and puts the admission into the context. */
   readonly admit: RequestHandler;
@@ -55,8 +55,8 @@ function toFault(error: unknown): unknown {
   return error instanceof UnauthorizedError ? refused(INVALID_TOKEN) : error;
 }
 
-/** `heard`: called with the header and the claims of each verified token. */
 export interface AuthenticateParts {
+  /** Called with the header and the claims of each verified token. */
   readonly heard?: (authorization: string | undefined, claims: TokenClaims) => void;
   readonly foreign?: ForeignTokens | null;
   /** Counts a request of this principal. null: it is allowed. */

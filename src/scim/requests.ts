@@ -10,7 +10,7 @@ import { inTurnOf } from '../base/turns/caller-turns.ts';
 import type { Database } from '../db/database.ts';
 import { bodyLength, readBytes } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
-import type { RateLimits } from '../http/limits/rate-limit.ts';
+import { type RateLimits, refuseLater } from '../http/limits/rate-limit.ts';
 import { turnOfStranger } from '../http/limits/strangers.ts';
 import { invalid } from './errors.ts';
 import { authenticated, createStoredTokens, hashOfToken, type Session } from './session.ts';
@@ -50,8 +50,7 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
     const address = addressOf(req);
     if (!(await isStored(hashOfToken(token)))) {
       // Looking up one wrong token after the other must not keep the database from other callers.
-      const refusal = limits.scim(address, 0);
-      if (refusal !== null) throw refusal;
+      await refuseLater(limits.scim(address, 0));
       await turnOfStranger(res, address);
     }
     try {

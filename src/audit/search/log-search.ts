@@ -1,5 +1,6 @@
 /** Pages of version 2 of the log. A search reads only the segments that the index names. */
 import { pause } from '../../base/turns/slices.ts';
+import { furtherRows } from '../../db/batches.ts';
 import type { Connection } from '../../db/database.ts';
 import { type Ended, OUTCOME_BYTES, OUTCOMES_SPAN_MS, outcomesIn } from '../chain/binary-form.ts';
 import { HIGHEST_ID, idAfter, timeOf } from '../chain/chain.ts';
@@ -184,8 +185,7 @@ export function logSearch(db: Connection) {
       const part = await entries(found.slice(page.length, page.length + wanted), isFiltered);
       page.push(...part.made);
       characters += part.characters;
-      // Those that follow are probably as long as these.
-      wanted = Math.max(1, Math.floor(((PAGE_CHARACTERS - characters) * page.length) / Math.max(1, characters)));
+      wanted = furtherRows(PAGE_CHARACTERS - characters, characters, page.length);
     }
     return page;
   }

@@ -5,6 +5,8 @@ import type { Config } from '../../config/config.ts';
 import { addressGroup } from './client-address.ts';
 
 const MINUTE_MS = 60_000;
+/** The share of an address's limit that one e-mail may use. Several people may share an address. */
+const EMAIL_SHARE = 1 / 6;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
@@ -14,8 +16,6 @@ export async function refuseLater(refusal: AppError | null): Promise<void> {
   await sleep(REFUSED_AFTER_MS * (1 + Math.random()), undefined, { ref: false });
   throw refusal;
 }
-/** The share of an address's limit that one e-mail may use. Several people may share an address. */
-const EMAIL_SHARE = 1 / 6;
 
 /** An address has no blank, so no two pairs have the same key. */
 const pair = (address: string, who: string): string => `${address} ${who}`;
