@@ -39,8 +39,10 @@ interface Senders {
 const isServing = ({ last }: Connection): boolean => last?.req.complete === true && !last.res.closed;
 
 /**
- * A stranger is a sender whose token was not admitted the last time, or who has none. At a limit, the oldest connection of the sender is
- * closed on which no request is being answered; if there is none, the new connection.
+ * A stranger is a sender whose token was not admitted the last time, or who has none. At its limit, the sender loses its oldest connection on
+ * which no request is being answered; at the limit of all strangers, the address that has most connections does. If a request is being
+ * answered on all of them, a principal loses the new connection, so that its streams stay, and an address the oldest: otherwise strangers
+ * that always have a request would keep out users, whose new connections are also those of strangers until their tokens are read.
  */
 export function limitConnections(
   { principalOf, addressOf }: Senders,
@@ -49,15 +51,19 @@ export function limitConnections(
   limits: ConnectionLimits = LIMITS,
 ) {
   const bySocket = new WeakMap<Socket, Connection>();
-  /** The connections of each sender, oldest first. */
-  const bySender = new Map<string, Set<Connection>>();
-  const strangers = new Set<Connection>();
+  /** The connections of each principal and of each stranger's address, oldest first. */
+  const principals = new Map<string, Set<Connection>>();
+  const strangers = new Map<string, Set<Connection>>();
+  let ofStrangers = 0;
   let closed = 0;
 
   function leave(connection: Connection): void {
-    strangers.delete(connection);
-    const own = bySender.get(connection.sender);
-    if (own?.delete(connection) && own.size === 0) bySender.delete(connection.sender);
+    const { isStranger, sender } = connection;
+    const senders = isStranger ? strangers : principals;
+    const own = senders.get(sender);
+    if (own?.delete(connection) !== true) return;
+    if (own.size === 0) senders.delete(sender);
+    if (isStranger) ofStrangers--;
   }
 
   function assign(connection: Connection, sender: string, isStranger: boolean): void {
@@ -65,11 +71,17 @@ export function limitConnections(
     leave(connection);
     connection.sender = sender;
     connection.isStranger = isStranger;
-    const own = bySender.get(sender) ?? new Set();
-    bySender.set(sender, own.add(connection));
-    if (isStranger) strangers.add(connection);
+    const senders = isStranger ? strangers : principals;
+    const own = senders.get(sender) ?? new Set();
+    senders.set(sender, own.add(connection));
+    if (isStranger) ofStrangers++;
     if (own.size > (isStranger ? limits.ofAddress : limits.ofPrincipal)) closeOne(own, connection);
-    else if (strangers.size > limits.ofStrangers) closeOne(strangers, connection);
+    else if (isStranger && ofStrangers > limits.ofStrangers) {
+      closeOne(
+        [...strangers.values()].reduce((most, others) => (others.size > most.size ? others : most)),
+        connection,
+      );
+    }
   }
 
   function assignBy(connection: Connection, req: IncomingMessage): void {
@@ -77,17 +89,14 @@ export function limitConnections(
     assign(connection, principal ?? addressOf(req), principal === null);
   }
 
-  function closeOne(among: Iterable<Connection>, newest: Connection): void {
-    for (const connection of among) {
-      const { last, isStranger } = connection;
-      if (isServing(connection)) {
-        // Its token may have been admitted since its last request began.
-        if (!isStranger || last === null || principalOf(last.req) === null) continue;
-        assignBy(connection, last.req);
-      } else close(connection);
-      return;
-    }
-    close(newest);
+  /** Whether the token of a stranger has been admitted since its last request began. */
+  const isKnown = ({ last, isStranger }: Connection): boolean => isStranger && last !== null && principalOf(last.req) !== null;
+
+  function closeOne(own: ReadonlySet<Connection>, newest: Connection): void {
+    const others = [...own].filter((connection) => connection !== newest);
+    const found = others.find((connection) => !isServing(connection) || isKnown(connection));
+    if (found?.last && isServing(found)) assignBy(found, found.last.req);
+    else close(found ?? (newest.isStranger ? others[0] : undefined) ?? newest);
   }
 
   function close(connection: Connection): void {

@@ -35,11 +35,14 @@ async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy
     server.close();
   });
   return {
-    /** Opens a connection, and sends the text. */
-    async open(text = HEAD): Promise<Socket> {
+    /** Opens a connection from an address, and sends the text. */
+    async open(text = HEAD, localAddress = '127.0.0.1'): Promise<Socket> {
       const isComplete = text.endsWith('\r\n\r\n');
       const noted = once(server, isComplete ? 'request' : 'connection');
-      const socket = connect((server.address() as AddressInfo).port, '127.0.0.1').on('error', () => undefined);
+      const socket = connect({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', localAddress }).on(
+        'error',
+        () => undefined,
+      );
       sockets.push(socket.resume());
       socket.write(text);
       await noted;
@@ -68,7 +71,7 @@ test('a stranger has at most so many connections: the oldest one is closed, also
   t.deepEqual(await server.openOnes(), [2, 3, 4, 5]);
 });
 
-test('a connection on which a request is being answered stays, and if all are, the new one is closed', async (t) => {
+test('a connection on which a request is being answered stays, and if all are, the oldest is closed', async (t) => {
   const server = await listening(t, { handle: () => undefined });
   for (let i = 0; i < 3; i++) await server.open(`${HEAD}\r\n`);
   for (let i = 0; i < 2; i++) await server.open();
@@ -76,7 +79,31 @@ test('a connection on which a request is being answered stays, and if all are, t
   await server.open(`${HEAD}\r\n`);
   t.deepEqual(await server.openOnes(), [0, 1, 2, 5]);
   await server.open();
-  t.deepEqual(await server.openOnes(), [0, 1, 2, 5]);
+  t.deepEqual(await server.openOnes(), [1, 2, 5, 6]);
+});
+
+test('strangers whose requests are always being answered do not keep out a user who opens a connection', async (t) => {
+  const server = await listening(t, {
+    admitted: new Set(['a']),
+    handle: (req, res) => void (req.headers.authorization === 'a' && res.end('done')),
+  });
+  for (let i = 0; i < 4; i++) await server.open(`${HEAD}\r\n`, '127.0.1.1');
+  for (let i = 0; i < 2; i++) await server.open(`${HEAD}\r\n`, '127.0.1.2');
+  t.is(await answer(await server.open('', '127.0.1.3'), asked('a')), '200', 'at the limit of all strangers');
+  t.deepEqual(await server.openOnes(), [1, 2, 3, 4, 5, 6], 'the address with most connections loses its oldest');
+  await server.open(`${HEAD}\r\n`, '127.0.1.1');
+  t.is(await answer(await server.open('', '127.0.1.1'), asked('a')), '200', 'at the limit of the address');
+  t.deepEqual(await server.openOnes(), [2, 3, 4, 5, 6, 7, 8]);
+});
+
+test('a principal whose streams are all open keeps them, and gets no more', async (t) => {
+  const server = await listening(t, {
+    admitted: new Set(['a']),
+    handle: (_req, res) => void res.writeHead(200).write('stream'),
+  });
+  for (let i = 0; i < 3; i++) t.is(await answer(await server.open(''), asked('a')), '200');
+  await server.open(asked('a'));
+  t.deepEqual(await server.openOnes(), [0, 1, 2]);
 });
 
 test('connections with an admitted token count for their principal, and no longer for their address', async (t) => {
