@@ -4,10 +4,21 @@ import type { Socket } from 'node:net';
 
 /** Clients that pipeline at all send only a few requests. */
 const MAX_AHEAD = 32;
+/** The heads of the requests of one connection that wait. A client may have a thousand connections. */
+const MAX_CHARACTERS_AHEAD = 32 * 1_024;
+
+interface Waiting {
+  /** The characters of its head. */
+  readonly characters: number;
+  begin(): void;
+}
+
+const charactersOf = ({ url = '', rawHeaders }: IncomingMessage): number =>
+  rawHeaders.reduce((sum, { length }) => sum + length, url.length);
 
 /**
  * Starts each request of a connection when the client has received the answer to the previous one. One packet can hold more than
- * a thousand requests, and node delivers them all at once. A client that pipelines too many is disconnected. Requests behind an
+ * a thousand requests, and node delivers them all at once. A client that pipelines too many, or too large ones, is disconnected. Requests behind an
  * answer that ends the connection are not started: their answers could never be sent, and node would never report their end.
  * `start` decides when a request that may start does so.
  */
@@ -15,12 +26,12 @@ export function limitPipelining(
   handle: RequestListener,
   start: (req: IncomingMessage, res: ServerResponse, begin: () => void) => void = (_req, _res, begin) => begin(),
 ): RequestListener {
-  const lines = new WeakMap<Socket, (() => void)[]>();
+  const lines = new WeakMap<Socket, Waiting[]>();
 
   function next(socket: Socket): void {
-    const begin = socket.writable ? lines.get(socket)?.shift() : undefined;
-    if (begin === undefined) lines.delete(socket);
-    else setImmediate(() => socket.writable && begin());
+    const waiting = socket.writable ? lines.get(socket)?.shift() : undefined;
+    if (waiting === undefined) lines.delete(socket);
+    else setImmediate(() => socket.writable && waiting.begin());
   }
 
   return (req, res) => {
@@ -36,8 +47,11 @@ export function limitPipelining(
     const line = lines.get(socket);
     if (line === undefined) {
       lines.set(socket, []);
-      begin();
-    } else if (line.length < MAX_AHEAD) line.push(begin);
+      return begin();
+    }
+    const characters = charactersOf(req);
+    const ahead = line.reduce((sum, waiting) => sum + waiting.characters, characters);
+    if (line.length < MAX_AHEAD && ahead <= MAX_CHARACTERS_AHEAD) line.push({ characters, begin });
     else socket.destroy();
   };
 }

@@ -32,6 +32,23 @@ test('a pipelined request starts when the one before it is answered', async (t) 
   t.deepEqual(answers.match(/<[^>]*>/g), ['</1 >', '</2 two>', '</3 >', '</4 four>', '</5 >']);
 });
 
+test('a client whose waiting requests have large heads is disconnected', async (t) => {
+  const heads = async (count: number, characters: number): Promise<number> => {
+    let begun = 0;
+    const socket = await listening(t, (_req, res) => {
+      begun++;
+      setImmediate(() => res.end());
+    });
+    const large = `X-A: ${'a'.repeat(characters)}\r\n`;
+    socket.on('error', () => undefined).write(get('/', large).repeat(count) + get('/', 'Connection: close\r\n'));
+    await new Promise((resolve) => socket.resume().once('close', resolve));
+    return begun;
+  };
+  t.is(await heads(20, 500), 21);
+  t.is(await heads(3, 10_000), 4);
+  t.true((await heads(8, 10_000)) < 5);
+});
+
 test('requests that wait behind an answer do not start after the client has disconnected', async (t) => {
   const begun: string[] = [];
   let leave: () => void = () => undefined;
