@@ -12,7 +12,6 @@ import { createAddressRule } from '../base/network/network-address.ts';
 import { createOutbound } from '../base/network/outbound.ts';
 import { whenThere } from '../base/promises.ts';
 import { createCallers } from '../http/callers.ts';
-import { addressOf } from '../http/limits/client-address.ts';
 import { createRateLimits } from '../http/limits/rate-limit.ts';
 import { createProviderEdits } from '../providers/edit.ts';
 import { createFaultLog } from '../providers/faults.ts';
@@ -58,10 +57,7 @@ export function createAccounts(
     callers,
     admit,
     verify: createVerifier(keys, rules, callers.heard, providerTokens),
-    authenticate: createAuthenticate(keys, rules, admit, {
-      ...{ heard: callers.heard, foreign: providerTokens },
-      limit: (principal, req) => limits.api(principal, addressOf(req, config.trustProxy)),
-    }),
+    authenticate: createAuthenticate(keys, rules, admit, { heard: callers.heard, foreign: providerTokens }),
     providers: {
       ...{ outbound, faults, people, keys: providerKeys },
       edits: createProviderEdits({

@@ -156,7 +156,10 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
   const pages = consoleRoutes({ ...createAsk(guarded), publicUrl: config.publicUrl, sessions: browser.sessions });
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
-    limit: (req) => (accounts.callers.principalOf(req) === null ? limits.stranger(addressOf(req, config.trustProxy)) : null),
+    limit(req) {
+      const [principal, address] = [accounts.callers.principalOf(req), addressOf(req, config.trustProxy)];
+      return principal === null ? limits.stranger(address) : limits.api(principal, address);
+    },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),
     unread: createUnreadLimits(DEFAULT_LIMITS),
     pages: createPages(config.publicUrl, [...browser.pages, { path: CONSOLE_PATH, router: pages }], CONSOLE_ASSETS),

@@ -61,7 +61,6 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
   const serve =
     (isPage: boolean): RequestHandler =>
     async (req, res) => {
-      if (!isPage) await refuseLater(limits.oauth(addressOf(req)));
       await turnOfStranger(res, addressOf(req));
       if (res.closed) return;
       const provider = await providers.current();
@@ -157,14 +156,14 @@ ${
     const wrong = misplaced(req, publicUrl);
     // Cookies belong to the one origin of PUBLIC_URL. At other addresses, the next page says so.
     if (wrong?.kind === 'moved') return redirect(res, wrong.to);
-    await refuseLater(limits.oauth(addressOf(req)));
     const refusal = problemOfQuery(req);
     if (refusal) throw refusal;
     return authorize(req, res, next);
   };
 
   const router = Router({ caseSensitive: true, strict: true });
-  router.use((req, _res, next) => {
+  router.use(async (req, _res, next) => {
+    await refuseLater(limits.oauth(addressOf(req)));
     // The library looks for each parameter among all, so thousands of them would hold the thread for a quarter of a second.
     if (req.originalUrl.split('&', MOST_PARAMETERS + 1).length > MOST_PARAMETERS)
       throw new AppError('invalid_request', `An address may have at most ${MOST_PARAMETERS} parameters.`);

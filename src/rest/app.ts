@@ -46,7 +46,7 @@ export interface AppParts {
   /** Whether OAuth clients may exchange assertions of a provider now. */
   readonly idJag: () => Promise<boolean>;
   readonly authenticate: Authenticate;
-  /** Counts a request of somebody whose token, if there is one, is not known. null: it is allowed. Absent: there is no limit. */
+  /** Counts a request. null: it is allowed. Absent: there is no limit. */
   readonly limit?: (req: Request) => AppError | null;
   readonly ready: Ready;
   /** The bytes of large bodies in flight, by principal, for the whole process. */
@@ -99,7 +99,8 @@ export function createApp(parts: AppParts): Express {
 
   const { protocols } = parts;
   app.use(begin(parts, routeTable([...documents, ...open, ...guarded, ...pages.mounts, ...protocols])));
-  app.use(limited([HEALTH, ...protocols.map(({ path }) => path)], parts.limit));
+  app.use(limited(routeTable(protocols), parts.limit));
+  app.use(refuseForeign(parts));
   app.use(refuseUnknown(routeTable([...documents, ...open, ...pages.mounts, ...protocols]), routeTable(guarded), pages));
   app.use(pages.handler);
   app.use(together(protocols));
@@ -112,7 +113,6 @@ export function createApp(parts: AppParts): Express {
   app.use(
     '/api',
     authenticate.verify,
-    authenticate.limit,
     ifBody(authenticate.admit),
     jsonBody({ ...sent, limitOf: limitFor, isLeft: ({ path }) => LEFT_BODIES.test(path), underWay: parts.bodies }),
     authenticate.takeTurn,
@@ -133,17 +133,18 @@ function together(mounts: readonly Mount[]): Router {
   return all;
 }
 
-/** `apart`: the paths below which the limit does not count, because they have limits of their own. */
-function limited(apart: readonly string[], limit: AppParts['limit']): RequestHandler {
+/** Comes before every refusal. `apart`: routes that have limits of their own. */
+function limited(apart: RouteTable, limit: AppParts['limit']): RequestHandler {
   return async (req, _res, next) => {
-    const isApart = apart.some((path) => req.path === path || req.path.startsWith(`${path}/`));
-    if (!isApart) await refuseLater(limit?.(req) ?? null);
+    const isApart =
+      req.path === HEALTH || req.path.startsWith(`${HEALTH}/`) || matchRoute(apart, req.path)?.methods.has(req.method);
+    if (isApart !== true) await refuseLater(limit?.(req) ?? null);
     next();
   };
 }
 
-/** Does what every request needs: an id, headers and a log line, and a check that the request is addressed to this gateway. */
-function begin({ config, log, metrics, unread, pages }: AppParts, table: RouteTable): RequestHandler {
+/** Does what every request needs: an id, headers and a log line. */
+function begin({ log, metrics, unread }: AppParts, table: RouteTable): RequestHandler {
   return (req, res, next) => {
     const requestId = uuidv7();
     openContext(res, { requestId });
@@ -166,13 +167,20 @@ function begin({ config, log, metrics, unread, pages }: AppParts, table: RouteTa
       const line = { request_id: requestId, method: known, route, status, took_ms: took, user_id: user };
       log[level](line, STATUS_CODES[status] ?? 'closed by the client');
     });
+    next();
+  };
+}
+
+/** Refuses requests that are not addressed to this gateway, or that pages of other origins send. */
+function refuseForeign({ config, pages }: AppParts): RequestHandler {
+  return (req, res, next) => {
     // Prometheus addresses instances by IP address. A page that uses a name for that address (DNS rebinding) has no token to
     // send.
-    const anyHost = path === METRICS_PATH && req.headers.authorization !== undefined;
+    const anyHost = req.path === METRICS_PATH && req.headers.authorization !== undefined;
     const refusal = checkOrigin(req, config, anyHost);
     if (refusal) throw refusal;
     // Pages of other origins have no business with the gateway's own pages.
-    if (!pages.owns(path)) allowOrigin(req, res);
+    if (!pages.owns(req.path)) allowOrigin(req, res);
     next();
   };
 }

@@ -5,7 +5,7 @@
 import type { Request, RequestHandler } from 'express';
 import { expressjwt, UnauthorizedError } from 'express-jwt';
 import { type KeyRing, TOKEN_ALGORITHM, type VerificationKey } from '../auth/keys.ts';
-import { type AuthRefusal, isRefusal, principalKey, type TokenClaims } from '../auth/principal.ts';
+import { type AuthRefusal, isRefusal, type TokenClaims } from '../auth/principal.ts';
 import {
   authorizationOf,
   bearerToken,
@@ -19,15 +19,12 @@ import {
 } from '../auth/verify.ts';
 import { AppError } from '../base/errors.ts';
 import { contextOf } from '../http/context.ts';
-import { refuseLater } from '../http/limits/rate-limit.ts';
 import { takeTurn } from '../http/limits/turn.ts';
 import type { Admit } from '../state/admission.ts';
 
 export interface Authenticate {
   /** Verifies the token with keys only. */
   readonly verify: RequestHandler;
-  /** Counts the request for its principal. */
-  readonly limit: RequestHandler;
   /** Waits until fewer than four requests with the same token are being handled. One that takes long counts only for a second. */
   readonly takeTurn: RequestHandler;
   /** Checks the token against the state at the time of the call, and puts the admission into the context. */
@@ -59,15 +56,13 @@ export interface AuthenticateParts {
   /** Called with the header and the claims of each verified token. */
   readonly heard?: (authorization: string | undefined, claims: TokenClaims) => void;
   readonly foreign?: ForeignTokens | null;
-  /** Counts a request of this principal. null: it is allowed. */
-  readonly limit?: (principal: string, req: Request) => AppError | null;
 }
 
 export function createAuthenticate(
   keys: KeyRing,
   rules: TokenRules,
   admit: Admit,
-  { heard = () => undefined, foreign = null, limit = () => null }: AuthenticateParts = {},
+  { heard = () => undefined, foreign = null }: AuthenticateParts = {},
 ): Authenticate {
   const used = new WeakMap<object, { readonly key: VerificationKey; readonly typ: TokenType }>();
   const verified = new WeakMap<object, TokenClaims>();
@@ -134,11 +129,6 @@ export function createAuthenticate(
         accept(req, judged.claims);
         next();
       });
-    },
-
-    limit: async (req, _res, next) => {
-      await refuseLater(limit(principalKey(claimsOf(req)), req));
-      next();
     },
 
     // Each token has its own turns, so that the thief of a token cannot keep its owner, who can log in again, from revoking it. Tokens of a

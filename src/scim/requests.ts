@@ -44,10 +44,12 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
 
   async function authenticate(req: Request, res: Response): Promise<Session> {
     const authorization = authorizationOf(req);
-    if (authorization === undefined || !/^bearer(\s|$)/i.test(authorization))
-      throw new AppError('unauthenticated', 'Send the SCIM token of the provider as a bearer token in the Authorization header.');
-    const token = BEARER.exec(authorization)?.[1] ?? '';
     const address = addressOf(req);
+    if (authorization === undefined || !/^bearer(\s|$)/i.test(authorization)) {
+      await refuseLater(limits.scim(address));
+      throw new AppError('unauthenticated', 'Send the SCIM token of the provider as a bearer token in the Authorization header.');
+    }
+    const token = BEARER.exec(authorization)?.[1] ?? '';
     if (!(await isStored(hashOfToken(token)))) {
       // Looking up one wrong token after the other must not keep the database from other callers.
       await refuseLater(limits.scim(address, 0));
@@ -57,7 +59,8 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
       return await authenticated(database.knex, String(req.params['provider']), token, contextOf(res).requestId);
     } catch (error) {
       if (!(error instanceof AppError) || error.code !== 'invalid_token') throw error;
-      throw limits.scim(address) ?? error;
+      await refuseLater(limits.scim(address));
+      throw error;
     }
   }
 

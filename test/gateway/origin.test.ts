@@ -39,12 +39,17 @@ test.serial('requests to REST are counted by principal, and others by address; h
   t.deepEqual(await statuses(1, '/api/auth/me', ann.token), [200]);
   t.deepEqual(await statuses(1, '/api/auth/me', ben.token), [200]);
   t.deepEqual(await statuses(1, '/signin'), [429]);
-  t.deepEqual(await statuses(6, '/api/auth/me', ann.token), [200, 200, 200, 200, 200, 429]);
+  t.deepEqual(await statuses(3, '/api/auth/me', ann.token), [200, 200, 200]);
+  t.deepEqual(await statuses(4, '/nothing', ann.token), [404, 404, 404, 429], 'all paths count, whatever the answer');
+  t.deepEqual(await statuses(1, '/api/auth/me', ann.token), [429]);
   t.deepEqual(await statuses(1, '/api/auth/me', ben.token), [200], 'one user does not use up the limit of another');
   t.deepEqual(await statuses(1, '/api/auth/me', 'a.b.c'), [429], 'a token that is not known counts for the address');
-  for (const path of ['/', '/console', '/nothing', '/.well-known/oauth-authorization-server']) t.is(await ask(path), 429, path);
+  const counted = ['/', '/console', '/nothing', '/.well-known/oauth-authorization-server', '/scim/x', '/oauth/x', '/oauth/token'];
+  for (const path of counted) t.is(await ask(path), 429, path);
+  const { status } = await rest(gateway.url, 'GET', '/', { headers: { origin: 'https://evil.example' } });
+  t.is(status, 429, 'before the origin is looked at');
   t.deepEqual(await statuses(3, '/health/ready'), [200, 200, 200]);
-  t.is(await ask('/scim/v2/x/Users'), 401, 'SCIM has limits of its own');
+  t.is(await ask('/scim/v2/x/Users'), 401, 'the routes of SCIM have limits of their own');
 });
 
 test.serial('clients are counted by the address that a trusted proxy gives, otherwise by that of the socket', async (t) => {

@@ -39,10 +39,11 @@ interface Senders {
 const isServing = ({ last }: Connection): boolean => last?.req.complete === true && !last.res.closed;
 
 /**
- * A stranger is a sender whose token was not admitted the last time, or who has none. At its limit, the sender loses its oldest connection on
- * which no request is being answered; at the limit of all strangers, the address that has most connections does. If a request is being
- * answered on all of them, a principal loses the new connection, so that its streams stay, and an address the oldest: otherwise strangers
- * that always have a request would keep out users, whose new connections are also those of strangers until their tokens are read.
+ * A stranger is a sender whose token was not admitted the last time, or who has none. At its limit, a principal loses its oldest connection
+ * on which no request is being answered, or gets no more. At their limits, the strangers of an address lose their oldest connection with such
+ * a request or without, whichever they have more of: a user's new connection is also that of a stranger until its token is read, and must not
+ * be the one that is lost, whether the others keep their requests open or send none. At the limit of all strangers, the address with most
+ * connections loses one.
  */
 export function limitConnections(
   { principalOf, addressOf }: Senders,
@@ -94,9 +95,11 @@ export function limitConnections(
 
   function closeOne(own: ReadonlySet<Connection>, newest: Connection): void {
     const others = [...own].filter((connection) => connection !== newest);
-    const found = others.find((connection) => !isServing(connection) || isKnown(connection));
-    if (found?.last && isServing(found)) assignBy(found, found.last.req);
-    else close(found ?? (newest.isStranger ? others[0] : undefined) ?? newest);
+    const serving = others.filter(isServing);
+    const idle = others.filter((connection) => !isServing(connection));
+    const known = serving.find(isKnown);
+    if (known?.last) assignBy(known, known.last.req);
+    else close((newest.isStranger && serving.length > idle.length ? serving : idle)[0] ?? newest);
   }
 
   function close(connection: Connection): void {
