@@ -126,6 +126,10 @@ function signer(secret: Buffer): ChainKey['sign'] {
   };
 }
 
+/** Returns what a digest or a MAC covers for a value. JSON would write a number that is not finite as null, and SQLite stores such numbers. */
+export const coveredValue = (value: unknown): unknown =>
+  typeof value === 'number' && !Number.isFinite(value) ? String(value) : (value ?? null);
+
 /** Returns the MAC of a record of version 1. A JSON array can be read in only one way. */
 export function legacyMac(
   key: ChainKey,
@@ -136,7 +140,7 @@ export function legacyMac(
   kind: RecordKind,
   row: object,
 ): string {
-  const values = CHAINED[kind].map((column) => (row as Readonly<Record<string, unknown>>)[column] ?? null);
+  const values = CHAINED[kind].map((column) => coveredValue((row as Readonly<Record<string, unknown>>)[column]));
   return key.mac(JSON.stringify([version, chainId, seq, previous, kind, values]));
 }
 
@@ -169,12 +173,14 @@ export function resourceKey(name: string | null): string | null {
 
 export function chainMac(key: ChainKey, row: Omit<ChainRow, 'mac'>): string {
   const { version, chain_id, started_at, host, found, unchained, key_id } = row;
-  return key.mac(JSON.stringify([version, chain_id, 0, '', 'chain', [key_id, started_at, host, found, unchained]]));
+  return key.mac(
+    JSON.stringify([version, chain_id, 0, '', 'chain', [key_id, started_at, host, found, unchained].map(coveredValue)]),
+  );
 }
 
 export function retentionSignature(key: ChainKey, row: Omit<RetentionRow, 'key_id' | 'signature'>): string {
   const { chain_id, seq, mac, removed_at, newest, unproven } = row;
-  return key.mac(JSON.stringify([2, 'retention', chain_id, seq, mac, removed_at, newest, unproven]));
+  return key.mac(JSON.stringify([2, 'retention', chain_id, seq, mac, removed_at, newest, unproven].map(coveredValue)));
 }
 
 /**
@@ -183,7 +189,7 @@ export function retentionSignature(key: ChainKey, row: Omit<RetentionRow, 'key_i
  */
 export function retentionVersion(key: ChainKey, row: RetentionRow): 1 | 2 | null {
   if (retentionSignature(key, row) === row.signature) return 2;
-  const first = key.mac(JSON.stringify([1, 'retention', row.chain_id, row.seq, row.mac, row.removed_at]));
+  const first = key.mac(JSON.stringify([1, 'retention', row.chain_id, row.seq, row.mac, row.removed_at].map(coveredValue)));
   return first === row.signature ? 1 : null;
 }
 

@@ -5,7 +5,7 @@
  */
 import { hash } from 'node:crypto';
 import type { Effect, ResourceType } from '../../engine/compile/policy.ts';
-import { type ChainKey, timeOf } from './chain.ts';
+import { type ChainKey, coveredValue, timeOf } from './chain.ts';
 
 /** The state of a principal. `person_hash` stands for the personal members, so that these can be erased. */
 export interface PrincipalFact {
@@ -96,7 +96,7 @@ export const firstKeyOf = (day: number): string => {
 function factText(kind: FactKind, row: object): string {
   const members: readonly string[] = COVERED[kind];
   const values = row as Readonly<Record<string, unknown>>;
-  return JSON.stringify([kind, ...members.map((member) => values[member] ?? null)]);
+  return JSON.stringify([kind, ...members.map((member) => coveredValue(values[member]))]);
 }
 
 /** Returns the digest of a fact. The MACs of the records that refer to the fact cover this digest, so a changed fact shows. */

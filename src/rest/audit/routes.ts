@@ -19,8 +19,9 @@ import { joinInSlices, pause } from '../../base/turns/slices.ts';
 import { pathId, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createTurns, eachInTurn, type InTurn } from '../../db/turns.ts';
+import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
-import { admissionOf, authorizeAgain } from '../../http/context.ts';
+import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { answerWork } from '../policy-sets/heavy-answer.ts';
@@ -33,10 +34,6 @@ const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: FILTER_NAME
 const READ_ROWS = 100;
 /** How long a request for a page continues if it has found nothing yet. */
 const SEARCH_MS = 1_000;
-/** How long after a check an export goes on without another. */
-const ALLOWED_MS = 200;
-/** An export goes on for this long while the rights of its reader cannot be read. */
-const UNKNOWN_MS = 5_000;
 /** The clock of the machine that verifies may be ahead by this much. */
 const CLOCKS_MS = 5 * 60_000;
 const FORMATS = { ndjson: 'application/x-ndjson', csv: 'text/csv; charset=utf-8' } as const;
@@ -191,25 +188,6 @@ function pageInParts(store: AuditStore, inTurn: InTurn, owner: string, show: (en
       }
     }
   };
-}
-
-/** Yields the items while the caller may still read them: an export can last for hours. */
-async function* whileAllowed<T>(res: Response, items: AsyncIterable<T>): AsyncGenerator<T> {
-  let [triedAt, allowedAt] = [performance.now(), performance.now()];
-  for await (const item of items) {
-    if (performance.now() - triedAt >= ALLOWED_MS) {
-      try {
-        await authorizeAgain(res);
-        allowedAt = performance.now();
-      } catch (error) {
-        // The state cannot be read at the moment, or too many requests wait for it.
-        const isForNow = error instanceof AppError && error.retryAfter !== undefined;
-        if (!isForNow || performance.now() - allowedAt >= UNKNOWN_MS) throw error;
-      }
-      triedAt = performance.now();
-    }
-    yield item;
-  }
 }
 
 /** Yields the newest entries first. It leaves out records written after it began, however slowly the client reads. */

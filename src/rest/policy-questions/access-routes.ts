@@ -9,6 +9,7 @@ import type { Connection, Database } from '../../db/database.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import type { EngineCache } from '../../engine/engines.ts';
+import { whileAllowed } from '../../http/allowed.ts';
 import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage, sendList, streamTo } from '../../http/page.ts';
 import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
@@ -110,7 +111,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     if (whole) {
       res.setHeader('Content-Type', 'text/csv; charset=utf-8');
       res.setHeader('Content-Disposition', `attachment; filename="access-${position.revision}.csv"`);
-      await streamTo(res, accessCsv(everyRow()));
+      await streamTo(res, accessCsv(whileAllowed(res, everyRow())));
       return;
     }
 

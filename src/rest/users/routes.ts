@@ -13,6 +13,7 @@ import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
 import { createTurns, eachInTurn } from '../../db/turns.ts';
+import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendList, sendPage } from '../../http/page.ts';
@@ -61,7 +62,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
     const store = userStore(database.knex);
     if (page.limit === null) {
       const parts = eachInTurn(inTurn, admissionOf(res).principal.sub, store.parts(page.cursor, wanted));
-      return sendList(res, '', oneByOne(parts), userDocument, '');
+      return sendList(res, '', whileAllowed(res, oneByOne(parts)), userDocument, '');
     }
     const users = await store.page(page.limit + 1, page.cursor, wanted);
     await sendPage(req, res, page, users, ({ id }) => id, userDocument);

@@ -460,23 +460,25 @@ test.serial('no value of a different type passes for what was written in SQLite'
   // The value as it would be read if only its bytes or digits counted, and values next to it.
   const forms: Readonly<Record<string, readonly string[]>> = {
     blob: ['cast(? as text)', "cast(? || x'00' as blob)", 'substr(?, 2)', 'hex(?)', '1'],
-    integer: ['cast(? as blob)', "? || 'x'", '? + 0.5', '? + 9007199254740992'],
+    integer: ['cast(? as blob)', "? || 'x'", '? + 0.5', '? + 9007199254740992', '9e999'],
     text: ['cast(? as blob)'],
+    null: ['9e999', '-9e999', "''", '0'],
   };
   let tried = 0;
   for (const table of [...Object.values(LOG_TABLES), ...Object.values(FACT_TABLES), 'log_arguments']) {
     const columns: { name: string }[] = await database.knex.raw(`pragma table_info(${table})`);
     for (const { name } of columns) {
-      const of = (knex: Connection) => knex(table).whereNotNull(name);
       const key = table === 'log_outcomes' ? 'mac' : 'id';
-      const row = await of(database.knex).first(`${key} as key`, database.knex.raw(`typeof(??) as type`, [name]));
-      if (row === undefined) continue;
-      for (const form of forms[row.type] ?? []) {
+      const types: { type: string; key: Buffer }[] = await database
+        .knex(table)
+        .select(database.knex.raw('typeof(??) as type', [name]), database.knex.raw('min(??) as ??', [key, 'key']))
+        .groupBy('type');
+      for (const { form, id } of types.flatMap((row) => (forms[row.type] ?? []).map((each) => ({ form: each, id: row.key })))) {
         class Undo extends Error {}
         const change = database.knex.transaction(async (trx) => {
           const value = trx.raw(form.replaceAll('?', name));
-          await of(trx)
-            .where(key, Buffer.from(row.key))
+          await trx(table)
+            .where(key, Buffer.from(id))
             .update({ [name]: value });
           t.false((await verified({ ...database, knex: trx })).intact, `${table}.${name} = ${form}`);
           throw new Undo();

@@ -328,6 +328,19 @@ test.serial('a text in a numeric column of SQLite does not hide a record', async
   t.is(report.records.decision, 20, 'the other records are read all the same');
 });
 
+test.serial('a number that is not finite does not pass for an absent one in SQLite', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { database } = await twoStarts(t, at);
+  const { knex } = database;
+  const changed = await knex('audit_decisions')
+    .whereNull('policy_priority')
+    .whereNotNull('chain_id')
+    .update({ policy_priority: knex.raw('9e999') });
+  t.true(changed > 0);
+  t.false((await verified(database)).intact);
+});
+
 test.serial('nothing that follows a NUL in a text of SQLite is hidden', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
