@@ -1,7 +1,8 @@
 /** Pagination of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
-import { invalidRequest } from '../base/errors.ts';
+import { createStock, isOverdrawn } from '../base/budgets.ts';
+import { AppError, invalidRequest } from '../base/errors.ts';
 import { lane } from '../base/turns/lane.ts';
 import { UUID } from '../base/validate.ts';
 import { contextOf } from './context.ts';
@@ -104,22 +105,40 @@ export async function sendList<T>(
   const texts = pieces();
   const { value: first = '' } = await texts.next();
   const second = await texts.next();
-  res.setHeader('Content-Type', 'application/json; charset=utf-8');
-  if (second.done === true) return void res.end(first);
+  const type = { 'Content-Type': 'application/json; charset=utf-8' };
+  if (second.done === true) return void res.set(type).end(first);
   async function* all(): AsyncGenerator<string> {
     yield first;
     yield second.value ?? '';
     yield* texts;
   }
-  await streamTo(res, all());
+  await streamTo(res, type, all());
 }
 
-/** Writes the texts as the client reads them. Resolves also if the client leaves. */
-export async function streamTo(res: Response, texts: AsyncIterable<string>): Promise<void> {
-  await pipeline(texts, res).catch((error: unknown) => {
+/** Long answers that clients are reading, by principal: each holds what it has read from the database and not written yet. */
+const LONG_ANSWERS = { perKey: 8, all: 64 };
+const longAnswers = createStock('long answers', LONG_ANSWERS);
+
+/** Writes the texts as the client reads them. Resolves also if the client leaves. Throws AppError `too_many_requests`. */
+export async function streamTo(
+  res: Response,
+  headers: Readonly<Record<string, string>>,
+  texts: AsyncIterable<string>,
+): Promise<void> {
+  const place = longAnswers.take(contextOf(res).admission?.principal.sub ?? '', 1);
+  if (isOverdrawn(place)) {
+    const detail = `Clients may read ${LONG_ANSWERS.perKey} long answers at once for one user, and ${LONG_ANSWERS.all} for all users. Try again when you have read others.`;
+    throw new AppError('too_many_requests', detail, { retryAfter: 1 });
+  }
+  res.set(headers);
+  try {
+    await pipeline(texts, res);
+  } catch (error) {
     // A client that has disconnected needs no answer.
     if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
-  });
+  } finally {
+    place.giveBack();
+  }
 }
 
 /** Sets the Link header to the page that starts after `key`. */

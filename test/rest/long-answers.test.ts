@@ -1,6 +1,6 @@
-/** Long answers, whose readers lose their right to them. */
+/** Answers that are written as their clients read them. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import { type User, userStore } from '../../src/users/user-store.ts';
 import { person, startGateway } from '../support/gateway.ts';
@@ -11,7 +11,7 @@ const EMAIL_LENGTH = 8_000;
 /** How long an answer goes on without a check, and a little more. */
 const CHECKED_EVERY_MS = 250;
 
-test('the list of all users and the CSV of access break off when their reader may no longer read them', async (t) => {
+async function manyUsers(t: ExecutionContext) {
   const opened: Database[] = [];
   const gateway = await startGateway(
     t,
@@ -39,29 +39,74 @@ test('the list of all users and the CSV of access break off when their reader ma
   const target = { name: 'x', transport: 'sse', url: 'http://127.0.0.1:9/sse' };
   await gateway.rest(201, 'POST', '/api/targets', { ...as, body: target });
   const all = { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
-  await gateway.rest(201, 'POST', '/api/policies', { ...as, body: all });
-  const role = (name: string) => gateway.rest(200, 'PUT', `/api/users/${auditor.id}`, { ...as, body: { role: name } });
-  const read = async (path: string, then: () => Promise<unknown>): Promise<string> => {
-    const answer = await fetch(gateway.url + path, { headers: { authorization: `Bearer ${auditor.token}` } });
-    t.is(answer.status, 200, path);
-    let length = 0;
-    try {
-      for await (const chunk of answer.body ?? []) {
-        if (length === 0) await then();
-        length += (chunk as Uint8Array).length;
+  const { body: policy } = await gateway.rest<{ id: string }>(201, 'POST', '/api/policies', { ...as, body: all });
+  const ask = (path: string, { token } = auditor) => fetch(gateway.url + path, { headers: { authorization: `Bearer ${token}` } });
+  return {
+    policy,
+    admin,
+    ask,
+    as: <T>(method: string, path: string, body: object) => gateway.rest<T>(200, method, path, { ...as, body }),
+    setRole: (role: string) => gateway.rest(200, 'PUT', `/api/users/${auditor.id}`, { ...as, body: { role } }),
+    /** Reads an answer of the auditor. `then`: what happens when its first part has arrived. */
+    async read(path: string, then: () => Promise<unknown>): Promise<string> {
+      const answer = await ask(path);
+      t.is(answer.status, 200, path);
+      let length = 0;
+      try {
+        for await (const chunk of answer.body ?? []) {
+          if (length === 0) await then();
+          length += (chunk as Uint8Array).length;
+        }
+        return `whole: ${length > USERS * EMAIL_LENGTH}`;
+      } catch {
+        return 'broken off';
       }
-      return `whole: ${length > USERS * EMAIL_LENGTH}`;
-    } catch {
-      return 'broken off';
-    }
+    },
   };
-  for (const path of ['/api/users', '/api/policies/access?format=csv']) {
-    await role('auditor');
+}
+
+const CSV = '/api/policies/access?format=csv';
+
+test('the list of all users and the CSV of access break off when their reader may no longer read them', async (t) => {
+  const { read, setRole } = await manyUsers(t);
+  for (const path of ['/api/users', CSV]) {
+    await setRole('auditor');
     t.is(await read(path, async () => undefined), 'whole: true', path);
     const loseRight = async (): Promise<void> => {
-      await role('user');
+      await setRole('user');
       await sleep(CHECKED_EVERY_MS);
     };
     t.is(await read(path, loseRight), 'broken off', path);
   }
+});
+
+test('the CSV of access breaks off when policies or targets change, so that nobody is in it who never had access', async (t) => {
+  const { read, setRole, policy, as } = await manyUsers(t);
+  await setRole('auditor');
+  const body = { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
+  t.is(await read(CSV, () => as('PUT', `/api/policies/${policy.id}`, { ...body, enabled: false })), 'broken off');
+  t.is(await read('/api/users', () => as('PUT', `/api/policies/${policy.id}`, body)), 'whole: true');
+});
+
+test('a user reads only a few long answers at once', async (t) => {
+  const { ask, setRole, admin } = await manyUsers(t);
+  await setRole('auditor');
+  const answers = await Promise.all(Array.from({ length: 8 }, () => ask('/api/users')));
+  t.true(answers.every(({ status }) => status === 200));
+  for (const path of ['/api/users', CSV]) {
+    const refused = await ask(path);
+    t.is(refused.status, 429);
+    t.regex(await refused.text(), /8 long answers at once/);
+  }
+  t.is((await ask('/api/users?limit=1')).status, 200, 'short ones');
+  const other = await ask('/api/users', admin);
+  t.is(other.status, 200, 'others');
+  for (const { body } of [...answers, other]) await body?.cancel();
+  let status = 429;
+  while (status === 429) {
+    const again = await ask('/api/users');
+    status = again.status;
+    await again.body?.cancel();
+  }
+  t.is(status, 200);
 });

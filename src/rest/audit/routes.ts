@@ -1,5 +1,4 @@
 /** `/api/logs`. */
-import { pipeline } from 'node:stream/promises';
 import { type Request, type Response, Router } from 'express';
 import { type AuditStore, auditStore } from '../../audit/audit-store.ts';
 import { chainStore } from '../../audit/chain/tables/chain-store.ts';
@@ -22,7 +21,7 @@ import { createTurns, eachInTurn, type InTurn } from '../../db/turns.ts';
 import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
-import { ID_KEY, linkNext, readPage } from '../../http/page.ts';
+import { ID_KEY, linkNext, readPage, streamTo } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { answerWork } from '../policy-sets/heavy-answer.ts';
 import { denialJson, erasing, type VerifiedJson, verificationBody } from './contract.ts';
@@ -121,12 +120,7 @@ export function createLogRoutes(parts: LogRouteParts): Router {
       ndjsonOf(auditLines(database.knex, at, await heads.checkpoint()), lineText);
     const some = (): AsyncGenerator<string> => (format === 'csv' ? logCsv(entries()) : ndjsonOf(entries(), JSON.stringify));
     const texts = whileAllowed(res, eachInTurn(inTurn, ownerOf(res), whole ? await all() : some()));
-    res.setHeader('Content-Type', FORMATS[format]);
-    res.setHeader('Content-Disposition', `attachment; filename="${name}"`);
-    await pipeline(texts, res).catch((error: unknown) => {
-      // A client that has disconnected needs no answer.
-      if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
-    });
+    await streamTo(res, { 'Content-Type': FORMATS[format], 'Content-Disposition': `attachment; filename="${name}"` }, texts);
   });
 
   router.post('/erase', async (req, res) => {

@@ -2,7 +2,7 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import Joi from 'joi';
 import { inOrder, type SeenObject, seenObjects } from '../../audit/search/recorded-store.ts';
-import { invalidRequest } from '../../base/errors.ts';
+import { AppError, invalidRequest } from '../../base/errors.ts';
 import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import { validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
@@ -96,8 +96,18 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
     const named = who ?? (page.cursor === null ? await namedHolders(policies) : []);
-    const users = async (limit: number, after: string | null): Promise<User[]> =>
-      who === null ? database.snapshot((db) => userStore(db).page(limit, after)) : [];
+    const used = new Set(objects.map(({ target }) => target.id));
+    // A row is true if the user had this role and these groups while these policies and targets were in force. Users are read later than policies.
+    const users = async (limit: number, after: string | null): Promise<User[]> => {
+      if (who !== null) return [];
+      return database.snapshot(async (db) => {
+        const then = await moments.now(db);
+        const inUse = then.targets.filter(({ id, enabled }) => enabled && used.has(id));
+        if (then.position.revision !== position.revision || inUse.length < used.size)
+          throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
+        return userStore(db).page(limit, after);
+      });
+    };
 
     async function* everyRow(): AsyncGenerator<AccessRow> {
       yield* accessRows(engine, named, objects);
@@ -109,9 +119,11 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
       }
     }
     if (whole) {
-      res.setHeader('Content-Type', 'text/csv; charset=utf-8');
-      res.setHeader('Content-Disposition', `attachment; filename="access-${position.revision}.csv"`);
-      await streamTo(res, accessCsv(whileAllowed(res, everyRow())));
+      const headers = {
+        'Content-Type': 'text/csv; charset=utf-8',
+        'Content-Disposition': `attachment; filename="access-${position.revision}.csv"`,
+      };
+      await streamTo(res, headers, accessCsv(whileAllowed(res, everyRow())));
       return;
     }
 
