@@ -4,27 +4,49 @@ import type { Request, Response } from 'express';
 import { starts } from '../../base/turns/caller-turns.ts';
 
 /** The requests of one sender that are handled at once. */
-const AT_ONCE = 4;
+const OF_SENDER = { most: 4, partOf: null };
 /** A client that reads its answer slowly keeps its other requests waiting no longer than this. */
 const COUNTED_MS = 1_000;
+/**
+ * The requests of all senders that are handled at once. A person can have many accounts. A request takes several turns of the event loop, and a
+ * hundred of them would make each turn long for everybody's calls.
+ */
+const OF_ALL = { most: 8, partOf: null };
+/** A request that takes longer waits for something, and costs this thread little. */
+const COUNTED_OF_ALL_MS = 50;
+
+/** Calls `end` when the answer is complete, or after this time. */
+function endSoon(res: Response, end: () => void, ms: number): void {
+  const counted = setTimeout(end, ms).unref();
+  res.once('finish', () => {
+    clearTimeout(counted);
+    end();
+  });
+}
 
 /**
- * Goes on with the request when fewer than four others of the same sender are handled, and not at all if its client has left by then. A
- * client that leaves later still counts for its whole second, because the work for it goes on.
+ * Goes on with the request when fewer than four others of the same sender and eight of all are handled, and not at all if its client has left by
+ * then. A client that leaves later still counts for its whole time, because the work for it goes on.
  */
 export function takeTurn(sender: string, req: Request, res: Response, next: () => void): void {
+  // No further event comes.
+  const isGone = (): boolean => res.closed || !req.socket.writable;
+  const begin = (end: () => void, endOfAll: () => void): void => {
+    if (isGone()) {
+      end();
+      endOfAll();
+      return;
+    }
+    endSoon(res, endOfAll, COUNTED_OF_ALL_MS);
+    next();
+  };
   const work = (end: () => void): void => {
-    // No further event comes.
-    if (res.closed || !req.socket.writable) {
+    if (isGone()) {
       end();
       return;
     }
-    const counted = setTimeout(end, COUNTED_MS).unref();
-    res.once('finish', () => {
-      clearTimeout(counted);
-      end();
-    });
-    next();
+    endSoon(res, end, COUNTED_MS);
+    starts.run('requests of all', (endOfAll) => begin(end, endOfAll), OF_ALL);
   };
-  starts.run(sender, work, { most: AT_ONCE, partOf: null });
+  starts.run(sender, work, OF_SENDER);
 }

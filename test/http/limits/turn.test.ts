@@ -6,6 +6,13 @@ import type { Request, Response } from 'express';
 import { takeTurn } from '../../../src/http/limits/turn.ts';
 
 let senders = 0;
+const all: Response[] = [];
+
+// The requests of one test would keep those of the next one waiting.
+test.afterEach(() => {
+  for (const res of all) Object.assign(res, { closed: true });
+  for (const res of all.splice(0)) res.emit('finish');
+});
 
 /** Sends requests of one sender, and tells which have begun. */
 function sender() {
@@ -19,10 +26,11 @@ function sender() {
       const req = { socket: { writable: true } } as unknown as Request;
       const res = Object.assign(new EventEmitter(), { closed: false }) as unknown as Response;
       requests.push({ req, res });
+      all.push(res);
       takeTurn(name, req, res, () => begun.push(index));
     },
     async begun(): Promise<readonly number[]> {
-      for (let i = 0; i < 4; i++) await turnOver();
+      for (let i = 0; i < 8; i++) await turnOver();
       return begun;
     },
     leave(index: number): void {
@@ -33,7 +41,7 @@ function sender() {
   };
 }
 
-test('a request waits for one of four others of its sender to be answered', async (t) => {
+test.serial('a request waits for one of four others of its sender to be answered', async (t) => {
   const { requests, send, begun } = sender();
   for (let i = 0; i < 6; i++) send();
   t.deepEqual(await begun(), [0, 1, 2, 3]);
@@ -44,7 +52,7 @@ test('a request waits for one of four others of its sender to be answered', asyn
   t.deepEqual(await other.begun(), [0]);
 });
 
-test('clients that leave do not make room for more requests: the work for them goes on', async (t) => {
+test.serial('clients that leave do not make room for more requests: the work for them goes on', async (t) => {
   const { send, begun, leave } = sender();
   for (let i = 0; i < 4; i++) send();
   t.deepEqual(await begun(), [0, 1, 2, 3]);
@@ -53,11 +61,23 @@ test('clients that leave do not make room for more requests: the work for them g
   t.deepEqual(await begun(), [0, 1, 2, 3]);
 });
 
-test('a request whose client has left before its turn does not begin, and takes no turn', async (t) => {
+test.serial('a request whose client has left before its turn does not begin, and takes no turn', async (t) => {
   const { requests, send, begun, leave } = sender();
   for (let i = 0; i < 6; i++) send();
   t.deepEqual(await begun(), [0, 1, 2, 3]);
   leave(4);
   requests[0]?.res.emit('finish');
   t.deepEqual(await begun(), [0, 1, 2, 3, 5]);
+});
+
+test.serial('eight requests of all senders are handled at once, each for a short time', async (t) => {
+  const many = Array.from({ length: 6 }, () => sender());
+  for (const each of many) for (let i = 0; i < 2; i++) each.send();
+  const begun = async (): Promise<number> => (await Promise.all(many.map((each) => each.begun()))).flat().length;
+  t.is(await begun(), 8);
+  many[0]?.requests[0]?.res.emit('finish');
+  t.is(await begun(), 9);
+  // The others no longer count when they have taken longer.
+  while ((await begun()) < 12) await turnOver();
+  t.pass();
 });
