@@ -7,6 +7,8 @@ import { addressGroup } from './client-address.ts';
 const MINUTE_MS = 60_000;
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
 const EMAIL_SHARE = 1 / 6;
+/** How many times the requests to REST of one principal those of all principals of an address may be. One person can have many accounts. */
+const PRINCIPALS_OF_ADDRESS = 3;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
@@ -70,6 +72,7 @@ export function createRateLimits(
   const byUser = new Minutes(limits.changes);
   const byPrincipal = new Minutes(limits.mcp);
   const byPrincipalOfApi = new Minutes(limits.api);
+  const byAddressOfApi = new Minutes(PRINCIPALS_OF_ADDRESS * limits.api);
   const byStranger = new Minutes(limits.api);
   const byOAuthAddress = new Minutes(limits.oauth);
   const registrations = new Minutes(limits.registration);
@@ -115,11 +118,19 @@ export function createRateLimits(
       byPrincipal.use(pair(addressGroup(address), principal), undefined, messages),
     /** Checks the limit before a request for a page or a document, or one to the REST API with a token that is not known yet. */
     stranger: (address: string): AppError | null => byStranger.use(addressGroup(address)),
-    /** Checks the limit before a request of this principal to the REST API. */
-    api: (principal: string, address: string): AppError | null =>
-      byPrincipalOfApi.use(
-        pair(addressGroup(address), principal),
+    /** Checks the limits before a request of this principal to the REST API, and of all principals of the address. */
+    api(principal: string, address: string): AppError | null {
+      const group = addressGroup(address);
+      const own = byPrincipalOfApi.use(
+        pair(group, principal),
         `You may send ${limits.api} requests a minute to the REST API from one address (API_RATE_LIMIT)`,
-      ),
+      );
+      if (own !== null) return own;
+      const most = PRINCIPALS_OF_ADDRESS * limits.api;
+      return byAddressOfApi.use(
+        group,
+        `All users of one address may send ${most} requests a minute to the REST API (API_RATE_LIMIT)`,
+      );
+    },
   };
 }
