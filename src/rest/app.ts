@@ -99,8 +99,7 @@ export function createApp(parts: AppParts): Express {
 
   const { protocols } = parts;
   app.use(begin(parts, routeTable([...documents, ...open, ...guarded, ...pages.mounts, ...protocols])));
-  app.use(limited(routeTable(protocols), parts.limit));
-  app.use(refuseForeign(parts));
+  app.use(admitRequest(parts, routeTable(protocols)));
   app.use(refuseUnknown(routeTable([...documents, ...open, ...pages.mounts, ...protocols]), routeTable(guarded), pages));
   app.use(pages.handler);
   app.use(together(protocols));
@@ -133,16 +132,6 @@ function together(mounts: readonly Mount[]): Router {
   return all;
 }
 
-/** Comes before every refusal. `apart`: routes that have limits of their own. */
-function limited(apart: RouteTable, limit: AppParts['limit']): RequestHandler {
-  return async (req, _res, next) => {
-    const isApart =
-      req.path === HEALTH || req.path.startsWith(`${HEALTH}/`) || matchRoute(apart, req.path)?.methods.has(req.method);
-    if (isApart !== true) await refuseLater(limit?.(req) ?? null);
-    next();
-  };
-}
-
 /** Does what every request needs: an id, headers and a log line. */
 function begin({ log, metrics, unread }: AppParts, table: RouteTable): RequestHandler {
   return (req, res, next) => {
@@ -171,16 +160,24 @@ function begin({ log, metrics, unread }: AppParts, table: RouteTable): RequestHa
   };
 }
 
-/** Refuses requests that are not addressed to this gateway, or that pages of other origins send. */
-function refuseForeign({ config, pages }: AppParts): RequestHandler {
-  return (req, res, next) => {
+/**
+ * Counts the request, and refuses it if it is not addressed to this gateway, or if a page of a different origin sends it. `apart`: routes that have
+ * limits of their own.
+ */
+function admitRequest({ config, pages, limit }: AppParts, apart: RouteTable): RequestHandler {
+  return async (req, res, next) => {
+    const { path, method } = req;
     // Prometheus addresses instances by IP address. A page that uses a name for that address (DNS rebinding) has no token to
     // send.
-    const anyHost = req.path === METRICS_PATH && req.headers.authorization !== undefined;
+    const anyHost = path === METRICS_PATH && req.headers.authorization !== undefined;
     const refusal = checkOrigin(req, config, anyHost);
-    if (refusal) throw refusal;
     // Pages of other origins have no business with the gateway's own pages.
-    if (!pages.owns(req.path)) allowOrigin(req, res);
+    if (refusal === null && !pages.owns(path)) allowOrigin(req, res);
+    const isHealth = path === HEALTH || path.startsWith(`${HEALTH}/`);
+    const isApart = isHealth || matchRoute(apart, path)?.methods.has(method) === true;
+    // Refusals cost the thread, too, so they are counted.
+    if (!isApart) await refuseLater(limit?.(req) ?? null);
+    if (refusal !== null) throw refusal;
     next();
   };
 }

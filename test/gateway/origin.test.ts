@@ -25,7 +25,7 @@ test.serial('only pages of an allowed origin may call /mcp, and a preflight need
 });
 
 test.serial('requests to REST are counted by principal, and others by address; health is always answered', async (t) => {
-  const gateway = await startGateway(t, null, { API_RATE_LIMIT: '6' });
+  const gateway = await startGateway(t, null, { API_RATE_LIMIT: '6', ALLOWED_ORIGINS: 'https://app.example' });
   const ask = async (path: string, token?: string): Promise<number> =>
     (await fetch(gateway.url + path, { redirect: 'manual', ...(token && { headers: { authorization: `Bearer ${token}` } }) }))
       .status;
@@ -47,7 +47,10 @@ test.serial('requests to REST are counted by principal, and others by address; h
   const counted = ['/', '/console', '/nothing', '/.well-known/oauth-authorization-server', '/scim/x', '/oauth/x', '/oauth/token'];
   for (const path of counted) t.is(await ask(path), 429, path);
   const { status } = await rest(gateway.url, 'GET', '/', { headers: { origin: 'https://evil.example' } });
-  t.is(status, 429, 'before the origin is looked at');
+  t.is(status, 429, 'refusals of pages of other origins count, too');
+  const readable = await fetch(`${gateway.url}/api/openapi.json`, { headers: { origin: 'https://app.example' } });
+  t.is(readable.status, 429);
+  t.is(readable.headers.get('access-control-allow-origin'), 'https://app.example', 'a page of an allowed origin can read it');
   t.deepEqual(await statuses(3, '/health/ready'), [200, 200, 200]);
   t.is(await ask('/scim/v2/x/Users'), 401, 'the routes of SCIM have limits of their own');
 });
