@@ -4,17 +4,19 @@ import type { Socket } from 'node:net';
 
 /** Clients that pipeline at all send only a few requests. */
 const MAX_AHEAD = 32;
-/** The heads of the requests of one connection that wait. A client may have a thousand connections. */
-const MAX_CHARACTERS_AHEAD = 32 * 1_024;
+/** The heads of the requests of one connection that wait, in bytes. A client may have a thousand connections. */
+const MAX_BYTES_AHEAD = 32 * 1_024;
+/** What a short text takes beside its characters. A head can have 4,000 names and values. */
+const TEXT_BYTES = 32;
 
 interface Waiting {
-  /** The characters of its head. */
-  readonly characters: number;
+  /** About what its head takes in memory. */
+  readonly bytes: number;
   begin(): void;
 }
 
-const charactersOf = ({ url = '', rawHeaders }: IncomingMessage): number =>
-  rawHeaders.reduce((sum, { length }) => sum + length, url.length);
+const bytesOf = ({ url = '', rawHeaders }: IncomingMessage): number =>
+  rawHeaders.reduce((sum, { length }) => sum + length + TEXT_BYTES, url.length);
 
 /**
  * Starts each request of a connection when the client has received the answer to the previous one. One packet can hold more than
@@ -49,9 +51,9 @@ export function limitPipelining(
       lines.set(socket, []);
       return begin();
     }
-    const characters = charactersOf(req);
-    const ahead = line.reduce((sum, waiting) => sum + waiting.characters, characters);
-    if (line.length < MAX_AHEAD && ahead <= MAX_CHARACTERS_AHEAD) line.push({ characters, begin });
+    const bytes = bytesOf(req);
+    const ahead = line.reduce((sum, waiting) => sum + waiting.bytes, bytes);
+    if (line.length < MAX_AHEAD && ahead <= MAX_BYTES_AHEAD) line.push({ bytes, begin });
     else socket.destroy();
   };
 }

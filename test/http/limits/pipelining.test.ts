@@ -33,13 +33,13 @@ test('a pipelined request starts when the one before it is answered', async (t) 
 });
 
 test('a client whose waiting requests have large heads is disconnected', async (t) => {
-  const heads = async (count: number, characters: number): Promise<number> => {
+  const heads = async (count: number, characters: number, more = ''): Promise<number> => {
     let begun = 0;
     const socket = await listening(t, (_req, res) => {
       begun++;
       setImmediate(() => res.end());
     });
-    const large = `X-A: ${'a'.repeat(characters)}\r\n`;
+    const large = `X-A: ${'a'.repeat(characters)}\r\n${more}`;
     socket.on('error', () => undefined).write(get('/', large).repeat(count) + get('/', 'Connection: close\r\n'));
     await new Promise((resolve) => socket.resume().once('close', resolve));
     return begun;
@@ -47,6 +47,7 @@ test('a client whose waiting requests have large heads is disconnected', async (
   t.is(await heads(20, 500), 21);
   t.is(await heads(3, 10_000), 4);
   t.true((await heads(8, 10_000)) < 5);
+  t.true((await heads(8, 0, 'a:\r\n'.repeat(1_900))) < 5, 'short headers take far more than their characters');
 });
 
 test('requests that wait behind an answer do not start after the client has disconnected', async (t) => {
