@@ -36,13 +36,16 @@ async function manyUsers(t: ExecutionContext) {
     }
   });
   const as = { token: admin.token };
-  const target = { name: 'x', transport: 'sse', url: 'http://127.0.0.1:9/sse' };
-  await gateway.rest(201, 'POST', '/api/targets', { ...as, body: target });
+  const { body: target } = await gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
+    ...as,
+    body: { name: 'x', transport: 'sse', url: 'http://127.0.0.1:9/sse' },
+  });
   const all = { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
   const { body: policy } = await gateway.rest<{ id: string }>(201, 'POST', '/api/policies', { ...as, body: all });
   const ask = (path: string, { token } = auditor) => fetch(gateway.url + path, { headers: { authorization: `Bearer ${token}` } });
   return {
     policy,
+    target,
     admin,
     ask,
     as: <T>(method: string, path: string, body: object) => gateway.rest<T>(200, method, path, { ...as, body }),
@@ -81,11 +84,13 @@ test('the list of all users and the CSV of access break off when their reader ma
 });
 
 test('the CSV of access breaks off when policies or targets change, so that nobody is in it who never had access', async (t) => {
-  const { read, setRole, policy, as } = await manyUsers(t);
+  const { read, setRole, policy, target, as } = await manyUsers(t);
   await setRole('auditor');
   const body = { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
   t.is(await read(CSV, () => as('PUT', `/api/policies/${policy.id}`, { ...body, enabled: false })), 'broken off');
-  t.is(await read('/api/users', () => as('PUT', `/api/policies/${policy.id}`, body)), 'whole: true');
+  await as('PUT', `/api/policies/${policy.id}`, body);
+  t.is(await read(CSV, () => as('PUT', `/api/targets/${target.id}`, { name: 'y' })), 'broken off', 'the rows have names');
+  t.is(await read('/api/users', () => as('PUT', `/api/targets/${target.id}`, { name: 'x' })), 'whole: true');
 });
 
 test('a user reads only a few long answers at once', async (t) => {

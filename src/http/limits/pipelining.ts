@@ -3,9 +3,9 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import type { Socket } from 'node:net';
 
 /** Clients that pipeline at all send only a few requests. */
-const MAX_AHEAD = 32;
+const MAX_AHEAD = 8;
 /** The heads of the requests of one connection that wait, in bytes. A client may have a thousand connections. */
-const MAX_BYTES_AHEAD = 32 * 1_024;
+const MAX_BYTES_AHEAD = 24 * 1_024;
 /** What a short text takes beside its characters. A head can have 4,000 names and values. */
 const TEXT_BYTES = 32;
 

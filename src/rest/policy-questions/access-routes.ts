@@ -96,13 +96,13 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
     const named = who ?? (page.cursor === null ? await namedHolders(policies) : []);
-    const used = new Set(objects.map(({ target }) => target.id));
+    const used = new Map(objects.map(({ target }) => [target.id, target.name]));
     // A row is true if the user had this role and these groups while these policies and targets were in force. Users are read later than policies.
     const users = async (limit: number, after: string | null): Promise<User[]> => {
       if (who !== null) return [];
       return database.snapshot(async (db) => {
         const then = await moments.now(db);
-        const inUse = then.targets.filter(({ id, enabled }) => enabled && used.has(id));
+        const inUse = then.targets.filter(({ id, name, enabled }) => enabled && used.get(id) === name);
         if (then.position.revision !== position.revision || inUse.length < used.size)
           throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
         return userStore(db).page(limit, after);
