@@ -1,7 +1,6 @@
 /** Pagination of lists: `limit`, `cursor`, and the next page in a `Link` header (RFC 8288). */
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
-import { createStock, isOverdrawn } from '../base/budgets.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { lane } from '../base/turns/lane.ts';
 import { UUID } from '../base/validate.ts';
@@ -105,19 +104,41 @@ export async function sendList<T>(
   const texts = pieces();
   const { value: first = '' } = await texts.next();
   const second = await texts.next();
-  const type = { 'Content-Type': 'application/json; charset=utf-8' };
-  if (second.done === true) return void res.set(type).end(first);
+  const headers = { 'Content-Type': 'application/json; charset=utf-8' };
+  if (second.done === true) return void res.setHeaders(new Map(Object.entries(headers))).end(first);
   async function* all(): AsyncGenerator<string> {
     yield first;
     yield second.value ?? '';
     yield* texts;
   }
-  await streamTo(res, type, all());
+  await streamTo(res, headers, all());
 }
 
-/** Long answers that clients are reading, by principal: each holds what it has read from the database and not written yet. */
-const LONG_ANSWERS = { perKey: 8, all: 64 };
-const longAnswers = createStock('long answers', LONG_ANSWERS);
+/** How many long answers clients may read at once for one principal, and for all: each holds what it has read and not written yet. */
+const OF_PRINCIPAL = 8;
+const OF_ALL = 64;
+/** The long answers that clients are reading, by principal; the oldest first. */
+const longAnswers = new Map<string, Set<Response>>();
+
+function leave(principal: string, res: Response): void {
+  const own = longAnswers.get(principal);
+  if (own?.delete(res) && own.size === 0) longAnswers.delete(principal);
+}
+
+/** At the limit of all, the principal with most long answers loses its oldest one, so that slow readers keep nobody out. */
+function enter(principal: string, res: Response): void {
+  const own = longAnswers.get(principal) ?? new Set();
+  if (own.size >= OF_PRINCIPAL) {
+    const detail = `Your clients may read ${OF_PRINCIPAL} long answers at once. Try again when they have read one of them.`;
+    throw new AppError('too_many_requests', detail, { retryAfter: 1 });
+  }
+  const all = [...longAnswers];
+  if (all.reduce((sum, [, { size }]) => sum + size, 0) >= OF_ALL) {
+    const [greatest, [oldest] = []] = all.reduce((most, others) => (others[1].size > most[1].size ? others : most));
+    if (oldest !== undefined) leave(greatest, oldest.destroy());
+  }
+  longAnswers.set(principal, own.add(res));
+}
 
 /** Writes the texts as the client reads them. Resolves also if the client leaves. Throws AppError `too_many_requests`. */
 export async function streamTo(
@@ -125,19 +146,16 @@ export async function streamTo(
   headers: Readonly<Record<string, string>>,
   texts: AsyncIterable<string>,
 ): Promise<void> {
-  const place = longAnswers.take(contextOf(res).admission?.principal.sub ?? '', 1);
-  if (isOverdrawn(place)) {
-    const detail = `Clients may read ${LONG_ANSWERS.perKey} long answers at once for one user, and ${LONG_ANSWERS.all} for all users. Try again when you have read others.`;
-    throw new AppError('too_many_requests', detail, { retryAfter: 1 });
-  }
-  res.set(headers);
+  const principal = contextOf(res).admission?.principal.sub ?? '';
+  enter(principal, res);
+  res.setHeaders(new Map(Object.entries(headers)));
   try {
     await pipeline(texts, res);
   } catch (error) {
     // A client that has disconnected needs no answer.
     if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
   } finally {
-    place.giveBack();
+    leave(principal, res);
   }
 }
 

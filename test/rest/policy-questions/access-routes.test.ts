@@ -7,7 +7,7 @@ import test, { type ExecutionContext } from 'ava';
 import express, { type Response } from 'express';
 import { deferred } from '../../../src/base/promises.ts';
 import { openContext } from '../../../src/http/context.ts';
-import { sendList } from '../../../src/http/page.ts';
+import { sendList, streamTo } from '../../../src/http/page.ts';
 import { createAccessRoutes } from '../../../src/rest/policy-questions/access-routes.ts';
 
 async function serve(t: ExecutionContext, listener: RequestListener): Promise<number> {
@@ -79,4 +79,36 @@ test('a long list is written as its client reads it', async (t) => {
   client.destroy();
   const answer = await fetch(`http://127.0.0.1:${port}/`);
   t.deepEqual(await answer.json(), items);
+});
+
+test('when clients read too many long answers, the principal who has most loses the oldest one', async (t) => {
+  async function* endless(): AsyncGenerator<string> {
+    for (;;) yield 'x'.repeat(64 * 1024);
+  }
+  const port = await serve(t, (req, res) => {
+    openContext(res as Response, { requestId: 'r', admission: { principal: { sub: req.headers['user'] } } as never });
+    streamTo(res as Response, {}, endless()).catch(() => res.writeHead(429).end());
+  });
+  const ask = async (user: string) => {
+    const client = connect(port, '127.0.0.1');
+    t.teardown(() => client.destroy());
+    const closed = once(client, 'close');
+    client.on('error', () => undefined).write(`GET / HTTP/1.1\r\nHost: x\r\nUser: ${user}\r\n\r\n`);
+    const [head] = (await once(client, 'data')) as [Buffer];
+    client.pause();
+    return { status: head.toString('latin1', 9, 12), client, closed };
+  };
+  const few = await ask('user 0');
+  for (let n = 0; n < 7; n++) t.is((await ask('user 1')).status, '200');
+  const oldest = await ask('user 2');
+  for (let n = 1; n < 8; n++) t.is((await ask('user 2')).status, '200');
+  for (let user = 3; user < 9; user++) for (let n = 0; n < 8; n++) t.is((await ask(`user ${user}`)).status, '200');
+  t.is((await ask('user 8')).status, '429', 'one user reads only eight');
+  t.is((await ask('administrator')).status, '200');
+  oldest.client.resume();
+  await oldest.closed;
+  t.is((await ask('user 2')).status, '200');
+  few.client.resume();
+  await once(few.client, 'data');
+  t.false(few.client.destroyed);
 });
