@@ -105,6 +105,22 @@ test.serial('an unreachable target, and one that refuses the credential, are cou
   t.truthy(failures);
 });
 
+test.serial('an unreachable target is counted, too, if its clients use no sessions', async (t) => {
+  const w = await setUp(t, null);
+  await w.upstream.stop();
+  const version = '2026-07-28';
+  const body = {
+    ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+    params: {
+      ...{ name: 'echo', arguments: {} },
+      _meta: { 'io.modelcontextprotocol/protocolVersion': version, 'io.modelcontextprotocol/clientCapabilities': {} },
+    },
+  };
+  const headers = { 'mcp-protocol-version': version, 'mcp-method': 'tools/call', 'mcp-name': 'echo' };
+  t.is((await post(w.mcp, w.token, body, headers)).message?.error?.code, -32603);
+  t.regex(await read(w.gateway.url), /^portcullis_target_failures_total\{target="everything",failure="\w+"\} 1$/m);
+});
+
 test.serial('invented names of callers never become labels', async (t) => {
   const w = await setUp(t, null);
   const session = { 'mcp-session-id': await openSession(w.mcp, w.token) };

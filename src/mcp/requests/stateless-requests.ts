@@ -8,7 +8,7 @@ import { upstreamFault } from '../context/failure.ts';
 import { accountText } from '../context/own-account.ts';
 import { discoversStateless, isWrongMode } from '../upstream/modes.ts';
 import { ownError, servedVersions } from '../upstream/own-error.ts';
-import { isFault } from '../upstream/upstream.ts';
+import { isFault, type UpstreamFault } from '../upstream/upstream.ts';
 import type { Reached } from './session-requests.ts';
 
 export async function forwardStateless(
@@ -45,6 +45,12 @@ export async function forwardStateless(
   return { answer, linked: null };
 }
 
+/** The answer to a request that was not sent, because the mode of its target could not be found out. */
+function notAsked(context: RequestContext, fault: UpstreamFault): Promise<Answer> | Answer {
+  if (fault.fault !== 'aborted') context.deps.observe.failed(context.target.name, fault.fault);
+  return upstreamFault(context, fault);
+}
+
 /** The answer to a request for a target that is not stateless, or whose mode cannot be found out; null: it is stateless. */
 async function refuseMode(context: RequestContext): Promise<Answer | null> {
   const { deps } = context;
@@ -53,11 +59,11 @@ async function refuseMode(context: RequestContext): Promise<Answer | null> {
   // If the target's mode is known, it is not asked here, so it neither fails nor answers.
   const isKnown = deps.modes.isKnown(asked);
   const refusal = isKnown ? null : deps.health.refusal(asked);
-  if (refusal !== null) return upstreamFault(context, refusal);
+  if (refusal !== null) return notAsked(context, refusal);
   const stateless = await deps.modes.speaksStateless({ target, access }, caller.gone);
   if (typeof stateless !== 'boolean') {
     deps.health.failed(asked, stateless.fault);
-    return upstreamFault(context, stateless);
+    return notAsked(context, stateless);
   }
   if (!isKnown) deps.health.answered(asked);
   return stateless ? null : fallBack(awaited.id, SESSION_REVISIONS);
