@@ -163,7 +163,7 @@ ${
 
   const router = Router({ caseSensitive: true, strict: true });
   router.use(async (req, _res, next) => {
-    await refuseLater(limits.oauth(addressOf(req)));
+    await refuseLater(req, limits.oauth(addressOf(req)));
     // The library looks for each parameter among all, so thousands of them would hold the thread for a quarter of a second.
     if (req.originalUrl.split('&', MOST_PARAMETERS + 1).length > MOST_PARAMETERS)
       throw new AppError('invalid_request', `An address may have at most ${MOST_PARAMETERS} parameters.`);

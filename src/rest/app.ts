@@ -176,7 +176,7 @@ function admitRequest({ config, pages, limit }: AppParts, apart: RouteTable): Re
     const isHealth = path === HEALTH || path.startsWith(`${HEALTH}/`);
     const isApart = isHealth || matchRoute(apart, path)?.methods.has(method) === true;
     // Refusals cost the thread, too, so they are counted.
-    if (!isApart) await refuseLater(limit?.(req) ?? null);
+    if (!isApart) await refuseLater(req, limit?.(req) ?? null);
     if (refusal !== null) throw refusal;
     next();
   };

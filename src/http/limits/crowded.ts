@@ -1,7 +1,9 @@
 /**
- * Limits what node parses at once. One packet can hold a thousand requests, or ten thousand chunks of a body. Node would parse all of
- * them in one go, even after the connection is closed, and 64 such connections would keep the thread from everybody for seconds.
+ * Limits what node parses. One packet can hold a thousand requests, or ten thousand chunks of a body. Node would parse all of them in one go,
+ * even after the connection is closed, and 64 such connections would keep the thread from everybody for seconds. It would also keep them all,
+ * each chunk as an object, while the request waits for something.
  */
+import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { lane } from '../../base/turns/lane.ts';
 import { addressGroup, peerOf } from './client-address.ts';
@@ -17,8 +19,29 @@ const LONG_PACKET = 4 * 1_024;
 
 const crowded = new WeakSet<Socket>();
 
+interface Input {
+  /** For how many reasons node gets nothing more from the connection. */
+  holds: number;
+  handOverAll(): Promise<void>;
+}
+
+const inputs = new WeakMap<Socket, Input>();
+
+/** Keeps from node what the connection sends, until the returned function is called: while a request waits, nobody reads what follows it. */
+export function holdInput(socket: Socket): () => void {
+  const input = inputs.get(socket);
+  if (input === undefined) return () => undefined;
+  input.holds++;
+  return () => {
+    if (--input.holds === 0) void input.handOverAll();
+  };
+}
+
 /** Whether the connection has sent a crowded packet. */
 export const hasSentCrowded = (socket: Socket): boolean => crowded.has(socket);
+
+/** Keeps the rest of the body from node while the request waits. */
+export const holdBody = ({ complete, socket }: IncomingMessage): (() => void) => (complete ? () => undefined : holdInput(socket));
 
 function isCrowded(packet: Buffer): boolean {
   let lines = 0;
@@ -40,11 +63,14 @@ export function readCrowdedInParts(socket: Socket): void {
   const waiting: (Buffer | null)[] = [];
   let wanted: number | null = null;
   let isHandingOver = false;
+  const input: Input = { holds: 0, handOverAll };
+  inputs.set(socket, input);
+  const isStopped = (): boolean => socket.destroyed || socket.isPaused() || input.holds > 0;
 
   /** Hands over one part. Returns whether there is nothing to do for now. */
   function handOver(): boolean {
     // Parts that node buffers while it is paused would be parsed in one go afterwards.
-    if (socket.destroyed || socket.isPaused()) return true;
+    if (isStopped()) return true;
     const packet = waiting.shift();
     if (packet === undefined) return true;
     if (packet !== null && packet.length > PART_BYTES) waiting.unshift(packet.subarray(PART_BYTES));
@@ -55,7 +81,7 @@ export function readCrowdedInParts(socket: Socket): void {
   async function handOverAll(): Promise<void> {
     if (isHandingOver) return;
     isHandingOver = true;
-    while (waiting.length > 0 && !socket.destroyed && !socket.isPaused()) await lane.run(`crowded ${owner}`, handOver);
+    while (waiting.length > 0 && !isStopped()) await lane.run(`crowded ${owner}`, handOver);
     isHandingOver = false;
     if (waiting.length > 0 || wanted === null) return;
     const size = wanted;
@@ -64,8 +90,10 @@ export function readCrowdedInParts(socket: Socket): void {
   }
 
   socket.push = (packet: Buffer | null): boolean => {
-    if (waiting.length === 0 && (packet === null || !isCrowded(packet))) return push(packet);
-    crowded.add(socket);
+    const isLarge = packet !== null && isCrowded(packet);
+    const isHeld = packet !== null && input.holds > 0;
+    if (waiting.length === 0 && !isHeld && !isLarge) return push(packet);
+    if (isLarge) crowded.add(socket);
     waiting.push(packet);
     void handOverAll();
     return false;

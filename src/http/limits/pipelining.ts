@@ -1,6 +1,7 @@
 /** Limits pipelining: requests that a client sends on one connection without waiting for answers. */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { holdInput } from './crowded.ts';
 
 /** Clients that pipeline at all send only a few requests. */
 const MAX_AHEAD = 8;
@@ -13,6 +14,12 @@ interface Waiting {
   /** About what its head takes in memory. */
   readonly bytes: number;
   begin(): void;
+}
+
+interface Line {
+  readonly waiting: Waiting[];
+  /** Lets node read what follows those that wait. */
+  release(): void;
 }
 
 const bytesOf = ({ url = '', rawHeaders }: IncomingMessage): number =>
@@ -28,12 +35,14 @@ export function limitPipelining(
   handle: RequestListener,
   start: (req: IncomingMessage, res: ServerResponse, begin: () => void) => void = (_req, _res, begin) => begin(),
 ): RequestListener {
-  const lines = new WeakMap<Socket, Waiting[]>();
+  const lines = new WeakMap<Socket, Line>();
 
   function next(socket: Socket): void {
-    const waiting = socket.writable ? lines.get(socket)?.shift() : undefined;
-    if (waiting === undefined) lines.delete(socket);
-    else setImmediate(() => socket.writable && waiting.begin());
+    const line = lines.get(socket);
+    const first = socket.writable ? line?.waiting.shift() : undefined;
+    if (first === undefined) lines.delete(socket);
+    else setImmediate(() => socket.writable && first.begin());
+    if (line?.waiting.length === 0) line.release();
   }
 
   return (req, res) => {
@@ -48,12 +57,14 @@ export function limitPipelining(
       });
     const line = lines.get(socket);
     if (line === undefined) {
-      lines.set(socket, []);
+      lines.set(socket, { waiting: [], release: () => undefined });
       return begin();
     }
+    const { waiting } = line;
     const bytes = bytesOf(req);
-    const ahead = line.reduce((sum, waiting) => sum + waiting.bytes, bytes);
-    if (line.length < MAX_AHEAD && ahead <= MAX_BYTES_AHEAD) line.push({ bytes, begin });
+    const ahead = waiting.reduce((sum, each) => sum + each.bytes, bytes);
+    if (waiting.length === 0) line.release = holdInput(socket);
+    if (waiting.length < MAX_AHEAD && ahead <= MAX_BYTES_AHEAD) waiting.push({ bytes, begin });
     else socket.destroy();
   };
 }

@@ -1,8 +1,10 @@
 /** Rate limits for callers, counted in this process. */
+import type { IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../../base/errors.ts';
 import type { Config } from '../../config/config.ts';
 import { addressGroup } from './client-address.ts';
+import { holdBody } from './crowded.ts';
 
 const MINUTE_MS = 60_000;
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
@@ -13,9 +15,11 @@ const PRINCIPALS_OF_ADDRESS = 3;
 const REFUSED_AFTER_MS = 500;
 
 /** Throws the refusal after a while; null: returns at once. */
-export async function refuseLater(refusal: AppError | null): Promise<void> {
+export async function refuseLater(req: IncomingMessage, refusal: AppError | null): Promise<void> {
   if (refusal === null) return;
+  const release = holdBody(req);
   await sleep(REFUSED_AFTER_MS * (1 + Math.random()), undefined, { ref: false });
+  release();
   throw refusal;
 }
 

@@ -3,8 +3,10 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
+import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { readCrowdedInParts } from '../../../src/http/limits/crowded.ts';
+import { deferred } from '../../../src/base/promises.ts';
+import { holdBody, readCrowdedInParts } from '../../../src/http/limits/crowded.ts';
 import { limitPipelining } from '../../../src/http/limits/pipelining.ts';
 import { connected } from '../connected.ts';
 
@@ -56,6 +58,63 @@ test('node parses no more of a body in small chunks after the connection is clos
   socket.resume();
   await once(socket, 'close');
   t.true(parsed > 0 && parsed < 200, `${parsed} chunks were parsed`);
+});
+
+test('node gets no chunks of a body while its request waits, and all of them afterwards', async (t) => {
+  const waits = deferred<IncomingMessage>();
+  const goOn = deferred();
+  const socket = await listening(t, async (req, res) => {
+    const release = holdBody(req);
+    waits.resolve(req);
+    await goOn.promise;
+    release();
+    res.end(`<${(await text(req)).length}>`);
+  });
+  socket.write(CHUNKED);
+  const req = await waits.promise;
+  socket.write(`${'1\r\nx\r\n'.repeat(5_000)}0\r\n\r\n`);
+  for (let turn = 0; turn < 50; turn++) await setImmediate();
+  t.true(req.readableLength < 200, `${req.readableLength} chunks wait`);
+  goOn.resolve();
+  const [answer] = (await once(socket, 'data')) as [Buffer];
+  t.regex(answer.toString(), /<5000>/);
+});
+
+test('node gets nothing that follows a pipelined request while that one waits', async (t) => {
+  const begun: string[] = [];
+  const goOn = deferred();
+  let parsed = 0;
+  const take = limitPipelining(async (req, res) => {
+    begun.push(req.url ?? '');
+    if (req.url === '/first') await goOn.promise;
+    res.end(`<${req.url} ${(await text(req)).length}>`);
+  });
+  const socket = await listening(t, (req, res) => {
+    const push = req.push.bind(req);
+    req.push = (chunk) => {
+      parsed++;
+      return push(chunk);
+    };
+    take(req, res);
+  });
+  const [body, last] = [`${'1\r\nx\r\n'.repeat(5_000)}0\r\n\r\n`, 'GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'];
+  socket.write(`GET /first HTTP/1.1\r\nHost: x\r\n\r\n${CHUNKED.replace('/', '/second')}${body}${last}`);
+  while (begun.length === 0) await setImmediate();
+  for (let turn = 0; turn < 50; turn++) await setImmediate();
+  t.true(parsed < 400, `${parsed} chunks were parsed`);
+  goOn.resolve();
+  t.deepEqual((await text(socket)).match(/<[^>]*>/g), ['</first 0>', '</second 5000>', '</last 0>']);
+});
+
+test('a client that leaves while its request waits is noticed', async (t) => {
+  const left = deferred();
+  const socket = await listening(t, (req, res) => {
+    holdBody(req);
+    res.once('close', left.resolve);
+  });
+  socket.end('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+  await left.promise;
+  t.pass();
 });
 
 test('a body with very many empty lines arrives unchanged, and so does the next request', async (t) => {
