@@ -33,6 +33,7 @@ import { createRest, type Parts } from './gateway/rest.ts';
 import { createScim } from './gateway/scim.ts';
 import { limitConnections } from './http/limits/connections.ts';
 import { readCrowdedInParts } from './http/limits/crowded.ts';
+import { HEAD_LIMITS, refuseLargeHeads } from './http/limits/heads.ts';
 import { limitPipelining } from './http/limits/pipelining.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
@@ -71,7 +72,6 @@ export interface Gateway {
 const RELEASE_TIMEOUT_MS = 8_000;
 /** How long before the listener closes the other replicas take over the sessions, but at most half of the delay. */
 const LEAVING_MS = 1_000;
-const MAX_HEADER_BYTES = 16 * 1024;
 /** How long a scrape of the metrics waits for the database. */
 const SCRAPE_TIMEOUT_MS = 1_000;
 /** A request must arrive completely within this time. Answers have no such limit. */
@@ -181,18 +181,20 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     open: () => mcp.counts(),
   });
   const opened = limitConnections(accounts.callers, config.trustProxy, log);
-  const handle = opened.noting(
-    limitPipelining(
-      (req, res) => {
-        if (draining) res.setHeader('Connection', 'close');
-        mcp(req, res, () => app(req, res));
-      },
-      (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
+  const handle = refuseLargeHeads(
+    opened.noting(
+      limitPipelining(
+        (req, res) => {
+          if (draining) res.setHeader('Connection', 'close');
+          mcp(req, res, () => app(req, res));
+        },
+        (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
+      ),
     ),
   );
   const server = createServer(
     {
-      maxHeaderSize: MAX_HEADER_BYTES,
+      maxHeaderSize: HEAD_LIMITS.maxHeaderSize,
       requestTimeout: REQUEST_TIMEOUT_MS,
       headersTimeout: REQUEST_TIMEOUT_MS,
       keepAliveTimeout: IDLE_CONNECTION_MS,
@@ -203,6 +205,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     .on('connection', readCrowdedInParts)
     // Otherwise node itself answers requests with unknown expectations, as many as arrive.
     .on('checkExpectation', handle);
+  server.maxHeadersCount = HEAD_LIMITS.maxHeadersCount;
 
   const descriptors = watchDescriptors({ log });
 
