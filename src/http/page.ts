@@ -68,6 +68,7 @@ export async function sendPage<T>(
 /** A piece of a long list has about this many characters, and at most so many items. */
 const PIECE_LENGTH = 64 * 1024;
 const PIECE_ITEMS = 50;
+const JSON_TYPE = 'application/json; charset=utf-8';
 
 /**
  * Answers with the items as a JSON array, between two other pieces of JSON text. A long list is written piece by piece as the client reads it,
@@ -104,14 +105,17 @@ export async function sendList<T>(
   const texts = pieces();
   const { value: first = '' } = await texts.next();
   const second = await texts.next();
-  const headers = { 'Content-Type': 'application/json; charset=utf-8' };
-  if (second.done === true) return void res.setHeaders(new Map(Object.entries(headers))).end(first);
+  if (second.done === true) {
+    res.setHeader('Content-Type', JSON_TYPE);
+    res.end(first);
+    return;
+  }
   async function* all(): AsyncGenerator<string> {
     yield first;
     yield second.value ?? '';
     yield* texts;
   }
-  await streamTo(res, headers, all());
+  await streamTo(res, { 'Content-Type': JSON_TYPE }, all());
 }
 
 /** How many long answers clients may read at once for one principal, and for all: each holds what it has read and not written yet. */
@@ -148,7 +152,7 @@ export async function streamTo(
 ): Promise<void> {
   const principal = contextOf(res).admission?.principal.sub ?? '';
   enter(principal, res);
-  res.setHeaders(new Map(Object.entries(headers)));
+  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
   try {
     await pipeline(texts, res);
   } catch (error) {

@@ -63,8 +63,9 @@ test.serial('headers that hold bytes outside ASCII, are too many or too long, ar
   t.is((await send(gateway, { headers: ['x-long', 'x'.repeat(20_000)], body: OK })).status, 431);
   const others = (count: number) => Array.from({ length: count }, (_, i) => [`x-${i}`, 'x']).flat();
   t.regex((await send(gateway, { headers: others(200), body: OK })).text, /Mcp-Session-Id header is missing/);
-  // Node would read only the first ones.
-  for (const count of [256, 1_000]) t.is((await send(gateway, { headers: others(count), body: OK })).status, 431);
+  // Node reads only the first ones. Without a Host among them, it answers 400.
+  for (const count of [256, 1_000])
+    t.true([400, 431].includes((await send(gateway, { headers: others(count), body: OK })).status), `${count}`);
   t.deepEqual(traces(), [0, 0, 0]);
 });
 
