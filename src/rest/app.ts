@@ -99,7 +99,7 @@ export function createApp(parts: AppParts): Express {
 
   const { protocols } = parts;
   app.use(begin(parts, routeTable([...documents, ...open, ...guarded, ...pages.mounts, ...protocols])));
-  app.use(admitRequest(parts, routeTable(protocols)));
+  app.use(checkRequest(parts, routeTable(protocols)));
   app.use(refuseUnknown(routeTable([...documents, ...open, ...pages.mounts, ...protocols]), routeTable(guarded), pages));
   app.use(pages.handler);
   app.use(together(protocols));
@@ -164,7 +164,7 @@ function begin({ log, metrics, unread }: AppParts, table: RouteTable): RequestHa
  * Counts the request, and refuses it if it is not addressed to this gateway, or if a page of a different origin sends it. `apart`: routes that have
  * limits of their own.
  */
-function admitRequest({ config, pages, limit }: AppParts, apart: RouteTable): RequestHandler {
+function checkRequest({ config, pages, limit }: AppParts, apart: RouteTable): RequestHandler {
   return async (req, res, next) => {
     const { path, method } = req;
     // Prometheus addresses instances by IP address. A page that uses a name for that address (DNS rebinding) has no token to

@@ -9,8 +9,8 @@ import { holdBody } from './crowded.ts';
 const MINUTE_MS = 60_000;
 /** The share of an address's limit that one e-mail may use. Several people may share an address. */
 const EMAIL_SHARE = 1 / 6;
-/** How many times the requests to REST of one principal those of all principals of an address may be. One person can have many accounts. */
-const PRINCIPALS_OF_ADDRESS = 3;
+/** All principals of an address may send this many times as much to REST as one of them: a person can have many accounts. */
+const OF_ADDRESS = 3;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
@@ -76,7 +76,7 @@ export function createRateLimits(
   const byUser = new Minutes(limits.changes);
   const byPrincipal = new Minutes(limits.mcp);
   const byPrincipalOfApi = new Minutes(limits.api);
-  const byAddressOfApi = new Minutes(PRINCIPALS_OF_ADDRESS * limits.api);
+  const byAddressOfApi = new Minutes(OF_ADDRESS * limits.api);
   const byStranger = new Minutes(limits.api);
   const byOAuthAddress = new Minutes(limits.oauth);
   const registrations = new Minutes(limits.registration);
@@ -130,7 +130,7 @@ export function createRateLimits(
         `You may send ${limits.api} requests a minute to the REST API from one address (API_RATE_LIMIT)`,
       );
       if (own !== null) return own;
-      const most = PRINCIPALS_OF_ADDRESS * limits.api;
+      const most = OF_ADDRESS * limits.api;
       return byAddressOfApi.use(
         group,
         `All users of one address may send ${most} requests a minute to the REST API (API_RATE_LIMIT)`,
