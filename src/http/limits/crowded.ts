@@ -32,7 +32,10 @@ export function holdInput(socket: Socket): () => void {
   const input = inputs.get(socket);
   if (input === undefined) return () => undefined;
   input.holds++;
+  let isHeld = true;
   return () => {
+    if (!isHeld) return;
+    isHeld = false;
     if (--input.holds === 0) void input.handOverAll();
   };
 }

@@ -7,7 +7,7 @@ import { holdInput } from './crowded.ts';
 const MAX_AHEAD = 8;
 /** The heads of the requests of one connection that wait, in bytes. A client may have a thousand connections. */
 const MAX_BYTES_AHEAD = 24 * 1_024;
-/** What a short text takes beside its characters. A head can have 4,000 names and values. */
+/** What a short text takes beside its characters. A head can have 500 names and values. */
 const TEXT_BYTES = 32;
 
 interface Waiting {

@@ -106,6 +106,34 @@ test('node gets nothing that follows a pipelined request while that one waits', 
   t.deepEqual((await text(socket)).match(/<[^>]*>/g), ['</first 0>', '</second 5000>', '</last 0>']);
 });
 
+test('a connection is held again after requests of it have waited', async (t) => {
+  const begun: string[] = [];
+  const goOn = deferred();
+  const take = limitPipelining(async (req, res) => {
+    begun.push(req.url ?? '');
+    if (req.url === '/third') await goOn.promise;
+    res.end(`<${req.url}>`);
+  });
+  let parsed = 0;
+  const socket = await listening(t, (req, res) => {
+    parsed++;
+    take(req, res);
+  });
+  const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
+  socket.write(get('/first') + get('/second'));
+  while (begun.length < 2) await setImmediate();
+  socket.write(get('/third'));
+  while (begun.length < 3) await setImmediate();
+  socket.write(get('/fourth'));
+  while (parsed < 4) await setImmediate();
+  socket.write(get('/fifth'));
+  for (let turn = 0; turn < 50; turn++) await setImmediate();
+  t.is(parsed, 4, 'what follows a request that waits');
+  goOn.resolve();
+  while (begun.length < 5) await setImmediate();
+  t.deepEqual(begun, ['/first', '/second', '/third', '/fourth', '/fifth']);
+});
+
 test('a client that leaves while its request waits is noticed', async (t) => {
   const left = deferred();
   const socket = await listening(t, (req, res) => {
