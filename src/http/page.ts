@@ -129,7 +129,7 @@ function leave(principal: string, res: Response): void {
   if (own?.delete(res) && own.size === 0) longAnswers.delete(principal);
 }
 
-/** At the limit of all, the principal with most long answers loses its oldest one, so that slow readers keep nobody out. */
+/** At the limit of all, the principal with most long answers loses its oldest one. So others can begin one although many clients read slowly. */
 function enter(principal: string, res: Response): void {
   const own = longAnswers.get(principal) ?? new Set();
   if (own.size >= OF_PRINCIPAL) {

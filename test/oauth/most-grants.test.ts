@@ -1,9 +1,8 @@
 /** A user who has as many grants as a user may have. */
 import test, { type ExecutionContext } from 'ava';
 import { uuidv7 } from '../../src/base/ids.ts';
-import { type Database, openDatabase } from '../../src/db/database.ts';
 import { MOST_GRANTS } from '../../src/oauth/grants.ts';
-import { person, startGateway } from '../support/gateway.ts';
+import { person, startGatewayWithDatabase } from '../support/gateway.ts';
 import { registration, seconds, startProvider } from '../support/provider.ts';
 import { begin, connected, form, openTab, payloadOf, register } from './support.ts';
 
@@ -11,20 +10,8 @@ const DEVICE = 'urn:ietf:params:oauth:grant-type:device_code';
 const ASSERTION = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
 
 async function open(t: ExecutionContext) {
-  const opened: Database[] = [];
-  const gateway = await startGateway(
-    t,
-    null,
-    {},
-    {
-      async open(...given) {
-        const database = await openDatabase(...given);
-        opened.push(database);
-        return database;
-      },
-    },
-  );
-  const [{ knex }] = opened as [Database];
+  const gateway = await startGatewayWithDatabase(t);
+  const { knex } = gateway.database;
   return {
     gateway,
     knex,

@@ -1,26 +1,13 @@
 /** A change of a provider that has many users. */
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
-import { type Database, openDatabase } from '../../src/db/database.ts';
 import { type User, userStore } from '../../src/users/user-store.ts';
-import { person, startGateway } from '../support/gateway.ts';
+import { person, startGatewayWithDatabase } from '../support/gateway.ts';
 import { registration, startProvider } from '../support/provider.ts';
 
 test('other work runs while the roles of many users are derived', async (t) => {
-  const opened: Database[] = [];
-  const gateway = await startGateway(
-    t,
-    null,
-    {},
-    {
-      open: async (...given) => {
-        const database = await openDatabase(...given);
-        opened.push(database);
-        return database;
-      },
-    },
-  );
-  const [database] = opened as [Database];
+  const gateway = await startGatewayWithDatabase(t);
+  const { database } = gateway;
   const admin = await person(gateway, 'admin@example.com');
   const company = await startProvider(t);
   const { body } = await gateway.rest<{ id: string; issuer: string }>(201, 'POST', '/api/providers', {

@@ -1,9 +1,8 @@
 /** Answers that are written as their clients read them. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { type Database, openDatabase } from '../../src/db/database.ts';
 import { type User, userStore } from '../../src/users/user-store.ts';
-import { person, startGateway } from '../support/gateway.ts';
+import { person, startGatewayWithDatabase } from '../support/gateway.ts';
 
 /** More than fits into the buffers between gateway and client. */
 const USERS = 2_500;
@@ -12,20 +11,8 @@ const EMAIL_LENGTH = 8_000;
 const CHECKED_EVERY_MS = 250;
 
 async function manyUsers(t: ExecutionContext) {
-  const opened: Database[] = [];
-  const gateway = await startGateway(
-    t,
-    null,
-    {},
-    {
-      async open(...given) {
-        const database = await openDatabase(...given);
-        opened.push(database);
-        return database;
-      },
-    },
-  );
-  const [{ knex }] = opened as [Database];
+  const gateway = await startGatewayWithDatabase(t);
+  const { knex } = gateway.database;
   const admin = await person(gateway, 'admin@example.com');
   const auditor = await person(gateway, 'auditor@example.com');
   const known = await userStore(knex).find(auditor.id);

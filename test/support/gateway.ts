@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Log } from '../../src/base/log.ts';
 import { type Config, readConfig } from '../../src/config/config.ts';
-import type { openDatabase } from '../../src/db/database.ts';
+import { type Database, openDatabase } from '../../src/db/database.ts';
 import { createGateway, type Gateway } from '../../src/gateway.ts';
 import { createSqlite } from './databases/sqlite.ts';
 import { assertConforms } from './openapi.ts';
@@ -97,6 +97,18 @@ export async function startGateway(
       return answer;
     },
   };
+}
+
+/** Starts a gateway with a new SQLite file, and also returns its database. */
+export async function startGatewayWithDatabase(t: Run): Promise<TestGateway & { readonly database: Database }> {
+  let database: Database | undefined;
+  const open: typeof openDatabase = async (...given) => {
+    database = await openDatabase(...given);
+    return database;
+  };
+  const gateway = await startGateway(t, null, {}, { open });
+  if (database === undefined) throw new Error('the gateway has opened no database');
+  return { ...gateway, database };
 }
 
 export interface Person {

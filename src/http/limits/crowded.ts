@@ -27,7 +27,7 @@ interface Input {
 
 const inputs = new WeakMap<Socket, Input>();
 
-/** Keeps from node what the connection sends, until the returned function is called: while a request waits, nobody reads what follows it. */
+/** Node gets nothing more of what the connection sends, until the returned function is called. Nobody reads it while a request waits. */
 export function holdInput(socket: Socket): () => void {
   const input = inputs.get(socket);
   if (input === undefined) return () => undefined;
