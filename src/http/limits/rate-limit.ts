@@ -11,6 +11,8 @@ const MINUTE_MS = 60_000;
 const EMAIL_SHARE = 1 / 6;
 /** All principals of an address may send this many times as much to REST as one of them: a person can have many accounts. */
 const OF_ADDRESS = 3;
+/** A principal that uses less than this share of its own limit is not refused because of others at its address, which can be that of a proxy. */
+const SPARING_SHARE = 1 / 10;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
@@ -76,6 +78,7 @@ export function createRateLimits(
   const byUser = new Minutes(limits.changes);
   const byPrincipal = new Minutes(limits.mcp);
   const byPrincipalOfApi = new Minutes(limits.api);
+  const sparing = new Minutes(Math.ceil(limits.api * SPARING_SHARE));
   const byAddressOfApi = new Minutes(OF_ADDRESS * limits.api);
   const byStranger = new Minutes(limits.api);
   const byOAuthAddress = new Minutes(limits.oauth);
@@ -125,16 +128,19 @@ export function createRateLimits(
     /** Checks the limits before a request of this principal to the REST API, and of all principals of the address. */
     api(principal: string, address: string): AppError | null {
       const group = addressGroup(address);
+      const key = pair(group, principal);
       const own = byPrincipalOfApi.use(
-        pair(group, principal),
+        key,
         `You may send ${limits.api} requests a minute to the REST API from one address (API_RATE_LIMIT)`,
       );
       if (own !== null) return own;
+      const isSparing = sparing.use(key) === null;
       const most = OF_ADDRESS * limits.api;
-      return byAddressOfApi.use(
+      const ofAddress = byAddressOfApi.use(
         group,
         `All users of one address may send ${most} requests a minute to the REST API (API_RATE_LIMIT)`,
       );
+      return isSparing ? null : ofAddress;
     },
   };
 }
