@@ -65,6 +65,8 @@ export const byTargets: readonly Neighbour[] = [
   {
     name: 'hung target',
     what: 'one target of `/mcp` never answers, while others open sessions there, list and call; so does the victim',
+    // The victim opens five sessions a second. Of a hundred, the p99 would be the longest.
+    ms: 60_000,
     async prepare(world) {
       const { neighbour, victim, origin, discard } = world;
       await addBad(world, world.phase === 'neighbour' ? '/hung' : '/good');

@@ -2,7 +2,10 @@
 import { gzipSync } from 'node:zlib';
 import { type RequestHandler, type Response, Router } from 'express';
 import { AppError } from '../base/errors.ts';
+import type { Config } from '../config/config.ts';
 import { bodyLength } from '../http/body.ts';
+import { addressGroup, addressOf } from '../http/limits/client-address.ts';
+import { takeTurn } from '../http/limits/turn.ts';
 import type { Problem } from '../http/problem.ts';
 import { html } from './html.ts';
 import { redirect, sendPage, sendProblemPage } from './page.ts';
@@ -13,6 +16,8 @@ export interface PageMount {
   /** `/signin`, or a path below `/oauth`, `/account` or `/console`. */
   readonly path: string;
   readonly router: Router;
+  /** Whether the router itself lets requests take turns. Otherwise those without a body take turns by address. */
+  readonly takesTurns?: true;
 }
 
 export interface Pages {
@@ -27,12 +32,16 @@ export interface Pages {
 const ASSET_SECONDS = 31_536_000;
 
 /** `assets`: those of single pages. */
-export function createPages(publicUrl: string, routers: readonly PageMount[], assets: readonly Asset[] = []): Pages {
+export function createPages(
+  { publicUrl, trustProxy }: Pick<Config, 'publicUrl' | 'trustProxy'>,
+  routers: readonly PageMount[],
+  assets: readonly Asset[] = [],
+): Pages {
   const shared = assetRoutes([...ASSETS, ...assets]);
   const mounts = [...routers, { path: '', router: shared }];
   const pages = Router({ caseSensitive: true, strict: true });
-  for (const { path, router } of routers) {
-    pages.use(path, guard(publicUrl), router);
+  for (const { path, router, takesTurns = false } of routers) {
+    pages.use(path, guard(publicUrl), takesTurns ? [] : turnByAddress(trustProxy), router);
   }
   pages.use(shared);
   const roots = ['/signin', '/console', ...routers.map(({ path }) => path)];
@@ -79,6 +88,12 @@ begins with <code>https://</code>. On the machine of the gateway itself, plain H
     }
   };
 }
+
+/** A page takes several turns of the event loop, and strangers can ask for hundreds at once. Slow bodies must not keep others waiting. */
+const turnByAddress =
+  (trustProxy: boolean): RequestHandler =>
+  (req, res, next) =>
+    bodyLength(req) === 0 ? takeTurn(`pages ${addressGroup(addressOf(req, trustProxy))}`, req, res, next) : next();
 
 function assetRoutes(assets: readonly Asset[]): Router {
   const router = Router({ caseSensitive: true, strict: true });

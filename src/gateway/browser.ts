@@ -39,7 +39,11 @@ export function createBrowser(
   const { faults } = providers;
   const otherWays = async () => waysWith(await enabled());
   const pages: readonly PageMount[] = [
-    { path: WITH_PROVIDER, router: withProviderRoutes({ trustProxy, limits, sessions, signIn, faults, providers: enabled }) },
+    {
+      path: WITH_PROVIDER,
+      router: withProviderRoutes({ trustProxy, limits, sessions, signIn, faults, providers: enabled }),
+      takesTurns: true,
+    },
     { path: REGISTER, router: registerRoutes({ publicUrl, trustProxy, registration, limits, sessions }) },
     {
       path: '/signin',

@@ -162,7 +162,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),
     unread: createUnreadLimits(DEFAULT_LIMITS),
-    pages: createPages(config.publicUrl, [...browser.pages, { path: CONSOLE_PATH, router: pages }], CONSOLE_ASSETS),
+    pages: createPages(config, [...browser.pages, { path: CONSOLE_PATH, router: pages, takesTurns: true }], CONSOLE_ASSETS),
     protocols: [
       { path: '/oauth', router: parts.oauth.router },
       { path: '/scim', router: parts.scim.router, refuse: parts.scim.refuse },

@@ -146,7 +146,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
     bodies: createBodies(DEFAULT_LIMITS),
     idJag: async () => false,
     unread: createUnreadLimits(DEFAULT_LIMITS),
-    pages: createPages(config.publicUrl, []),
+    pages: createPages(config, []),
     protocols: [],
     config,
     log,

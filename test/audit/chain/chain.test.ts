@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { type AuditStore, auditStore } from '../../../src/audit/audit-store.ts';
 import { idOf } from '../../../src/audit/chain/binary-form.ts';
-import { createChainKey, firstIdOf, newSalt } from '../../../src/audit/chain/chain.ts';
+import { chainMac, createChainKey, firstIdOf, newSalt, retentionSignature } from '../../../src/audit/chain/chain.ts';
 import { recordMac } from '../../../src/audit/chain/record-mac.ts';
 import { hexOfBytes } from '../../../src/audit/chain/tables/log-tables.ts';
 import type { Connection, Database } from '../../../src/db/database.ts';
@@ -132,6 +132,17 @@ test.serial('the MAC changes with each value and with the key', (t) => {
     ...Object.keys(row).map((name) => recordMac(KEY, 1, 'c', 1, 'previous', { ...record, row: { ...row, [name]: 'other' } })),
   ];
   t.is(new Set([mac, ...others]).size, others.length + 1);
+});
+
+test.serial('no number that is not finite has the MAC of an absent one', (t) => {
+  const removal = { chain_id: 'c', seq: 1, mac: 'm', removed_at: 1, newest: null, unproven: null };
+  const absent = retentionSignature(KEY, removal);
+  const header = { version: 2, chain_id: 'c', key_id: 'k', started_at: 1, host: '{}', found: '[]', unchained: 0 };
+  const nothing = chainMac(KEY, { ...header, unchained: null as unknown as number });
+  for (const number of [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN]) {
+    t.not(retentionSignature(KEY, { ...removal, newest: number }), absent);
+    t.not(chainMac(KEY, { ...header, unchained: number }), nothing);
+  }
 });
 
 test.serial('no id of a millisecond sorts before its first id', (t) => {
