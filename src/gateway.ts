@@ -181,15 +181,13 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     open: () => mcp.counts(),
   });
   const opened = limitConnections(accounts.callers, config.trustProxy, log);
-  const handle = refuseLargeHeads(
-    opened.noting(
-      limitPipelining(
-        (req, res) => {
-          if (draining) res.setHeader('Connection', 'close');
-          mcp(req, res, () => app(req, res));
-        },
-        (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
-      ),
+  const handle = opened.noting(
+    limitPipelining(
+      refuseLargeHeads((req, res) => {
+        if (draining) res.setHeader('Connection', 'close');
+        mcp(req, res, () => app(req, res));
+      }),
+      (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
     ),
   );
   const server = createServer(
@@ -198,6 +196,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       requestTimeout: REQUEST_TIMEOUT_MS,
       headersTimeout: REQUEST_TIMEOUT_MS,
       keepAliveTimeout: IDLE_CONNECTION_MS,
+      // Node's own answer would end the connection before answers that nobody counts, and whose end node would never report.
+      requireHostHeader: false,
     },
     handle,
   )

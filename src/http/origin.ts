@@ -31,7 +31,8 @@ export function checkOrigin(
   // A request target that is a complete URL would contain a second host name.
   if (!req.url?.startsWith('/')) return new AppError('invalid_request', 'The request target must be a path.');
   const { name, origins } = addressedBy(headOf(req));
-  if (name === undefined || !(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
+  if (name === undefined) return new AppError('invalid_request', 'The request must have one Host header with a host name.');
+  if (!(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
     return new AppError(
       'host_not_allowed',
       'The gateway does not answer to this Host. Add the name to ALLOWED_HOSTS to allow it.',

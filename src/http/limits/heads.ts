@@ -9,6 +9,7 @@ const MAX_HEADERS = 256;
 /** Node reads no more headers than this. It would leave out the others and say nothing, so `refuseLargeHeads` must refuse these requests. */
 export const HEAD_LIMITS = { maxHeaderSize: MAX_BYTES, maxHeadersCount: MAX_HEADERS };
 
+/** Put it inside of `limitPipelining`, which must know of every answer. */
 export const refuseLargeHeads =
   (handle: RequestListener): RequestListener =>
   (req, res) => {

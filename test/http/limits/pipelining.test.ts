@@ -5,7 +5,9 @@ import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { limitPipelining } from '../../../src/http/limits/pipelining.ts';
-import { startGateway } from '../../support/gateway.ts';
+import { person, startGateway } from '../../support/gateway.ts';
+import { openSession } from '../../support/mcp.ts';
+import { startStateful } from '../../support/upstreams/stateful.ts';
 import { connected } from '../connected.ts';
 
 const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> =>
@@ -76,6 +78,40 @@ test('requests that wait behind an answer that ends the connection do not start'
   await text(socket);
   t.deepEqual(begun, ['/1']);
 });
+
+for (const [what, head, answer] of [
+  ['no Host', '', /^HTTP\/1\.1 400 [\s\S]*"invalid_request"[\s\S]*HTTP\/1\.1 200 /],
+  ['very many headers', `Host: {host}\r\n${'a:b\r\n'.repeat(260)}`, /^HTTP\/1\.1 431 /],
+] as const) {
+  test(`a request behind one with ${what} starts only if it can be answered`, async (t) => {
+    const target = await startStateful();
+    t.teardown(() => target.stop());
+    const gateway = await startGateway(t);
+    const { token } = await person(gateway, 'admin@example.com');
+    const registered = { name: 'everything', transport: 'streamable-http', url: target.url };
+    await gateway.rest(201, 'POST', '/api/targets', { token, body: registered });
+    const all = { name: 'all', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
+    await gateway.rest(201, 'POST', '/api/policies', { token, body: all });
+    const session = await openSession(`${gateway.url}/mcp/everything`, token);
+
+    const { host, port, hostname } = new URL(gateway.url);
+    const socket = connect(Number(port), hostname);
+    const stream = `Authorization: Bearer ${token}\r\nMcp-Session-Id: ${session}\r\nAccept: text/event-stream\r\n`;
+    socket.write(
+      `GET / HTTP/1.1\r\n${head.replace('{host}', host)}\r\nGET /mcp/everything HTTP/1.1\r\nHost: ${host}\r\n${stream}\r\n`,
+    );
+    let answers = '';
+    for await (const chunk of socket) {
+      answers += String(chunk);
+      if (answers.includes(' 200 OK')) break;
+    }
+    t.regex(answers, answer);
+    const streams = async (): Promise<string | undefined> =>
+      /^portcullis_streams(\{[^}]*\})? (\d+)$/m.exec(await (await fetch(`${gateway.url}/metrics`)).text())?.[2];
+    for (let asked = 0; asked < 20 && (await streams()) !== '0'; asked++) await gateway.rest(200, 'GET', '/health/live');
+    t.is(await streams(), '0', 'a stream without a connection would never end');
+  });
+}
 
 test('a request on a broken connection does not start', (t) => {
   const begun: unknown[] = [];
