@@ -10,7 +10,7 @@ import { AppError } from '../base/errors.ts';
 import { pause } from '../base/turns/slices.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { authorizing } from '../rest/authorize.ts';
-import { LEFT_BODIES } from '../rest/policy-sets/heavy-answer.ts';
+import { LEFT_BODIES } from '../rest/policies/heavy-answer.ts';
 import { type Mount, routeTable } from '../rest/route-table.ts';
 
 export interface Answer<T> {

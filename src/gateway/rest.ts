@@ -7,6 +7,8 @@ import { createAsk } from '../console/ask.ts';
 import { CONSOLE_PATH, consoleRoutes } from '../console/routes.ts';
 import { CONSOLE_ASSETS } from '../console/style.ts';
 import { addressOf } from '../http/limits/client-address.ts';
+import { refuseLater } from '../http/limits/rate-limit.ts';
+import { turnInCrowd } from '../http/limits/strangers.ts';
 import { createUnreadLimits } from '../http/limits/unread.ts';
 import { DEFAULT_LIMITS } from '../mcp/limits/limits.ts';
 import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../rest/accounts/routes.ts';
@@ -136,7 +138,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
     mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
     mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
-    mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, targets: policies.targets })),
+    mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, heavy })),
     mount(
       '/logs',
       createLogRoutes({
@@ -156,9 +158,12 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
   const pages = consoleRoutes({ ...createAsk(guarded), publicUrl: config.publicUrl, sessions: browser.sessions });
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
-    limit(req) {
+    async limit(req, res) {
       const [principal, address] = [accounts.callers.principalOf(req), addressOf(req, config.trustProxy)];
-      return principal === null ? limits.stranger(address) : limits.api(principal, address);
+      if (principal === null) return await refuseLater(req, limits.stranger(address));
+      const allowed = limits.api(principal, address);
+      if (allowed === 'in_spare_time') await turnInCrowd(res, principal);
+      else await refuseLater(req, allowed);
     },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),
     unread: createUnreadLimits(DEFAULT_LIMITS),

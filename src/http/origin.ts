@@ -12,11 +12,11 @@ type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;
 
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?$/i;
 
-/** The host name that a request is addressed to, without its port; undefined: it has none, or more than one. And the origins of its page. */
+/** The host name that a request is addressed to, without its port; undefined: there is not one Host with a name. And the origins of its page. */
 const addressedBy = perObject((head: Head) => {
   const hosts = valuesOf(head, 'host');
   const name = hosts.length === 1 ? HOST.exec(hosts[0] ?? '')?.[1]?.toLowerCase() : undefined;
-  return { name, origins: valuesOf(head, 'origin') };
+  return { name, hasHost: hosts.length > 0, origins: valuesOf(head, 'origin') };
 });
 
 /**
@@ -30,9 +30,9 @@ export function checkOrigin(
 ): AppError | null {
   // A request target that is a complete URL would contain a second host name.
   if (!req.url?.startsWith('/')) return new AppError('invalid_request', 'The request target must be a path.');
-  const { name, origins } = addressedBy(headOf(req));
-  if (name === undefined) return new AppError('invalid_request', 'The request must have one Host header with a host name.');
-  if (!(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
+  const { name, hasHost, origins } = addressedBy(headOf(req));
+  if (!hasHost) return new AppError('invalid_request', 'The request has no Host header.');
+  if (name === undefined || !(anyHost || allowedHosts.some((allowed) => allowed.toLowerCase() === name))) {
     return new AppError(
       'host_not_allowed',
       'The gateway does not answer to this Host. Add the name to ALLOWED_HOSTS to allow it.',

@@ -19,7 +19,6 @@ import type { Config } from '../config/config.ts';
 import { createReading, ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { addressGroup, addressOf } from '../http/limits/client-address.ts';
-import { refuseLater } from '../http/limits/rate-limit.ts';
 import { limitUnread, type UnreadLimits } from '../http/limits/unread.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
 import { type Problem, problemOf, sendProblem } from '../http/problem.ts';
@@ -28,7 +27,7 @@ import { authorizing } from './authorize.ts';
 import { healthRoutes, type Ready } from './health.ts';
 import { homeRoutes } from './home.ts';
 import { METRICS_PATH, type Metrics, metricsRoutes } from './metrics.ts';
-import { LEFT_BODIES } from './policy-sets/heavy-answer.ts';
+import { LEFT_BODIES } from './policies/heavy-answer.ts';
 import { type Mount, matchRoute, type RouteMatch, type RouteTable, routeTable } from './route-table.ts';
 import { wellKnownRoutes } from './well-known.ts';
 
@@ -46,8 +45,8 @@ export interface AppParts {
   /** Whether OAuth clients may exchange assertions of a provider now. */
   readonly idJag: () => Promise<boolean>;
   readonly authenticate: Authenticate;
-  /** Counts a request. null: it is allowed. Absent: there is no limit. */
-  readonly limit?: (req: Request) => AppError | null;
+  /** Counts a request, and resolves when it may go on. Throws AppError `too_many_requests`. Absent: there is no limit. */
+  readonly limit?: (req: Request, res: Response) => Promise<void>;
   readonly ready: Ready;
   /** The bytes of large bodies in flight, by principal, for the whole process. */
   readonly bodies: Stock;
@@ -176,7 +175,7 @@ function checkRequest({ config, pages, limit }: AppParts, apart: RouteTable): Re
     const isHealth = path === HEALTH || path.startsWith(`${HEALTH}/`);
     const isApart = isHealth || matchRoute(apart, path)?.methods.has(method) === true;
     // Refusals cost the thread, too, so they are counted.
-    if (!isApart) await refuseLater(req, limit?.(req) ?? null);
+    if (!isApart) await limit?.(req, res);
     if (refusal !== null) throw refusal;
     next();
   };

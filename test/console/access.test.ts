@@ -9,8 +9,9 @@ import type { NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { inProcess, policies as policiesCommand } from '../cli/cli.ts';
 import { decide, decideTarget } from '../engine/oracle.ts';
-import { apiToken, person, type TestGateway } from '../support/gateway.ts';
+import { apiToken, person, rest, type TestGateway } from '../support/gateway.ts';
 import { modernClient, post } from '../support/mcp.ts';
+import { registration, startProvider } from '../support/provider.ts';
 import { world } from '../support/world.ts';
 import { matches, policyOf, SETS } from './random-sets.ts';
 import { HOSTILE, scene } from './scene.ts';
@@ -375,6 +376,32 @@ test.serial('the reason of a cell says who, and refuses what it cannot read', as
   t.is((await (await browser(user)).get('/console/access/why?who=everyone&target=everything')).status, 403);
 });
 
+test.serial('the pages about access say what is disabled', async (t) => {
+  const { gateway, admin, user, target, browser } = await scene(t);
+  const { token } = admin;
+  const console_ = await browser(admin);
+  const why = `/console/access/why?${new URLSearchParams({ who: `user:${user.id}`, target: 'everything' })}`;
+  const [matrix, page] = ['/console/access?target=everything', `/console/users/${user.id}`];
+  const disabled = async () => {
+    const texts = await Promise.all([why, matrix, page].map(async (path) => (await console_.get(path)).text));
+    return texts.map((text) => [...text.matchAll(/The (user|target|provider)[^.]* is disabled/g)].map(([, what]) => what).join());
+  };
+  t.deepEqual(await disabled(), ['', '', '']);
+  await gateway.rest(200, 'PUT', `/api/targets/${target.id}`, { token, body: { enabled: false } });
+  t.deepEqual(await disabled(), ['target', 'target', '']);
+  await gateway.rest(200, 'PUT', `/api/users/${user.id}`, { token, body: { enabled: false } });
+  t.deepEqual(await disabled(), ['user,target', 'target', 'user']);
+
+  const provider = await startProvider(t);
+  const registered = await gateway.rest<{ id: string }>(201, 'POST', '/api/providers', { token, body: registration(provider) });
+  const theirs = await rest<{ id: string }>(gateway.url, 'GET', '/api/auth/me', { token: await provider.token() });
+  const cut = async (): Promise<boolean> =>
+    /The provider of the user is disabled/.test((await console_.get(`/console/users/${theirs.body.id}`)).text);
+  t.false(await cut());
+  await gateway.rest(200, 'PUT', `/api/providers/${registered.body.id}`, { token, body: { enabled: false } });
+  t.true(await cut());
+});
+
 test('a page of 100 rows and 50 names is small enough', async (t) => {
   const names = Array.from({ length: 50 }, (_, at) => ({
     resource_type: 'tool',
@@ -394,7 +421,10 @@ test('a page of 100 rows and 50 names is small enough', async (t) => {
   }));
   const page = String(
     await matrixSection(
-      { ...{ revision: 1, compared: null, target: 'everything', names, names_count: 50, searched: null }, rows },
+      {
+        ...{ revision: 1, compared: null, target: 'everything', target_enabled: true, names, names_count: 50, searched: null },
+        rows,
+      },
       {},
       null,
     ),

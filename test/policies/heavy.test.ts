@@ -6,7 +6,7 @@ import { AppError } from '../../src/base/errors.ts';
 import { openContext } from '../../src/http/context.ts';
 import type { AskedBy } from '../../src/policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../src/policies/heavy/jobs.ts';
-import { answerWork } from '../../src/rest/policy-sets/heavy-answer.ts';
+import { answerWork } from '../../src/rest/policies/heavy-answer.ts';
 import type { Admission } from '../../src/state/admission.ts';
 import { person, rest, startGateway } from '../support/gateway.ts';
 import { dataDir, runGateway } from '../support/process.ts';

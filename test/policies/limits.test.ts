@@ -309,3 +309,24 @@ test('a pattern that cannot be compared within the budget is refused, and the re
   t.like(found, { member: 'resource_pattern', undecided: true });
   t.regex(found?.message ?? '', /cannot tell/);
 });
+
+test('a thousand subjects are compared with a thousand of the limits in one pass', async (t) => {
+  const names = (prefix: string): string[] => Array.from({ length: 1_000 }, (_, i) => `${prefix}${i}`);
+  let read = 0;
+  const limited = names('in').map((name) => ({
+    subject_type: 'group' as const,
+    get subject_value() {
+      read++;
+      return name;
+    },
+  }));
+  const subjects = [...names('out'), 'in7'].map((subject_value) => ({
+    id: uuidv7(),
+    subject_type: 'group' as const,
+    subject_value,
+  }));
+  const outside = await createLimitCheck()(policy('p', { subjects }), { subjects: limited });
+  t.is(outside.length, 1_000);
+  t.regex(outside[0]?.message ?? '', /group "out0"\. Within the limits: group "in0", .*, and 980 more$/);
+  t.true(read < 3_000, `${read} reads`);
+});

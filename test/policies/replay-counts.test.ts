@@ -6,7 +6,7 @@ import type { DecisionRecord } from '../../src/audit/records/records.ts';
 import type { RecordedDecision } from '../../src/audit/search/recorded-store.ts';
 import type { Administer } from '../../src/auth/caller.ts';
 import type { Principal } from '../../src/auth/principal.ts';
-import { createChanges } from '../../src/db/changes.ts';
+import { type Change, createChanges } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createEngine, loadPolicyModule } from '../../src/engine/engine.ts';
@@ -337,6 +337,36 @@ test.serial('changes that are already live are reported as such, and a failing d
     Array.from({ length: faults }, () => 'broken'),
   );
   await writer.close();
+});
+
+test.serial('a draft is planned again only after a change that may concern it', async (t) => {
+  const database = await sqliteOf(t);
+  const changes = await createChanges(database, Date.now);
+  const { moments, replica } = await shadowed(t, database);
+  let planned = 0;
+  const shadows = replica('a', {
+    moments: {
+      ...moments,
+      of(source, by) {
+        planned++;
+        return moments.of(source, by);
+      },
+    },
+  });
+  const actor = { id: 'a', email: 'a@example.com', request_id: 'r' };
+  const plannedAfter = async (...actions: Change['action'][]): Promise<number> => {
+    const made = actions.map((action) => ({ action, object_id: 'x', before: null, after: null }));
+    await changes.change(actor, async () => ({ result: null, changes: made }));
+    await shadows.follow();
+    return planned;
+  };
+  t.is(await plannedAfter('policy.create'), 1);
+  t.is(await plannedAfter('token.create', 'user.update', 'grant.create', 'session.end'), 1);
+  let expected = 1;
+  for (const type of ['policy', 'target', 'owner', 'draft', 'invariant'] as const) {
+    t.is(await plannedAfter('token.create', `${type}.update`, 'token.revoke'), ++expected, type);
+  }
+  t.is(await plannedAfter('sometype.create' as Change['action']), ++expected, 'a type of a newer version');
 });
 
 async function sqliteOf(t: ExecutionContext): Promise<Database> {

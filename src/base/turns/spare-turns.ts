@@ -33,6 +33,8 @@ interface Work {
   readonly isGivenUp: () => boolean;
 }
 
+export type SpareTurns = ReturnType<typeof createSpareTurns>;
+
 export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
   /** The waiting work by caller; the first entry has the next turn. */
   const waiting = new Map<string, Work[]>();

@@ -1,6 +1,7 @@
 /** Who can use what: the matrix of a target, and everything that one user, role or group can use. The decision function answers both. */
 import { pause } from '../../base/turns/slices.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
+import { note } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { box } from '../form.ts';
@@ -21,6 +22,7 @@ interface Matrix {
   readonly revision: number;
   readonly compared: number | null;
   readonly target: string;
+  readonly target_enabled: boolean;
   readonly names: readonly { readonly resource_type: string | null; readonly resource_name: string | null }[];
   readonly names_count: number;
   readonly searched: { readonly rows: number; readonly names: number } | null;
@@ -93,7 +95,7 @@ const whoForm = (who: string): Markup =>
 ${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true), 'Show')}</section>`;
 
 export async function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Promise<Markup> {
-  const { names, names_count, searched, rows, compared, revision, target } = matrix;
+  const { names, names_count, searched, rows, compared, revision, target, target_enabled } = matrix;
   const skip = Number(query['skip'] ?? 0);
   const onwards = new URLSearchParams({ ...query, skip: String(skip + COLUMNS) });
   const following = nextQuery(next);
@@ -116,7 +118,8 @@ export async function matrixSection(matrix: Matrix, query: View['query'], next: 
       html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.map((cell, at) => matrixCell(cell, before?.[at], `${why}&${objects[at]}`))}</tr>`,
     );
   }
-  return html`<p class="muted">Revision ${revision}${compared !== null && html`, compared with the policies of revision ${compared} for the users and groups of today`}.
+  return html`${!target_enabled && note('warn', 'The target is disabled. So the gateway forwards nothing to it, whatever the policies allow.')}
+<p class="muted">Revision ${revision}${compared !== null && html`, compared with the policies of revision ${compared} for the users and groups of today`}.
 <span class="mx-legend"><span class="mx al">Allow</span> allowed <span class="mx de">Deny</span> denied by a policy <span class="mx no">–</span> no policy matches.</span> Each cell leads to its reason. <a class="skip" href="#after">Skip the matrix</a></p>
 ${searched !== null && html`<p>${rows.length} of ${searched.rows} rows and ${names_count} of ${searched.names} names differ.${following !== null && ' There are more rows: one page searches only a part of them.'}</p>`}
 ${

@@ -1,4 +1,6 @@
 /** Users, and what one user may use. */
+
+import type { Provider } from '../../auth/provider.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
@@ -64,15 +66,19 @@ const DONE: Readonly<Record<string, string>> = {
 };
 
 export async function userPage({ get, id, done, refused, may }: View): Promise<Shown> {
-  const [{ body: user }, access] = await Promise.all([
+  const [{ body: user }, access, providers] = await Promise.all([
     get<UserDocument>(`/users/${id}`),
     unlessRefused(get<AccessRow[]>(withQuery('/policies/access', { who: `user:${id}` }))),
+    unlessRefused(get<Pick<Provider, 'issuer' | 'enabled'>[]>('/providers')),
   ]);
+  const isCutOff =
+    user.issuer !== 'portcullis' && providers?.body.some(({ issuer, enabled }) => enabled && issuer === user.issuer) === false;
   return {
     title: nameOf(user),
     body: html`${heading(nameOf(user), user.issuer === 'portcullis' ? 'A local account.' : `An account of ${user.issuer}.`)}
 ${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}
 ${!user.enabled && note('warn', 'The user is disabled: all tokens of the user are refused.')}
+${isCutOff && note('warn', 'The provider of the user is disabled or deleted: all requests of the user are refused.')}
 <dl class="dl"><dt>Role</dt><dd>${user.role}</dd><dt>Groups</dt><dd>${groupTags(user.groups)}</dd><dt>State</dt><dd>${state(user)}</dd>
 <dt>Subject</dt><dd><code>${user.subject}</code></dd><dt>Created</dt><dd>${timeOf(Date.parse(user.created_at))}</dd><dt>Id</dt><dd><code>${user.id}</code></dd></dl>
 ${

@@ -1,6 +1,7 @@
 /** Why somebody may or may not use something: the answer for one cell of the access matrix. */
 import { invalidRequest } from '../../base/errors.ts';
 import { html } from '../../browser/html.ts';
+import { note } from '../../browser/page.ts';
 import { type Explanation, walk } from '../log/decision.ts';
 import { decisionMark, heading } from '../marks.ts';
 import { type Shown, type View, withQuery } from '../view.ts';
@@ -20,7 +21,10 @@ function principalOf(who: string): object {
   throw invalidRequest([{ path: 'who', message: 'must be everyone, role:<name>, group:<name> or user:<id or e-mail>' }]);
 }
 
-type Explained = Explanation & { readonly principal: { readonly sub: string; readonly email: string | null } };
+interface Explained extends Explanation {
+  readonly principal: { readonly sub: string; readonly email: string | null; readonly enabled: boolean };
+  readonly target: { readonly enabled: boolean };
+}
 
 export async function whyPage({ post, query }: View): Promise<Shown> {
   const { who = '', target = '', resource_type, resource_name } = query;
@@ -31,12 +35,14 @@ export async function whyPage({ post, query }: View): Promise<Shown> {
   return {
     title: 'Why?',
     body: html`${heading(html`May ${said} use ${resource_name === undefined ? 'the target' : html`<code>${resource_name}</code>`}?`, html`${decisionMark(effect, policy?.id ?? null)} ${resource_type} of ${target}`)}
+${!principal.enabled && note('warn', 'The user or their provider is disabled. So the gateway refuses every request of the user, whatever the policies say.')}
+${!answer.target.enabled && note('warn', 'The target is disabled. So the gateway forwards nothing to it, whatever the policies say.')}
 ${
   reason === 'not_canonical'
     ? html`<p>The URI is ambiguous, so the gateway refuses it before it evaluates any policy.</p>`
     : reason === 'error'
       ? html`<p>The evaluation failed, so the gateway refuses it.</p>`
-      : walk(answer, `The policies of revision ${revision}`, 'This is the decision as the gateway makes it now.')
+      : walk(answer, `The policies of revision ${revision}`, 'This is the decision of the policies as they are now.')
 }
 <p class="row"><a class="btn" href="${withQuery('/console/access', { who })}">All that ${said} can use</a><a class="btn plain" href="${withQuery('/console/access', { target })}">The matrix</a></p>`,
   };

@@ -11,7 +11,10 @@ const MINUTE_MS = 60_000;
 const EMAIL_SHARE = 1 / 6;
 /** All principals of an address may send this many times as much to REST as one of them: a person can have many accounts. */
 const OF_ADDRESS = 3;
-/** A principal that uses less than this share of its own limit is not refused because of others at its address, which can be that of a proxy. */
+/**
+ * A principal that uses less than this share of its own limit is not refused because of others at its address, which can be that of a proxy. But
+ * its requests wait for spare time, because one person can have hundreds of such accounts.
+ */
 const SPARING_SHARE = 1 / 10;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
@@ -126,7 +129,7 @@ export function createRateLimits(
     /** Checks the limit before a request for a page or a document, or one to the REST API with a token that is not known yet. */
     stranger: (address: string): AppError | null => byStranger.use(addressGroup(address)),
     /** Checks the limits before a request of this principal to the REST API, and of all principals of the address. */
-    api(principal: string, address: string): AppError | null {
+    api(principal: string, address: string): AppError | 'in_spare_time' | null {
       const group = addressGroup(address);
       const key = pair(group, principal);
       const own = byPrincipalOfApi.use(
@@ -140,7 +143,7 @@ export function createRateLimits(
         group,
         `All users of one address may send ${most} requests a minute to the REST API (API_RATE_LIMIT)`,
       );
-      return isSparing ? null : ofAddress;
+      return isSparing && ofAddress !== null ? 'in_spare_time' : ofAddress;
     },
   };
 }

@@ -1,19 +1,26 @@
-/** The turns of requests that anybody can send and that cost much, such as those of a sign-in. */
+/** The turns of requests that begin only in spare time: those that anybody can send and that cost much, and those of crowded addresses. */
 import type { ServerResponse } from 'node:http';
 import { AppError } from '../../base/errors.ts';
-import { createSpareTurns } from '../../base/turns/spare-turns.ts';
+import { createSpareTurns, type SpareTurns } from '../../base/turns/spare-turns.ts';
 import { addressGroup } from './client-address.ts';
 import { holdBody } from './crowded.ts';
 
-const turns = createSpareTurns();
+const strangers = createSpareTurns();
+const crowds = createSpareTurns();
 
-/** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */
-export async function turnOfStranger(res: ServerResponse, address: string): Promise<void> {
+async function come(turns: SpareTurns, key: string, whose: string, res: ServerResponse): Promise<void> {
   const release = holdBody(res.req);
-  const end = await turns.come(addressGroup(address), () => res.closed);
+  const end = await turns.come(key, () => res.closed);
   release();
   if (end === null)
-    throw new AppError('too_many_requests', 'Too many requests of your address wait. Try again in 1 s.', { retryAfter: 1 });
+    throw new AppError('too_many_requests', `Too many requests of your ${whose} wait. Try again in 1 s.`, { retryAfter: 1 });
   if (res.closed) end();
   else res.once('close', end);
 }
+
+/** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */
+export const turnOfStranger = (res: ServerResponse, address: string): Promise<void> =>
+  come(strangers, addressGroup(address), 'address', res);
+
+/** The same for a principal whose address has used up its limit. */
+export const turnInCrowd = (res: ServerResponse, principal: string): Promise<void> => come(crowds, principal, 'user', res);

@@ -4,9 +4,10 @@
  */
 import { recordedStore } from '../../audit/search/recorded-store.ts';
 import type { Log } from '../../base/log.ts';
-import { type Position, readPosition } from '../../db/changes.ts';
+import { changedBetween, type ObjectType, type Position, readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
+import { createEngineCache } from '../../engine/engines.ts';
 import { createListNames, takePage } from '../replay/replay.ts';
 import { tallyPartsOf } from '../replay/report.ts';
 import { createTally, NOTHING_TALLIED, type TallyParts } from '../replay/tally.ts';
@@ -34,6 +35,12 @@ const BATCH = 200;
 /** The flips are limited, because every new flip rewrites them all. */
 const FLIPS_KEPT = { all: 500, perUser: 50 };
 
+/** Changes of these objects leave the set of a draft as it is. Anybody can make some of them. */
+const WITHOUT_EFFECT: ReadonlySet<string> = new Set<ObjectType>([
+  ...(['user', 'provider', 'directory_group', 'right'] as const),
+  ...(['token', 'key', 'session', 'browser_session', 'credential', 'connection', 'grant', 'client'] as const),
+]);
+
 interface Candidate {
   readonly position: Position;
   /** Why the draft cannot be applied, or what is needed to decide with it. */
@@ -46,11 +53,15 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
   const namesOf = createListNames(database.knex);
   const stopping = new AbortController();
 
-  /** Returns the previous candidate until an administrative change happens. */
+  /** The live set is the same for all drafts. */
+  const liveEngine = createEngineCache(module);
+
+  /** Returns the previous candidate until something changes that it may depend on. */
   async function candidateFor(draft: string, position: Position): Promise<Candidate['set']> {
     const known = candidates.get(draft);
-    if (known?.position.sequence === position.sequence && known.position.nonce === position.nonce) return known.set;
-    const set = await makeCandidate(draft);
+    const changes = known === undefined ? null : await changedBetween(database.knex, known.position, position);
+    const isSame = changes?.every(({ object_type }) => WITHOUT_EFFECT.has(object_type)) === true;
+    const set = known !== undefined && isSame ? known.set : await makeCandidate(draft);
     candidates.set(draft, { position, set });
     return set;
   }
@@ -59,8 +70,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
     try {
       const moment = await moments.of({ draft }, 'shadow');
       const candidate = await createEngine({ module, policies: moment.policies, revision: 0 });
-      const live = await createEngine({ module, policies: moment.stored, revision: 0 });
-      return { candidate, now: live, ...tallyPartsOf(moment) };
+      return { candidate, now: await liveEngine(moment.stored, 0), ...tallyPartsOf(moment) };
     } catch (error) {
       if (cannotBeApplied(error)) return { problem: error.message };
       throw error;

@@ -4,7 +4,8 @@ import { createWork, type Give, type Host, type Work, type WorkLimits } from '..
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
-import { findUser, userStore } from '../../users/user-store.ts';
+import { lookUpUser } from '../../state/found-user.ts';
+import { userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { ownerHistory, policiesAt } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
@@ -37,6 +38,7 @@ export type AnswerName =
   | 'lint'
   | 'context'
   | 'export'
+  | 'exportInvariants'
   | 'simulate'
   | 'test'
   | 'reproduce';
@@ -89,7 +91,7 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
       const { files, owner, prune, adopt, tests } = found;
       return { files, owner, prune, adopt, tests };
     },
-    user: (_: Give, name: string) => findUser(database.knex, name),
+    user: (_: Give, name: string) => database.snapshot((db) => lookUpUser(db, name)),
     async holders(): Promise<Holders> {
       const holders = { roles: new Set<string>(), groups: new Set<string>(), users: new Set<string>() };
       for (let after: string | null = null; ; ) {

@@ -12,7 +12,7 @@ import type { Position } from '../../db/changes.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import { createEngine, loadPolicyModule, type PolicyModule } from '../../engine/engine.ts';
 import { parseBody } from '../../http/body.ts';
-import type { User } from '../../users/user-store.ts';
+import type { FoundUser } from '../../state/found-user.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
 import { fileNames, fileOf } from '../files/file.ts';
 import { readEach } from '../files/read-files.ts';
@@ -20,7 +20,7 @@ import { formatPolicyFile } from '../files/yaml.ts';
 import { invariantFindings } from '../invariants/findings.ts';
 import type { Invariant } from '../invariants/invariant.ts';
 import type { Checked, ToCheck } from '../invariants/invariant-edits.ts';
-import { parseInvariantFile } from '../invariants/invariant-files.ts';
+import { exported, parseInvariantFile } from '../invariants/invariant-files.ts';
 import { judge } from '../invariants/judge.ts';
 import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
@@ -252,10 +252,15 @@ export const jobs = {
     return answerOf(position, { owner, files: Object.fromEntries(written.sort(([a], [b]) => (a < b ? -1 : 1))) });
   },
 
+  async exportInvariants(_: object, desk: Desk): Promise<HeavyAnswer> {
+    const state = await stateOf(desk);
+    return answerOf(state.position, { files: Object.fromEntries(exported(state)) });
+  },
+
   async simulate({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
     const { requests, ...source } = validate(simulateBody, bodyOf(body));
     const { position, stored, policies, targets } = await momentOf(desk, source, null);
-    const find = async (user: string) => (await desk.ask<User | null>('user', user)).value;
+    const find = async (user: string) => (await desk.ask<FoundUser | null>('user', user)).value;
     const asked = await readRequests(requests, targets, (i) => `requests.${i}.`, find);
     const questions = asked.map(({ question }) => question);
     const before = await decideEach(await build(stored), questions);

@@ -1,4 +1,5 @@
 /** Invariants in the database. Only administrative transactions write them, and these run one at a time. */
+import { pause } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import type { Invariant, InvariantChange } from './invariant.ts';
 
@@ -22,7 +23,15 @@ const rowOf = ({ never, exceptions, ...row }: Invariant): Row => ({
 });
 
 export function invariantStore(db: Connection) {
-  const all = async (): Promise<Invariant[]> => ((await db('invariants').orderBy('name')) as Row[]).map(invariantOf);
+  async function all(): Promise<Invariant[]> {
+    const found: Invariant[] = [];
+    for (const row of (await db('invariants').orderBy('name')) as Row[]) {
+      // All of them can have 17 MB.
+      await pause();
+      found.push(invariantOf(row));
+    }
+    return found;
+  }
   return {
     /** Returns the invariants, sorted by name. */
     all,

@@ -50,17 +50,21 @@ export const guardedAt = ({ never, exceptions }: InvariantDocument, now: number)
   excepted: new Set(exceptions.filter(({ expires_at }) => expires_at > now).map(({ policy }) => policy)),
 });
 
+const EVERYONE_KEY = subjectKey({ subject_type: 'everyone' });
+
 /** Whether `after` obviously forbids no request that `before` does not forbid. */
 export function loosens(before: InvariantDocument, after: InvariantDocument, now: number): boolean {
   if (!after.enabled) return true;
   if (!before.enabled) return false;
   const [was, is] = [before.never, after.never];
-  const has = (subjects: readonly InvariantSubject[], subject: InvariantSubject): boolean =>
-    subjects.some((other) => other.subject_type === 'everyone' || subjectKey(other) === subjectKey(subject));
+  const among = (others: readonly InvariantSubject[]): ((subject: InvariantSubject) => boolean) => {
+    const keys = new Set(others.map(subjectKey));
+    return (subject) => keys.has(EVERYONE_KEY) || keys.has(subjectKey(subject));
+  };
   const excepted = guardedAt(after, now).excepted;
   return (
-    is.subjects.every((subject) => has(was.subjects, subject)) &&
-    was.except.subjects.every((subject) => has(is.except.subjects, subject)) &&
+    is.subjects.every(among(was.subjects)) &&
+    was.except.subjects.every(among(is.except.subjects)) &&
     was.except.targets.every((target) => is.except.targets.includes(target)) &&
     (was.targets === null || is.targets?.every((target) => was.targets?.includes(target)) === true) &&
     (was.resource_type === 'all' || was.resource_type === is.resource_type) &&

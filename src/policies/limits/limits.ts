@@ -1,14 +1,7 @@
 /** What the policies of an owner may say. Each member of a policy is checked against one member of the limits. Pure. */
 import { inSlices } from '../../base/turns/slices.ts';
 import { readPattern } from '../../engine/compile/pattern.ts';
-import type {
-  Effect,
-  Policy,
-  PolicyResourceType,
-  PolicySubject,
-  ResourceType,
-  SubjectType,
-} from '../../engine/compile/policy.ts';
+import type { Effect, Policy, PolicyResourceType, ResourceType, SubjectType } from '../../engine/compile/policy.ts';
 import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import { shortestName, TooLarge } from '../analysis/automaton.ts';
 import { createLibrary, domainOf } from '../analysis/names.ts';
@@ -89,7 +82,7 @@ export function createLimitCheck(): LimitCheck {
       found.push({ member, message: `is outside the limits of the owner: ${message}`, undecided });
     if (targets !== undefined && !targets.includes(policy.target_id)) {
       const what = policy.target_id === null ? 'it has no policies for every target' : 'it has no policies for this target';
-      add('target_id', `${what}. ${allowedText(targets.map((id) => (id === null ? 'every target' : targetName(id))))}`);
+      add('target_id', `${what}. ${allowedText(targets, (id) => (id === null ? 'every target' : targetName(id)))}`);
     }
     if (resource_types !== undefined) {
       const types = policy.resource_type === 'all' ? RESOURCE_TYPES : [policy.resource_type];
@@ -115,9 +108,10 @@ export function createLimitCheck(): LimitCheck {
     const { min, max } = { min: priority?.min ?? -Infinity, max: priority?.max ?? Infinity };
     if (policy.priority < min || policy.priority > max) add('priority', `it must be from ${shown(min)} to ${shown(max)}`);
     if (subjects !== undefined) {
+      const [covered, text] = [new Set(subjects.map(keyOf)), allowedText(subjects, textOf)];
       for (const subject of policy.subjects) {
-        if (!subjects.some((limit) => covers(limit, subject)))
-          add('subjects', `${textOf(subject)}. ${allowedText(subjects.map(textOf))}`);
+        yield;
+        if (!covered.has(keyOf(subject)) && !covered.has(subject.subject_type)) add('subjects', `${textOf(subject)}. ${text}`);
       }
     }
     return found;
@@ -126,8 +120,9 @@ export function createLimitCheck(): LimitCheck {
   return (policy, limits, targetName = (id) => id) => inSlices(outside(policy, limits, targetName));
 }
 
-const covers = (limit: LimitSubject, { subject_type, subject_value }: PolicySubject): boolean =>
-  limit.subject_type === subject_type && (limit.subject_value ?? subject_value) === subject_value;
+/** Of a limit without a value, it is the type, which covers every subject of it. */
+const keyOf = ({ subject_type, subject_value = null }: LimitSubject): string =>
+  subject_value === null ? subject_type : `${subject_type} ${subject_value}`;
 
 const textOf = ({ subject_type, subject_value = null }: LimitSubject): string => {
   if (subject_type === 'everyone') return 'everyone';
@@ -140,8 +135,8 @@ const shown = (priority: number): string =>
 /** An error message names at most this many allowed values. */
 const VALUES_NAMED = 20;
 
-function allowedText(allowed: readonly string[]): string {
+function allowedText<T>(allowed: readonly T[], textOf: (value: T) => string = String): string {
   if (allowed.length === 0) return 'No value is within the limits';
   const more = allowed.length - VALUES_NAMED;
-  return `Within the limits: ${allowed.slice(0, VALUES_NAMED).join(', ')}${more > 0 ? `, and ${more} more` : ''}`;
+  return `Within the limits: ${allowed.slice(0, VALUES_NAMED).map(textOf).join(', ')}${more > 0 ? `, and ${more} more` : ''}`;
 }

@@ -15,19 +15,14 @@ const keyOf = ({ file, before, after }: PolicyChange): string => file ?? (after 
 
 /** Returns what a tally needs to know about the policy sets of its engines. */
 export function tallyPartsOf({ policies, stored, changes }: Moment): Pick<TallyParts, 'refOf' | 'changed'> {
-  const byId = new Map(policies.map((policy) => [policy.id, policy]));
   const ids = new Set(stored.map(({ id }) => id));
+  // The policies themselves are much larger, and a shadow keeps this for as long as it runs.
+  const refs = new Map(policies.map((policy) => [policy.id, policyRef(policy, (id) => ids.has(id))]));
   const changed = new Map<string, string>();
   for (const change of changes) {
     for (const policy of [change.before, change.after]) if (policy !== null) changed.set(policy.id, keyOf(change));
   }
-  return {
-    changed,
-    refOf(id) {
-      const policy = byId.get(id);
-      return policy === undefined ? null : policyRef(policy, (known) => ids.has(known));
-    },
-  };
+  return { changed, refOf: (id) => refs.get(id) ?? null };
 }
 
 /** Sorts the flips by frequency. It reads their users and objects from the log, where personal data can have been erased. */

@@ -5,8 +5,8 @@ import { model, text } from '../../base/validate.ts';
 import { RESOURCE_TYPES, type ResourceType, type StoredPolicy } from '../../engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { Question } from '../../engine/explain.ts';
+import type { FoundUser } from '../../state/found-user.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
-import { isAdmissible, type User } from '../../users/user-store.ts';
 import { URI_MAX } from '../files/test-file.ts';
 import { policyRef } from '../files/test-run.ts';
 import type { Answered } from '../questions.ts';
@@ -84,10 +84,10 @@ export async function readRequests(
   requests: readonly RequestInput[],
   targets: Moment['targets'],
   pathOf: (at: number) => string,
-  find: (user: string) => Promise<User | null>,
+  find: (user: string) => Promise<FoundUser | null>,
 ): Promise<Asked[]> {
   const byName = new Map(targets.map((target) => [target.name, target]));
-  const users = new Map<string, User | null>();
+  const users = new Map<string, FoundUser | null>();
   const errors: FieldError[] = [];
   const asked: Asked[] = [];
   for (const [i, { principal: given, target: called, resource_type, resource_name }] of requests.entries()) {
@@ -114,10 +114,10 @@ const principalOf = ({ role, sub = '', groups = [] }: Extract<PrincipalInput, { 
   ...{ sub, role, groups, email: null, enabled: true },
 });
 
-function principalOfUser(user: User | null | undefined): Asked['principal'] | null {
-  if (!user) return null;
-  const { id, role, groups, email } = user;
-  return { sub: id, role, groups, email, enabled: isAdmissible(user) };
+function principalOfUser(found: FoundUser | null | undefined): Asked['principal'] | null {
+  if (!found) return null;
+  const { id, role, groups, email } = found.user;
+  return { sub: id, role, groups, email, enabled: found.isAdmitted };
 }
 
 export const objectJson = (object: NamedObject | null) => ({

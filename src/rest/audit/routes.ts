@@ -23,7 +23,7 @@ import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
 import { ID_KEY, linkNext, readPage, streamTo } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
-import { answerWork } from '../policy-sets/heavy-answer.ts';
+import { answerWork } from '../policies/heavy-answer.ts';
 import { denialJson, erasing, type VerifiedJson, verificationBody } from './contract.ts';
 import { countsOf, readCounts } from './counts.ts';
 import { demandOf, readDemand } from './demand.ts';

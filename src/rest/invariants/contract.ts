@@ -4,7 +4,7 @@ import { model } from '../../base/validate.ts';
 import { changedInvariant, newInvariant, restMembers } from '../../policies/invariants/invariant.ts';
 import { policyFiles, reason } from '../../policies/sets/bodies.ts';
 import { schemaOf, schemasOf } from '../openapi/from-joi.ts';
-import { get, many, nothing, type Operations, one, tagged } from '../openapi/operation.ts';
+import { get, inLines, many, nothing, type Operations, one, REVISION, tagged } from '../openapi/operation.ts';
 import * as s from '../openapi/schema.ts';
 import { objectFound, policyRef, principalFound, subjectFound } from '../policies/contract.ts';
 
@@ -89,8 +89,8 @@ export const INVARIANT_OPERATIONS: Operations = {
   'GET /api/invariants/export': get(
     'exportInvariants',
     'Export the invariants as files.',
-    one(s.model('InvariantFiles', { files: schemaOf(policyFiles) })),
-    READERS,
+    inLines(one(s.model('InvariantFiles', { files: schemaOf(policyFiles) }), REVISION)),
+    { ...READERS, heavy: true },
   ),
   'POST /api/invariants/plan': {
     id: 'planInvariants',

@@ -2,26 +2,28 @@
 import { Router } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { pathId, validate } from '../../base/validate.ts';
-import type { Connection, Database } from '../../db/database.ts';
+import type { Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
+import { sendList } from '../../http/page.ts';
+import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { type InvariantState, invariantJson, readInvariant, readInvariantUpdate } from '../../policies/invariants/invariant.ts';
 import { type InvariantEdits, invariantEtag } from '../../policies/invariants/invariant-edits.ts';
-import { exported, fileOf, type InvariantPlan } from '../../policies/invariants/invariant-files.ts';
+import { fileOf, type InvariantPlan } from '../../policies/invariants/invariant-files.ts';
 import { invariantStore } from '../../policies/invariants/invariant-store.ts';
-import { policyStore } from '../../policies/policy-store.ts';
+import { answerWork } from '../policies/heavy-answer.ts';
 import { applyBody, type InvariantFilesBody, planBody } from './contract.ts';
 
 export interface InvariantRouteParts {
   readonly database: Database;
   readonly edits: InvariantEdits;
-  readonly targets: (db: Connection) => Promise<InvariantState['targets']>;
+  readonly heavy: Pick<HeavyWork, 'answer'>;
 }
 
-export function createInvariantRoutes({ database, edits, targets }: InvariantRouteParts): Router {
+export function createInvariantRoutes({ database, edits, heavy }: InvariantRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (_req, res) => {
-    res.json((await invariantStore(database.knex).all()).map(invariantJson));
+    await sendList(res, '', await invariantStore(database.knex).all(), invariantJson, '');
   });
 
   router.post('/', async (req, res) => {
@@ -30,14 +32,7 @@ export function createInvariantRoutes({ database, edits, targets }: InvariantRou
     res.json(invariantJson(invariant));
   });
 
-  router.get('/export', async (_req, res) => {
-    const state = await database.snapshot(async (db) => ({
-      invariants: await invariantStore(db).all(),
-      policies: await policyStore(db).all(),
-      targets: await targets(db),
-    }));
-    res.json({ files: Object.fromEntries(exported(state)) });
-  });
+  router.get('/export', (req, res) => answerWork(req, res, (asked) => heavy.answer('exportInvariants', {}, asked)));
 
   router.post('/plan', async (req, res) => {
     const { plan, broken } = await edits.plan(requestOf(validate(planBody, req.body)), callerOf(res).principal.sub);

@@ -27,7 +27,7 @@ import {
 } from '../../policies/access.ts';
 import { policiesAt } from '../../policies/history.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
-import { findUser, isAdmissible, type User, userStore } from '../../users/user-store.ts';
+import { type FoundUser, lookUpUser, pageOfUsers } from '../../state/found-user.ts';
 import { showRevision } from '../policies/routes.ts';
 import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers, SEARCHED } from './reports-contract.ts';
 
@@ -98,14 +98,14 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const named = who ?? (page.cursor === null ? await namedHolders(policies) : []);
     const used = new Map(objects.map(({ target }) => [target.id, target.name]));
     // A row is true if the user had this role and these groups while these policies and targets were in force. Users are read later than policies.
-    const users = async (limit: number, after: string | null): Promise<User[]> => {
+    const users = async (limit: number, after: string | null): Promise<FoundUser[]> => {
       if (who !== null) return [];
       return database.snapshot(async (db) => {
         const then = await moments.now(db);
         const inUse = then.targets.filter(({ id, name, enabled }) => enabled && used.get(id) === name);
         if (then.position.revision !== position.revision || inUse.length < used.size)
           throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
-        return userStore(db).page(limit, after);
+        return await pageOfUsers(db, limit, after);
       });
     };
 
@@ -113,8 +113,8 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
       yield* accessRows(engine, named, objects);
       for (let after: string | null = null; ; ) {
         const some = await users(PAGE.maxLimit, after);
-        yield* accessRows(engine, enabledHolders(some), objects);
-        after = some.at(-1)?.id ?? null;
+        yield* accessRows(engine, admittedAmong(some), objects);
+        after = some.at(-1)?.user.id ?? null;
         if (some.length < PAGE.maxLimit) return;
       }
     }
@@ -132,13 +132,13 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     for await (const row of accessRows(engine, named, objects)) rows.push(row);
     const some = await users(limit + 1, page.cursor);
     let done = 0;
-    for (const user of some.slice(0, limit)) {
+    for (const found of some.slice(0, limit)) {
       if (rows.length >= ROWS_PER_PAGE) break;
-      for await (const row of accessRows(engine, enabledHolders([user]), objects)) rows.push(row);
+      for await (const row of accessRows(engine, admittedAmong([found]), objects)) rows.push(row);
       done++;
     }
     const next = some[done - 1];
-    if (done < some.length) linkNext(req, res, page, next?.id ?? page.cursor ?? FIRST_ID);
+    if (done < some.length) linkNext(req, res, page, next?.user.id ?? page.cursor ?? FIRST_ID);
     await sendList(res, '', rows, (row) => row, '');
   }
 
@@ -153,7 +153,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const { position, policies, targets, seen, users, earlier } = await database.snapshot(async (db) => ({
       ...(await moments.now(db)),
       seen: await seenObjects(db),
-      users: asked.rows === 'users' ? await userStore(db).page((isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
+      users: asked.rows === 'users' ? await pageOfUsers(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
       earlier: compared === null ? null : await policiesAt(db, compared),
     }));
     showRevision(res, position);
@@ -170,7 +170,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     /** The key of each row is the cursor of the page after it. */
     const found =
       asked.rows === 'users'
-        ? users.map((user) => ({ key: user.id, holders: enabledHolders([user]) }))
+        ? users.map((found) => ({ key: found.user.id, holders: admittedAmong([found]) }))
         : (await namedHolders(policies))
             .slice(first, first + size + 1)
             .map((holder, at) => ({ key: String(first + at + 1), holders: [holder] }));
@@ -190,7 +190,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const shown = isPart ? kept.slice(skip, skip + MATRIX_COLUMNS) : kept;
     const only = <T>(values: readonly T[]): T[] => shown.flatMap((at) => values.slice(at, at + 1));
     res.json({
-      ...{ revision: position.revision, compared, target: target.name },
+      ...{ revision: position.revision, compared, target: target.name, target_enabled: target.enabled },
       names: only(columns).map(({ object }) => ({
         resource_type: object?.resource_type ?? null,
         resource_name: object?.resource_name ?? null,
@@ -277,13 +277,14 @@ async function findHolders(db: Connection, who: string): Promise<Holder[]> {
   if (who === 'everyone') return [holderOf('everyone', null)];
   const [kind, value] = [who.slice(0, who.indexOf(':')), who.slice(who.indexOf(':') + 1)];
   if (kind === 'role' || kind === 'group') return [holderOf(kind, value)];
-  const user = await findUser(db, value);
-  if (user === null) throw invalidRequest([{ path: 'who', message: 'no user has this id or e-mail' }]);
-  return enabledHolders([user]);
+  const found = await lookUpUser(db, value);
+  if (found === null) throw invalidRequest([{ path: 'who', message: 'no user has this id or e-mail' }]);
+  return admittedAmong([found]);
 }
 
-/** Leave out disabled users, and those whom their provider does not admit: they can use nothing. */
-const enabledHolders = (users: readonly User[]): Holder[] => users.filter(isAdmissible).map(holderOfUser);
+/** Leaves out users whom the gateway does not let in: they can use nothing. */
+const admittedAmong = (users: readonly FoundUser[]): Holder[] =>
+  users.flatMap(({ user, isAdmitted }) => (isAdmitted ? [holderOfUser(user)] : []));
 
 function objectsOf(
   { target, object }: AccessQuery,

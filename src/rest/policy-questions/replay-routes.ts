@@ -9,8 +9,8 @@ import { type ReplayRange, replay } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import { type Asking, answerWork } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
-import { type Asking, answerWork } from '../policy-sets/heavy-answer.ts';
 import { type LogReads, rangeOf, sayingHowFar } from './log-reads.ts';
 import { replayBody } from './replay-contract.ts';
 

@@ -65,6 +65,7 @@ const AccessMatrix = s.model('AccessMatrix', {
   revision: s.integer,
   compared: s.described('The revision of `before`; null: nothing was compared.', s.orNull(s.integer)),
   target: s.targetName,
+  target_enabled: s.described('false: the gateway forwards nothing to the target, whatever the policies allow.', s.boolean),
   names: s.described(
     'The columns. The first one of the first page is the use of the target as such.',
     s.listOf(s.model('MatrixName', { resource_type: s.orNull(s.oneOf(RESOURCE_TYPES)), resource_name: s.orNull(s.string) })),

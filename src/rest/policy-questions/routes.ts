@@ -14,9 +14,9 @@ import { decideOne } from '../../policies/questions.ts';
 import { subjectKey } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { answerJson, objectJson, QUESTION_LIMITS, readRequests, requestBody } from '../../policies/sets/questions-about.ts';
-import { findUser } from '../../users/user-store.ts';
+import { lookUpUser } from '../../state/found-user.ts';
+import { answerWork, bytesOf } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
-import { answerWork, bytesOf } from '../policy-sets/heavy-answer.ts';
 import { lintQuery } from './reports-contract.ts';
 
 export interface QuestionRouteParts {
@@ -41,7 +41,7 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
           [body],
           moment.targets,
           () => '',
-          (user) => findUser(db, user),
+          (user) => lookUpUser(db, user),
         ),
       };
     });

@@ -37,9 +37,10 @@ import {
   type SuggestedJson,
   suggestedJson,
 } from '../../policies/suggest/report.ts';
-import { findUser, isAdmissible, userStore } from '../../users/user-store.ts';
+import { pageOfUsers } from '../../state/found-user.ts';
+import { findUser } from '../../users/user-store.ts';
+import { type Asking, answerWork } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
-import { type Asking, answerWork } from '../policy-sets/heavy-answer.ts';
 import { type LogReads, rangeOf, sayingHowFar } from './log-reads.ts';
 
 export interface SuggestRouteParts {
@@ -211,9 +212,9 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   async function holders(suggested: Suggestion['suggested'], asked: ReadonlySet<string>): Promise<Map<string, Holders>> {
     const found = holdersOf(suggested);
     for (let after: string | null = null; found.size > 0; ) {
-      const some = await userStore(database.knex).page(USERS_AT_ONCE, after);
-      for (const user of some) if (isAdmissible(user)) countHolder(found, user, asked);
-      after = some.at(-1)?.id ?? null;
+      const some = await pageOfUsers(database.knex, USERS_AT_ONCE, after);
+      for (const { user, isAdmitted } of some) if (isAdmitted) countHolder(found, user, asked);
+      after = some.at(-1)?.user.id ?? null;
       if (some.length < USERS_AT_ONCE) break;
     }
     return found;

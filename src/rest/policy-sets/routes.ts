@@ -19,8 +19,8 @@ import { appliedCounts, changeJsonWith } from '../../policies/sets/plan-json.ts'
 import type { TargetName } from '../../policies/sets/planning.ts';
 import type { PolicySets } from '../../policies/sets/sets.ts';
 import type { ApplyTested } from '../../policies/sets/test-set.ts';
+import { answerWork, bytesOf } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
-import { answerWork, bytesOf } from './heavy-answer.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: /^[0-9]{1,15}$/ };
 const REVISION = /^[0-9]{1,15}$/;

@@ -6,7 +6,7 @@ import { admissionOf, heldOf } from '../../http/context.ts';
 import type { AskedBy } from '../../policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
 import { plannableOwners } from '../../policies/owners.ts';
-import { showRevision } from '../policies/routes.ts';
+import { showRevision } from './routes.ts';
 
 const NDJSON = 'application/x-ndjson';
 
