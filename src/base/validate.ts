@@ -45,7 +45,7 @@ export const checked = <S extends Joi.Schema, Value = string>(schema: S, problem
 export const uuid = (): Joi.StringSchema =>
   Joi.string().pattern(UUID).messages({ 'string.pattern.base': 'must be a lower-case UUID' });
 
-const TIME = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)$/;
+const TIME = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)$/;
 
 /** Marks a member as a time in the OpenAPI document. */
 export const asTimestamp = <S extends Joi.Schema>(schema: S): S => schema.meta({ format: 'date-time' }) as S;
@@ -124,8 +124,14 @@ export function readOnlyErrors<Name extends string>(
   shown: Readonly<Record<Name, unknown>>,
 ): FieldError[] {
   return names
-    .filter((name) => given[name] !== undefined && given[name] !== shown[name])
+    .filter((name) => given[name] !== undefined && !isSameValue(given[name], shown[name]))
     .map((path) => ({ path, message: 'cannot be changed: leave it out, or send the value that you read' }));
+}
+
+/** Clients may write the same time differently than they have read it. */
+function isSameValue(given: unknown, shown: unknown): boolean {
+  const [one, other] = [given, shown].map((value) => (typeof value === 'string' && TIME.test(value) ? Date.parse(value) : value));
+  return one === other;
 }
 
 /** Throws AppError `invalid_request` if the body has members, for requests that take none. */

@@ -92,8 +92,11 @@ begins with <code>https://</code>. On the machine of the gateway itself, plain H
 /** A page takes several turns of the event loop, and strangers can ask for hundreds at once. Slow bodies must not keep others waiting. */
 const turnByAddress =
   (trustProxy: boolean): RequestHandler =>
-  (req, res, next) =>
-    bodyLength(req) === 0 ? takeTurn(`pages ${addressGroup(addressOf(req, trustProxy))}`, req, res, next) : next();
+  (req, res, next) => {
+    if (bodyLength(req) !== 0) return next();
+    const address = addressGroup(addressOf(req, trustProxy));
+    takeTurn({ sender: `pages ${address}`, user: address }, req, res, next);
+  };
 
 function assetRoutes(assets: readonly Asset[]): Router {
   const router = Router({ caseSensitive: true, strict: true });

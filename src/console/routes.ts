@@ -396,8 +396,8 @@ function targetName(value: unknown): string {
 const THEME_SECONDS = 31_536_000;
 
 /** Resolves when it is the turn of the session's request. */
-const turnOf = ({ session }: SignedIn, req: Request, res: Response): Promise<void> =>
-  new Promise((resolve) => takeTurn(`console ${session.id}`, req, res, resolve));
+const turnOf = ({ session, user }: SignedIn, req: Request, res: Response): Promise<void> =>
+  new Promise((resolve) => takeTurn({ sender: `console ${session.id}`, user: user.id }, req, res, resolve));
 
 /** A refusal is shown inside of the frame, so that the menu stays. A fault is thrown. */
 async function shownOrRefused(work: () => Promise<Shown>, res: Response): Promise<Shown & { readonly status: number }> {

@@ -134,8 +134,8 @@ export function createAuthenticate(
     // Each token has its own turns, so that the thief of a token cannot keep its owner, who can log in again, from revoking it. Tokens of a
     // provider share the claim `jti` with the other tokens of their user.
     takeTurn: (req, res, next) => {
-      const { jti, kid } = claimsOf(req);
-      takeTurn(`rest ${jti} ${kid}`, req, res, next);
+      const { jti, kid, sub } = claimsOf(req);
+      takeTurn({ sender: `rest ${jti} ${kid}`, user: sub }, req, res, next);
     },
 
     admit: async (req, res, next) => {

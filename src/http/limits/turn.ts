@@ -2,6 +2,7 @@
 
 import type { Request, Response } from 'express';
 import { starts } from '../../base/turns/caller-turns.ts';
+import { createPlaces } from '../../base/turns/places.ts';
 
 /** The requests of one sender that are handled at once. */
 const OF_SENDER = { most: 4, partOf: null };
@@ -11,7 +12,7 @@ const COUNTED_MS = 1_000;
  * The requests of all senders that are handled at once. A person can have many accounts. A request takes several turns of the event loop, and a
  * hundred of them would make each turn long for everybody's calls.
  */
-const OF_ALL = { most: 8, partOf: null };
+const OF_ALL = createPlaces(8);
 /** A request that takes longer waits for something, and costs this thread little. */
 const COUNTED_OF_ALL_MS = 50;
 
@@ -24,11 +25,17 @@ function endSoon(res: Response, end: () => void, ms: number): void {
   });
 }
 
+/** A user can have many tokens and browser sessions. Each is a sender, but the users take turns. */
+interface Sender {
+  readonly sender: string;
+  readonly user: string;
+}
+
 /**
  * Goes on with the request when fewer than four others of the same sender and eight of all are handled, and not at all if its client has left by
  * then. A client that leaves later still counts for its whole time, because the work for it goes on.
  */
-export function takeTurn(sender: string, req: Request, res: Response, next: () => void): void {
+export function takeTurn({ sender, user }: Sender, req: Request, res: Response, next: () => void): void {
   // No further event comes.
   const isGone = (): boolean => res.closed || !req.socket.writable;
   const begin = (end: () => void, endOfAll: () => void): void => {
@@ -46,7 +53,7 @@ export function takeTurn(sender: string, req: Request, res: Response, next: () =
       return;
     }
     endSoon(res, end, COUNTED_MS);
-    starts.run('requests of all', (endOfAll) => begin(end, endOfAll), OF_ALL);
+    OF_ALL.run(user, (endOfAll) => begin(end, endOfAll));
   };
   starts.run(sender, work, OF_SENDER);
 }

@@ -3,6 +3,7 @@ import { EventEmitter } from 'node:events';
 import { setImmediate as turnOver } from 'node:timers/promises';
 import test from 'ava';
 import type { Request, Response } from 'express';
+import { deferred } from '../../../src/base/promises.ts';
 import { takeTurn } from '../../../src/http/limits/turn.ts';
 
 let senders = 0;
@@ -11,7 +12,7 @@ const all: Response[] = [];
 test.afterEach(() => endAll());
 
 /** Sends requests of one sender, and tells which have begun. */
-function sender() {
+function sender(user = `user ${senders}`, whenBegun: () => void = () => undefined) {
   const name = `sender ${++senders}`;
   const begun: number[] = [];
   const requests: { readonly req: Request; readonly res: Response }[] = [];
@@ -23,7 +24,10 @@ function sender() {
       const res = Object.assign(new EventEmitter(), { closed: false }) as unknown as Response;
       requests.push({ req, res });
       all.push(res);
-      takeTurn(name, req, res, () => begun.push(index));
+      takeTurn({ sender: name, user }, req, res, () => {
+        begun.push(index);
+        whenBegun();
+      });
     },
     async begun(): Promise<readonly number[]> {
       for (let i = 0; i < 8; i++) await turnOver();
@@ -91,4 +95,15 @@ test.serial('eight requests of all senders are handled at once, each for a short
       return;
     }
   }
+});
+
+test.serial('a user with many tokens whose requests wait does not keep others waiting', async (t) => {
+  let ofCrowd = 0;
+  const many = Array.from({ length: 20 }, () => sender('crowd', () => ofCrowd++));
+  for (const each of many) for (let i = 0; i < 4; i++) each.send();
+  const [before, began] = [ofCrowd, deferred<number>()];
+  sender('other', () => began.resolve(ofCrowd)).send();
+  for (const res of all.slice(0, 8)) res.emit('finish');
+  const after = await began.promise;
+  t.true(before <= 8 && after <= before + 2, `${before} requests of the crowd had begun, and then ${after}`);
 });
