@@ -1,12 +1,13 @@
 import test from 'ava';
 import Joi from 'joi';
 import { AppError } from '../../src/base/errors.ts';
-import { instant, text, validate } from '../../src/base/validate.ts';
+import { instant, readOnlyErrors, text, validate } from '../../src/base/validate.ts';
 
 for (const [text, ms] of [
   ['2026-01-31T12:00:00Z', Date.UTC(2026, 0, 31, 12)],
   ['2028-02-29T00:00+01:00', Date.UTC(2028, 1, 28, 23)],
   ['2026-12-31T23:59:59.999Z', Date.UTC(2026, 11, 31, 23, 59, 59, 999)],
+  ['2026-12-31T23:59:59.999000+00:00', Date.UTC(2026, 11, 31, 23, 59, 59, 999)],
 ] as const) {
   test(`a time: ${text}`, (t) => t.is(validate<unknown>(instant(), text), ms));
 }
@@ -19,6 +20,14 @@ for (const text of [
     t.is(t.throws(() => validate(instant(), text), { instanceOf: AppError })?.code, 'invalid_request');
   });
 }
+
+test('a time that was read may be sent back in a different form', (t) => {
+  const shown = { created_at: '2026-11-28T11:51:12.119Z', id: 'x' };
+  const wrong = (given: object): string[] => readOnlyErrors(['created_at', 'id'], given, shown).map(({ path }) => path);
+  t.deepEqual(wrong({ created_at: '2026-11-28T11:51:12.119000+00:00', id: 'x' }), []);
+  t.deepEqual(wrong({ created_at: '2026-11-28T11:51:12.118Z', id: '2026-11-28T11:51:12.119Z' }), ['created_at', 'id']);
+  t.deepEqual(wrong({ created_at: null }), ['created_at']);
+});
 
 test('each mistake of a body is named, but only the first of a body with very many values', (t) => {
   const schema = Joi.object({ kept: Joi.array().items(Joi.number()) });

@@ -16,6 +16,15 @@ const OF_ALL = createPlaces(8);
 /** A request that takes longer waits for something, and costs this thread little. */
 const COUNTED_OF_ALL_MS = 50;
 
+/** Calls `then` when the head of the answer is sent. What follows is written as the client reads it. */
+function whenAnswering(res: Response, then: () => void): void {
+  const writeHead = res.writeHead.bind(res) as (...given: unknown[]) => Response;
+  res.writeHead = ((...given: unknown[]) => {
+    then();
+    return writeHead(...given);
+  }) as Response['writeHead'];
+}
+
 /** Calls `end` when the answer is complete, or after this time. */
 function endSoon(res: Response, end: () => void, ms: number): void {
   const counted = setTimeout(end, ms).unref();
@@ -44,6 +53,7 @@ export function takeTurn({ sender, user }: Sender, req: Request, res: Response, 
       endOfAll();
       return;
     }
+    whenAnswering(res, endOfAll);
     endSoon(res, endOfAll, COUNTED_OF_ALL_MS);
     next();
   };
