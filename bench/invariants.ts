@@ -21,6 +21,7 @@ import { createGuard } from '../src/policies/invariants/invariant-edits.ts';
 import { invariantStore } from '../src/policies/invariants/invariant-store.ts';
 import { policyStore } from '../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../src/policies/schema.ts';
+import { createFoundUsers } from '../src/state/found-users.ts';
 import { ADMIN, ALL_RIGHTS } from '../test/support/authority.ts';
 import type { Bar } from './bars.ts';
 import { columns, number, verdictLine } from './print.ts';
@@ -46,7 +47,12 @@ const module = await loadPolicyModule();
 async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-bench-'));
   const database = await openDatabase(readConfig({ DATABASE_URL: `sqlite:${join(folder, 'db')}` }).database, makeCounter);
-  const heavy = createHeavyWork({ database, targets: async () => [], findDraft: async () => null });
+  const heavy = createHeavyWork({
+    database,
+    targets: async () => [],
+    findDraft: async () => null,
+    foundUsers: createFoundUsers(),
+  });
   const changes = await createChanges(database, Date.now);
   let lockedMs = 0;
   const administer: Administer = async (_caller, _need, work) => {

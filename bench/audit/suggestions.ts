@@ -16,6 +16,7 @@ import { createHeavyWork } from '../../src/policies/heavy/heavy.ts';
 import { createLogReads } from '../../src/rest/policy-questions/log-reads.ts';
 import { createSuggestRoutes } from '../../src/rest/policy-questions/suggest-routes.ts';
 import type { Admission } from '../../src/state/admission.ts';
+import { createFoundUsers } from '../../src/state/found-users.ts';
 import { ADMIN } from '../../test/support/authority.ts';
 import { figuresOf } from '../measure.ts';
 import { createWorkload, MIXES } from '../workload.ts';
@@ -83,7 +84,12 @@ export async function measureSuggestions(database: Database): Promise<Suggestion
     policies: readonly StoredPolicy[],
   ): Promise<SuggestionFigures> {
     const targets = Array.from({ length: TARGETS }, (_, i) => ({ id: target(i), name: `target-${i}`, enabled: true }));
-    const heavy = createHeavyWork({ database, targets: async () => targets, findDraft: async () => null });
+    const heavy = createHeavyWork({
+      database,
+      targets: async () => targets,
+      findDraft: async () => null,
+      foundUsers: createFoundUsers(),
+    });
     const position = { sequence: 1, nonce: '', revision: 1 };
     const moment = { position, policies, stored: policies, targets, changes: [] };
     const app = express()
@@ -95,6 +101,7 @@ export async function measureSuggestions(database: Database): Promise<Suggestion
       .use(
         createSuggestRoutes({
           ...{ database, module, heavy, engineOf: createEngineCache(module), logReads: createLogReads(), now: () => NOW },
+          foundUsers: createFoundUsers(),
           moments: { now: async () => moment },
         }),
       );

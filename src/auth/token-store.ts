@@ -103,6 +103,17 @@ export function tokenStore(db: Connection) {
       return Number(row?.n ?? 0);
     },
 
+    /** Returns those of the users who have an API token that is valid at `time`. */
+    async holders(userIds: readonly string[], time: number): Promise<ReadonlySet<string>> {
+      const rows: { user_id: string }[] = await db('tokens')
+        .whereIn('user_id', userIds)
+        .andWhere({ kind: 'api' })
+        .whereNull('revoked_at')
+        .andWhere((valid) => valid.whereNull('expires_at').orWhere('expires_at', '>', time))
+        .distinct('user_id');
+      return new Set(rows.map(({ user_id }) => user_id));
+    },
+
     /** Counts the API tokens that are valid at `time`, by the key that signed them. */
     async countByKey(time: number): Promise<ReadonlyMap<string, number>> {
       const rows: { kid: string; n: number | string }[] = await db('tokens')

@@ -17,6 +17,7 @@ import { policyStore } from '../policies/policy-store.ts';
 import { createMoments } from '../policies/sets/candidate-set.ts';
 import { createPolicySets } from '../policies/sets/sets.ts';
 import { createApplyTested } from '../policies/sets/test-set.ts';
+import { createFoundUsers } from '../state/found-users.ts';
 import { createTargetEdits } from '../targets/edit.ts';
 import { targetStore } from '../targets/target-store.ts';
 import type { Accounts } from './accounts.ts';
@@ -25,10 +26,11 @@ import type { Decisions } from './decisions.ts';
 
 export type Policies = ReturnType<typeof createPolicies>;
 
-export function createPolicies({ database, newId, now }: Base, { module }: Decisions, { administer }: Accounts) {
+export function createPolicies({ config, database, newId, now }: Base, { module }: Decisions, { administer }: Accounts) {
   const targets = (db: Connection) => targetStore(db).page(null, null, null);
   const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
-  const heavy = createHeavyWork({ database, targets, findDraft, now });
+  const foundUsers = createFoundUsers(config.localSignIn, now);
+  const heavy = createHeavyWork({ database, targets, findDraft, foundUsers, now });
   const check = heavy.checkInvariants;
   const parts = {
     ...{ database, administer, newId, now },
@@ -45,7 +47,7 @@ export function createPolicies({ database, newId, now }: Base, { module }: Decis
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, now });
   return {
-    ...{ module, edits, ownerEdits, invariants, targets, heavy, sets, moments, applyTested, drafts },
+    ...{ module, edits, ownerEdits, invariants, targets, heavy, sets, moments, applyTested, drafts, foundUsers },
     engineOf: createEngineCache(module),
     engineBefore: createEngineCache(module),
   };

@@ -69,7 +69,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
   const { config, log, vault, database, changes, keys, metrics, now } = base;
   const { decisions, audit, accounts, browser, policies, targets, connections, replicas, bodies } = parts;
   const { authenticate, administer, passwords, limits } = accounts;
-  const { module, heavy, sets, moments, applyTested, engineOf, drafts } = policies;
+  const { module, heavy, sets, moments, applyTested, engineOf, drafts, foundUsers } = policies;
   const auth = {
     ...accounts,
     database,
@@ -129,13 +129,17 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
     mount(
       '/policies',
-      createAccessRoutes({ database, moments, engineOf, engineBefore: policies.engineBefore, catalogue: targets.catalogue }),
+      createAccessRoutes({
+        ...{ database, moments, engineOf, foundUsers },
+        engineBefore: policies.engineBefore,
+        catalogue: targets.catalogue,
+      }),
     ),
     mount('/policies', createDraftRoutes({ database, drafts, moments })),
     mount('/policies', createReplayRoutes({ database, module, moments, engineOf, logReads, now })),
-    mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, now })),
+    mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, foundUsers, now })),
     mount('/policies', createBundleRoutes({ database, keys, engineOf })),
-    mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy })),
+    mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy, foundUsers })),
     mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
     mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
     mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, heavy })),
@@ -162,7 +166,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
       const [principal, address] = [accounts.callers.principalOf(req), addressOf(req, config.trustProxy)];
       if (principal === null) return await refuseLater(req, limits.stranger(address));
       const allowed = limits.api(principal, address);
-      if (allowed === 'in_spare_time') await turnInCrowd(res, principal);
+      if (allowed !== null && 'inSpareTime' in allowed) await turnInCrowd(res, principal, allowed.uses);
       else await refuseLater(req, allowed);
     },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),

@@ -10,6 +10,8 @@
 const BUSY_SHARE = 0.5;
 const MOST_UNDER_WAY = 2;
 const LONGEST_REST_MS = 25;
+/** Work that takes longer waits for something, such as a slow body, and no longer counts as under way. */
+const COUNTED_MS = 50;
 const LOOK_EVERY_MS = 1;
 /** How many pieces of work of one caller may wait. */
 const MOST_WAITING = 100;
@@ -28,6 +30,8 @@ const CLOCK: SpareClock = {
 };
 
 interface Work {
+  /** Among the callers, the next turn is that of the work with the lowest rank. */
+  readonly rank: number;
   /** Gets the function to call when the work is over; null: it does not begin. */
   readonly begin: (end: (() => void) | null) => void;
   readonly isGivenUp: () => boolean;
@@ -46,22 +50,27 @@ export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
     last = { at: now(), busy: busy() };
     underWay++;
     let hasEnded = false;
-    work.begin(() => {
+    const end = (): void => {
       if (!hasEnded) underWay--;
       hasEnded = true;
-    });
+    };
+    later(COUNTED_MS, end);
+    work.begin(end);
   }
 
   /** Takes the work that has the next turn. Work that was given up needs none. */
   function take(): Work | undefined {
-    for (const [key, line] of waiting) {
+    for (;;) {
+      const [first, ...others] = waiting;
+      if (first === undefined) return undefined;
+      const rankOf = ([, [work]]: typeof first): number => work?.rank ?? 0;
+      const [key, line] = others.reduce((lowest, other) => (rankOf(other) < rankOf(lowest) ? other : lowest), first);
       const work = line.shift();
       waiting.delete(key);
       if (line.length > 0) waiting.set(key, line);
       if (!work?.isGivenUp()) return work;
       work.begin(null);
     }
-    return undefined;
   }
 
   function mayBegin(): boolean {
@@ -86,11 +95,11 @@ export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
   return {
     /**
      * Resolves when it is the turn of the caller (`key`), with the function to call when the work is over. null: too much work of the caller
-     * waits already, or the caller has given up.
+     * waits already, or the caller has given up. Callers with the same `rank` take turns, and a lower rank comes first.
      */
-    come(key: string, isGivenUp: () => boolean): Promise<(() => void) | null> {
+    come(key: string, isGivenUp: () => boolean, rank = 0): Promise<(() => void) | null> {
       return new Promise((resolve) => {
-        const work: Work = { begin: resolve, isGivenUp };
+        const work: Work = { rank, begin: resolve, isGivenUp };
         const line = waiting.get(key);
         if (waiting.size === 0 && mayBegin()) begin(work);
         else if (line === undefined) waiting.set(key, [work]);

@@ -34,7 +34,9 @@ const requestText = ({ principal, target, resource_type, resource_name }: Reques
   `${principal.email ?? `role ${principal.role}`}, ${target.name}${resource_type === null ? '' : `, ${resource_type} ${quote(resource_name ?? '')}`}`;
 
 const notes = ({ principal, target }: RequestJson): string =>
-  (principal.enabled ? '' : 'The user or their provider is disabled: the gateway refuses every request from them.\n') +
+  (principal.enabled
+    ? ''
+    : 'The gateway refuses every request from this user: the user or their provider is disabled, or may not sign in.\n') +
   (target.enabled ? '' : 'The target is disabled: the gateway forwards nothing to it.\n');
 
 const MISFIT_TEXTS: Readonly<Record<string, string>> = {

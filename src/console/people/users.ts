@@ -84,7 +84,7 @@ ${isCutOff && note('warn', 'The provider of the user is disabled or deleted: all
 ${
   access !== null &&
   html`<section class="stack tight" aria-labelledby="access"><h2 id="access">What the user may use now</h2>
-${accessTable(access.body, `user:${id}`, access.next !== null, 'No policy allows this user anything that was recently asked for.')}</section>`
+${accessTable(access.body, `user:${id}`, access.next !== null, 'No policy allows this user anything that was recently asked for, or the gateway does not let the user in.')}</section>`
 }
 ${
   may('updateUser') &&

@@ -56,7 +56,7 @@ class Minutes {
       this.recent = new Map();
       this.turnsAt = now + MINUTE_MS;
     }
-    const known = this.recent.get(key) ?? this.older.get(key);
+    const known = this.known(key);
     if (known === undefined || now >= known.until) {
       if (amount > 0) this.recent.set(key, { uses: amount, until: now + MINUTE_MS });
       return null;
@@ -65,6 +65,15 @@ class Minutes {
     if (known.uses <= this.limit) return null;
     const retryAfter = Math.max(1, Math.ceil((known.until - now) / 1_000));
     return new AppError('too_many_requests', `${what}: try again in ${retryAfter} s.`, { retryAfter });
+  }
+
+  /** How many uses were counted in the minute of the key. */
+  uses(key: string): number {
+    return this.known(key)?.uses ?? 0;
+  }
+
+  private known(key: string): Count | undefined {
+    return this.recent.get(key) ?? this.older.get(key);
   }
 }
 
@@ -128,8 +137,11 @@ export function createRateLimits(
       byPrincipal.use(pair(addressGroup(address), principal), undefined, messages),
     /** Checks the limit before a request for a page or a document, or one to the REST API with a token that is not known yet. */
     stranger: (address: string): AppError | null => byStranger.use(addressGroup(address)),
-    /** Checks the limits before a request of this principal to the REST API, and of all principals of the address. */
-    api(principal: string, address: string): AppError | 'in_spare_time' | null {
+    /**
+     * Checks the limits before a request of this principal to the REST API, and of all principals of the address. `inSpareTime`: the request
+     * must wait for spare time. `uses`: the requests of the principal in this minute.
+     */
+    api(principal: string, address: string): AppError | { readonly inSpareTime: true; readonly uses: number } | null {
       const group = addressGroup(address);
       const key = pair(group, principal);
       const own = byPrincipalOfApi.use(
@@ -143,7 +155,7 @@ export function createRateLimits(
         group,
         `All users of one address may send ${most} requests a minute to the REST API (API_RATE_LIMIT)`,
       );
-      return isSparing && ofAddress !== null ? 'in_spare_time' : ofAddress;
+      return isSparing && ofAddress !== null ? { inSpareTime: true, uses: sparing.uses(key) } : ofAddress;
     },
   };
 }

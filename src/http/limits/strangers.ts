@@ -8,9 +8,9 @@ import { holdBody } from './crowded.ts';
 const strangers = createSpareTurns();
 const crowds = createSpareTurns();
 
-async function come(turns: SpareTurns, key: string, whose: string, res: ServerResponse): Promise<void> {
+async function come(turns: SpareTurns, key: string, whose: string, res: ServerResponse, rank = 0): Promise<void> {
   const release = holdBody(res.req);
-  const end = await turns.come(key, () => res.closed);
+  const end = await turns.come(key, () => res.closed, rank);
   release();
   if (end === null)
     throw new AppError('too_many_requests', `Too many requests of your ${whose} wait. Try again in 1 s.`, { retryAfter: 1 });
@@ -22,5 +22,6 @@ async function come(turns: SpareTurns, key: string, whose: string, res: ServerRe
 export const turnOfStranger = (res: ServerResponse, address: string): Promise<void> =>
   come(strangers, addressGroup(address), 'address', res);
 
-/** The same for a principal whose address has used up its limit. */
-export const turnInCrowd = (res: ServerResponse, principal: string): Promise<void> => come(crowds, principal, 'user', res);
+/** The same for a principal whose address has used up its limit. Who has sent fewest requests in this minute (`uses`) comes first. */
+export const turnInCrowd = (res: ServerResponse, principal: string, uses: number): Promise<void> =>
+  come(crowds, principal, 'user', res, uses);

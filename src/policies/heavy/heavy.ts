@@ -4,7 +4,7 @@ import { createWork, type Give, type Host, type Work, type WorkLimits } from '..
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
-import { lookUpUser } from '../../state/found-user.ts';
+import type { FoundUsers } from '../../state/found-users.ts';
 import { userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { ownerHistory, policiesAt } from '../history.ts';
@@ -52,13 +52,15 @@ export interface HeavyParts {
   readonly database: Database;
   readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
+  readonly foundUsers: Pick<FoundUsers, 'find'>;
   readonly now?: () => number;
   readonly limits?: Partial<WorkLimits>;
 }
 
 const USERS_AT_ONCE = 1_000;
 
-export function createHeavyWork({ database, targets, findDraft, now = Date.now, limits = {} }: HeavyParts) {
+export function createHeavyWork(parts: HeavyParts) {
+  const { database, targets, findDraft, now = Date.now, limits = {}, foundUsers } = parts;
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
   const work: Work = createWork({ thread: new URL(file, import.meta.url), limits });
 
@@ -91,7 +93,7 @@ export function createHeavyWork({ database, targets, findDraft, now = Date.now, 
       const { files, owner, prune, adopt, tests } = found;
       return { files, owner, prune, adopt, tests };
     },
-    user: (_: Give, name: string) => database.snapshot((db) => lookUpUser(db, name)),
+    user: (_: Give, name: string) => database.snapshot((db) => foundUsers.find(db, name)),
     async holders(): Promise<Holders> {
       const holders = { roles: new Set<string>(), groups: new Set<string>(), users: new Set<string>() };
       for (let after: string | null = null; ; ) {

@@ -12,7 +12,7 @@ import type { Position } from '../../db/changes.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import { createEngine, loadPolicyModule, type PolicyModule } from '../../engine/engine.ts';
 import { parseBody } from '../../http/body.ts';
-import type { FoundUser } from '../../state/found-user.ts';
+import type { FoundUser } from '../../state/found-users.ts';
 import { analyseInSteps } from '../analysis/analyse.ts';
 import { fileNames, fileOf } from '../files/file.ts';
 import { readEach } from '../files/read-files.ts';

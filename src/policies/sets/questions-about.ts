@@ -5,7 +5,7 @@ import { model, text } from '../../base/validate.ts';
 import { RESOURCE_TYPES, type ResourceType, type StoredPolicy } from '../../engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { Question } from '../../engine/explain.ts';
-import type { FoundUser } from '../../state/found-user.ts';
+import type { FoundUser } from '../../state/found-users.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
 import { URI_MAX } from '../files/test-file.ts';
 import { policyRef } from '../files/test-run.ts';

@@ -27,7 +27,7 @@ import {
 } from '../../policies/access.ts';
 import { policiesAt } from '../../policies/history.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
-import { type FoundUser, lookUpUser, pageOfUsers } from '../../state/found-user.ts';
+import type { FoundUser, FoundUsers } from '../../state/found-users.ts';
 import { showRevision } from '../policies/routes.ts';
 import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers, SEARCHED } from './reports-contract.ts';
 
@@ -38,6 +38,7 @@ export interface AccessRouteParts {
   /** Engines of the revisions with which the matrix is compared, so that they do not evict the current one. */
   readonly engineBefore: EngineCache;
   readonly catalogue: Pick<Catalogue, 'ofTarget'>;
+  readonly foundUsers: FoundUsers;
 }
 
 /** How many users one page covers. */
@@ -72,7 +73,8 @@ const inTurn =
     });
   };
 
-export function createAccessRoutes({ database, moments, engineOf, engineBefore, catalogue }: AccessRouteParts): Router {
+export function createAccessRoutes(parts: AccessRouteParts): Router {
+  const { database, moments, engineOf, engineBefore, catalogue, foundUsers } = parts;
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/access', inTurn(access));
@@ -90,7 +92,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const { position, policies, targets, seen, who } = await database.snapshot(async (db) => ({
       ...(await moments.now(db)),
       seen: asked.object === null ? await seenObjects(db) : [],
-      who: asked.who === null ? null : await findHolders(db, asked.who),
+      who: asked.who === null ? null : await findHolders(db, asked.who, foundUsers),
     }));
     showRevision(res, position);
     const objects = objectsOf(asked, targets, await inOrder(seen));
@@ -105,7 +107,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
         const inUse = then.targets.filter(({ id, name, enabled }) => enabled && used.get(id) === name);
         if (then.position.revision !== position.revision || inUse.length < used.size)
           throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
-        return await pageOfUsers(db, limit, after);
+        return await foundUsers.page(db, limit, after);
       });
     };
 
@@ -153,7 +155,7 @@ export function createAccessRoutes({ database, moments, engineOf, engineBefore, 
     const { position, policies, targets, seen, users, earlier } = await database.snapshot(async (db) => ({
       ...(await moments.now(db)),
       seen: await seenObjects(db),
-      users: asked.rows === 'users' ? await pageOfUsers(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
+      users: asked.rows === 'users' ? await foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
       earlier: compared === null ? null : await policiesAt(db, compared),
     }));
     showRevision(res, position);
@@ -273,11 +275,11 @@ function readAccess(req: Request): AccessQuery {
   };
 }
 
-async function findHolders(db: Connection, who: string): Promise<Holder[]> {
+async function findHolders(db: Connection, who: string, foundUsers: FoundUsers): Promise<Holder[]> {
   if (who === 'everyone') return [holderOf('everyone', null)];
   const [kind, value] = [who.slice(0, who.indexOf(':')), who.slice(who.indexOf(':') + 1)];
   if (kind === 'role' || kind === 'group') return [holderOf(kind, value)];
-  const found = await lookUpUser(db, value);
+  const found = await foundUsers.find(db, value);
   if (found === null) throw invalidRequest([{ path: 'who', message: 'no user has this id or e-mail' }]);
   return admittedAmong([found]);
 }

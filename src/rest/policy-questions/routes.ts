@@ -14,7 +14,7 @@ import { decideOne } from '../../policies/questions.ts';
 import { subjectKey } from '../../policies/schema.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { answerJson, objectJson, QUESTION_LIMITS, readRequests, requestBody } from '../../policies/sets/questions-about.ts';
-import { lookUpUser } from '../../state/found-user.ts';
+import type { FoundUsers } from '../../state/found-users.ts';
 import { answerWork, bytesOf } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
 import { lintQuery } from './reports-contract.ts';
@@ -25,9 +25,11 @@ export interface QuestionRouteParts {
   readonly moments: Moments;
   readonly engineOf: EngineCache;
   readonly heavy: HeavyWork;
+  readonly foundUsers: Pick<FoundUsers, 'find'>;
 }
 
-export function createQuestionRoutes({ database, module, moments, engineOf, heavy }: QuestionRouteParts): Router {
+export function createQuestionRoutes(parts: QuestionRouteParts): Router {
+  const { database, module, moments, engineOf, heavy, foundUsers } = parts;
   const router = Router({ caseSensitive: true, strict: true });
   const keptLint = createKeptLint({ database, heavy });
 
@@ -41,7 +43,7 @@ export function createQuestionRoutes({ database, module, moments, engineOf, heav
           [body],
           moment.targets,
           () => '',
-          (user) => lookUpUser(db, user),
+          (user) => foundUsers.find(db, user),
         ),
       };
     });

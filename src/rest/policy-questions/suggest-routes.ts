@@ -37,7 +37,7 @@ import {
   type SuggestedJson,
   suggestedJson,
 } from '../../policies/suggest/report.ts';
-import { pageOfUsers } from '../../state/found-user.ts';
+import type { FoundUsers } from '../../state/found-users.ts';
 import { findUser } from '../../users/user-store.ts';
 import { type Asking, answerWork } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
@@ -47,6 +47,7 @@ export interface SuggestRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
   readonly moments: Pick<Moments, 'now'>;
+  readonly foundUsers: Pick<FoundUsers, 'page'>;
   readonly engineOf: EngineCache;
   readonly heavy: HeavyWork;
   readonly logReads: LogReads;
@@ -59,7 +60,7 @@ const MAX_DECISIONS = 2_000_000;
 const USERS_AT_ONCE = 1_000;
 
 export function createSuggestRoutes(parts: SuggestRouteParts): Router {
-  const { database, module, moments, engineOf, heavy, logReads, now, maxDecisions = MAX_DECISIONS } = parts;
+  const { database, module, moments, engineOf, heavy, logReads, foundUsers, now, maxDecisions = MAX_DECISIONS } = parts;
   const router = Router({ caseSensitive: true, strict: true });
 
   router.post('/suggest', async (req, res) => {
@@ -212,7 +213,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   async function holders(suggested: Suggestion['suggested'], asked: ReadonlySet<string>): Promise<Map<string, Holders>> {
     const found = holdersOf(suggested);
     for (let after: string | null = null; found.size > 0; ) {
-      const some = await pageOfUsers(database.knex, USERS_AT_ONCE, after);
+      const some = await foundUsers.page(database.knex, USERS_AT_ONCE, after);
       for (const { user, isAdmitted } of some) if (isAdmitted) countHolder(found, user, asked);
       after = some.at(-1)?.user.id ?? null;
       if (some.length < USERS_AT_ONCE) break;

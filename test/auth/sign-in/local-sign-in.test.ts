@@ -86,6 +86,35 @@ test.serial('all sign-ins of other local users end, and their API tokens stay', 
 
   await gateway.rest(403, 'POST', '/api/auth/login', { body: { email: bob.email, password: bob.password } });
 
+  // Reports about access say so, too: with no token left, bob can use nothing.
+  const { token } = admin;
+  await gateway.rest(201, 'POST', '/api/targets', { token, body: { name: 't', url: 'http://127.0.0.1:9/mcp' } });
+  const policy = { name: 'p', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
+  await gateway.rest(201, 'POST', '/api/policies', { token, body: policy });
+  const reported = async (id: string) => {
+    const { body: rows } = await gateway.rest<unknown[]>(200, 'GET', `/api/policies/access?who=user:${id}`, { token });
+    const asked = { token, body: { principal: { user: id }, target: 't' } };
+    const { body: why } = await gateway.rest<{ principal: { enabled: boolean } }>(200, 'POST', '/api/policies/explain', asked);
+    return [rows.length > 0, why.principal.enabled];
+  };
+  t.deepEqual(
+    [await reported(admin.id), await reported(bob.id)],
+    [
+      [true, true],
+      [true, true],
+    ],
+  );
+  const { body: held } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/auth/tokens', { token: api });
+  await gateway.rest(204, 'DELETE', `/api/auth/tokens/${held[0]?.id}`, { token });
+  t.is(await me(gateway, api), 401);
+  t.deepEqual(
+    [await reported(admin.id), await reported(bob.id)],
+    [
+      [true, true],
+      [false, false],
+    ],
+  );
+
   // The setting takes nothing away for ever.
   const after = await restarted(t, gateway, database, {});
   t.is(await me(after, bob.token), 200);

@@ -17,15 +17,17 @@ function thread() {
       for (let i = 0; i < ms; i++) {
         time++;
         active += busy;
-        for (const { then } of timers.splice(0).filter(({ at }) => at <= time)) then();
+        const all = timers.splice(0);
+        timers.push(...all.filter(({ at }) => at > time));
+        for (const { then } of all.filter(({ at }) => at <= time)) then();
         await new Promise(setImmediate);
       }
     },
   };
 }
 
-const begun = (turns: ReturnType<typeof createSpareTurns>, order: string[], key: string, isGivenUp = () => false) =>
-  turns.come(key, isGivenUp).then((end) => {
+const begun = (turns: ReturnType<typeof createSpareTurns>, order: string[], key: string, isGivenUp = () => false, rank = 0) =>
+  turns.come(key, isGivenUp, rank).then((end) => {
     order.push(end === null ? `${key} refused` : key);
     return end;
   });
@@ -50,14 +52,33 @@ test('work begins more slowly while the thread is busy, and never stops', async 
   t.true(order.length >= 13, `${order.length}`);
 });
 
-test('work that does not end lets other work begin, more slowly', async (t) => {
+test('work that does not end lets other work begin, more slowly, and soon counts no longer', async (t) => {
   const { turns, pass } = thread();
   const order: string[] = [];
-  for (let i = 0; i < 40; i++) void begun(turns, order, 'a');
-  await pass(10, 0);
+  for (let i = 0; i < 2; i++) void begun(turns, order, 'slow');
+  for (let i = 0; i < 40; i++) void begun(turns, order, 'other').then((end) => end?.());
+  await pass(20, 0);
   t.is(order.length, 2);
-  await pass(100, 0);
-  t.is(order.length, 6);
+  await pass(20, 0);
+  t.is(order.length, 3, 'after the longest rest');
+  await pass(20, 0);
+  t.true(order.length > 10, `${order.length}`);
+});
+
+test('the work of the lowest rank comes first', async (t) => {
+  const { turns, pass } = thread();
+  const order: string[] = [];
+  for (const [key, rank] of [
+    ['a', 0],
+    ['many', 300],
+    ['many', 301],
+    ['few', 2],
+    ['fewer', 1],
+    ['same', 2],
+  ] as const)
+    void begun(turns, order, key, () => false, rank).then((end) => end?.());
+  await pass(20, 0);
+  t.deepEqual(order, ['a', 'fewer', 'few', 'same', 'many', 'many']);
 });
 
 test('work that its callers have given up takes no turn', async (t) => {

@@ -30,9 +30,9 @@ test('API_RATE_LIMIT counts each pair of principal and address, apart from MCP_R
 test('API_RATE_LIMIT also limits an address, but refuses nobody there who sends little', (t) => {
   const limits = createRateLimits({ login: 60, mcp: 2, api: 20, changes: 30, oauth: 600, registration: 20 });
   for (const principal of ['ann', 'ben', 'cid']) for (let n = 0; n < 20; n++) t.is(limits.api(principal, '192.0.2.1'), null);
-  for (let n = 0; n < 2; n++) t.is(limits.api('dan', '192.0.2.1'), 'in_spare_time');
+  for (const uses of [1, 2]) t.deepEqual(limits.api('dan', '192.0.2.1'), { inSpareTime: true, uses });
   t.regex(detailOf(limits.api('dan', '192.0.2.1')), /one address may send 60 requests a minute.*API_RATE_LIMIT/);
-  t.is(limits.api('eve', '192.0.2.1'), 'in_spare_time', 'an administrator who revokes a token');
+  t.deepEqual(limits.api('eve', '192.0.2.1'), { inSpareTime: true, uses: 1 }, 'an administrator who revokes a token');
   t.is(limits.api('dan', '192.0.2.2'), null);
 });
 

@@ -13,6 +13,7 @@ import type { Moment, Moments } from '../../../src/policies/sets/candidate-set.t
 import { createLogReads } from '../../../src/rest/policy-questions/log-reads.ts';
 import { createSuggestRoutes } from '../../../src/rest/policy-questions/suggest-routes.ts';
 import type { Admission } from '../../../src/state/admission.ts';
+import { createFoundUsers } from '../../../src/state/found-users.ts';
 import { legacyWriter } from '../../audit/legacy-writer.ts';
 import { decision, quietWriter } from '../../audit/records.ts';
 import { openTestDatabase } from '../../support/database.ts';
@@ -49,7 +50,12 @@ interface Options {
 
 async function routes(t: ExecutionContext, at: Parameters<typeof openTestDatabase>[1], { onMade, ...limits }: Options = {}) {
   const database = await openTestDatabase(t, at);
-  const work = createHeavyWork({ database, targets: async () => moment.targets, findDraft: async () => null });
+  const work = createHeavyWork({
+    database,
+    targets: async () => moment.targets,
+    findDraft: async () => null,
+    foundUsers: createFoundUsers(),
+  });
   t.teardown(() => work.close());
   const heavy: typeof work = {
     ...work,
@@ -64,6 +70,7 @@ async function routes(t: ExecutionContext, at: Parameters<typeof openTestDatabas
   };
   const parts = {
     ...{ database, module, heavy, engineOf: createEngineCache(module), logReads: createLogReads(), now: Date.now },
+    foundUsers: createFoundUsers(),
     moments: { now: async () => moment } as unknown as Moments,
     ...limits,
   };

@@ -9,6 +9,7 @@ import { deferred } from '../../../src/base/promises.ts';
 import { openContext } from '../../../src/http/context.ts';
 import { sendList, streamTo } from '../../../src/http/page.ts';
 import { createAccessRoutes } from '../../../src/rest/policy-questions/access-routes.ts';
+import { createFoundUsers } from '../../../src/state/found-users.ts';
 
 async function serve(t: ExecutionContext, listener: RequestListener): Promise<number> {
   const server = createServer(listener).listen(0, '127.0.0.1');
@@ -32,6 +33,7 @@ test('a user who asks about access and leaves again gets two answers made at onc
     }) as never,
     engineBefore: (() => undefined) as never,
     catalogue: { ofTarget: () => [] },
+    foundUsers: createFoundUsers(),
   });
   const app = express();
   app.use((req, res, next) => {
