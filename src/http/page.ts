@@ -65,6 +65,17 @@ export async function sendPage<T>(
   await sendList(res, '', shown, show, '');
 }
 
+/** How many items of a list are read at once whose items can have hundreds of kilobytes. */
+const ITEMS_READ = 10;
+
+/** Yields the items with these keys, read in parts, so that the list is never in memory as a whole. */
+export async function* readInParts<T>(
+  keys: readonly string[],
+  read: (some: readonly string[]) => Promise<readonly T[]>,
+): AsyncGenerator<T> {
+  for (let at = 0; at < keys.length; at += ITEMS_READ) yield* await read(keys.slice(at, at + ITEMS_READ));
+}
+
 /** A piece of a long list has about this many characters, and at most so many items. */
 const PIECE_LENGTH = 64 * 1024;
 const PIECE_ITEMS = 50;

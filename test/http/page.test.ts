@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import type { Request, Response } from 'express';
 import { openContext } from '../../src/http/context.ts';
-import { sendPage } from '../../src/http/page.ts';
+import { readInParts, sendPage } from '../../src/http/page.ts';
 
 const ITEMS = Array.from({ length: 40 }, (_, i) => ({ id: `é${i}` }));
 
@@ -53,4 +53,22 @@ test('a page names the next one, and an empty list is a list', async (t) => {
     'Content-Type': 'application/json; charset=utf-8',
   });
   t.is((await sent(null, [], (item) => item)).text, '[]');
+});
+
+test('a list with large items is read in parts, as its client reads it', async (t) => {
+  const asked: number[] = [];
+  const keys = Array.from({ length: 25 }, (_, i) => `${i}`);
+  const items = readInParts(keys, async (some) => {
+    asked.push(some.length);
+    return some.filter((key) => key !== '3');
+  });
+  const seen = [(await items.next()).value];
+  t.deepEqual(asked, [10]);
+  for await (const item of items) seen.push(item);
+  t.deepEqual(asked, [10, 10, 5]);
+  t.deepEqual(
+    seen,
+    keys.filter((key) => key !== '3'),
+    'what was deleted meanwhile is left out',
+  );
 });

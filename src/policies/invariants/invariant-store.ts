@@ -23,18 +23,32 @@ const rowOf = ({ never, exceptions, ...row }: Invariant): Row => ({
 });
 
 export function invariantStore(db: Connection) {
-  async function all(): Promise<Invariant[]> {
+  /** `ids` null: all of them. */
+  async function read(ids: readonly string[] | null): Promise<Invariant[]> {
+    const rows: Row[] = await db('invariants')
+      .modify((query) => {
+        if (ids !== null) query.whereIn('id', ids);
+      })
+      .orderBy('name');
     const found: Invariant[] = [];
-    for (const row of (await db('invariants').orderBy('name')) as Row[]) {
+    for (const row of rows) {
       // All of them can have 17 MB.
       await pause();
       found.push(invariantOf(row));
     }
     return found;
   }
+  const all = (): Promise<Invariant[]> => read(null);
   return {
     /** Returns the invariants, sorted by name. */
     all,
+    /** Returns the ids of all of them, sorted by name. */
+    async ids(): Promise<string[]> {
+      const rows: Pick<Row, 'id'>[] = await db('invariants').orderBy('name').select('id');
+      return rows.map(({ id }) => id);
+    },
+    /** Returns those with these ids that exist, sorted by name. */
+    some: (ids: readonly string[]): Promise<Invariant[]> => read(ids),
     async find(id: string): Promise<Invariant | null> {
       const row = await db('invariants').where({ id }).first<Row | undefined>();
       return row === undefined ? null : invariantOf(row);

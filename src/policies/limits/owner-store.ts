@@ -21,13 +21,15 @@ interface Row extends Omit<Owner, 'limits'> {
 const toOwner = (row: Row): Owner => ({ ...row, limits: JSON.parse(row.limits) });
 
 export function ownerStore(db: Connection) {
-  const all = async (): Promise<Owner[]> => ((await db('owners').orderBy('name')) as Row[]).map(toOwner);
   return {
-    /** Returns all of them, in the order of their names. */
-    all,
-    limits: async (): Promise<LimitsByOwner> => new Map((await all()).map(({ name, limits }) => [name, limits])),
+    limits: async (): Promise<LimitsByOwner> =>
+      new Map(((await db('owners')) as Row[]).map(toOwner).map(({ name, limits }) => [name, limits])),
+    /** In order. */
     names: async (): Promise<ReadonlySet<string>> =>
-      new Set((await db('owners').select<Pick<Row, 'name'>[]>('name')).map(({ name }) => name)),
+      new Set((await db('owners').orderBy('name').select<Pick<Row, 'name'>[]>('name')).map(({ name }) => name)),
+    /** Returns those with these names that exist, in the order of their names. */
+    some: async (names: readonly string[]): Promise<Owner[]> =>
+      ((await db('owners').whereIn('name', names).orderBy('name')) as Row[]).map(toOwner),
     async find(name: string): Promise<Owner | null> {
       const row = await db('owners').where({ name }).first<Row | undefined>();
       return row === undefined ? null : toOwner(row);

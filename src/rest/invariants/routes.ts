@@ -3,8 +3,9 @@ import { Router } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { pathId, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
+import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
-import { sendList } from '../../http/page.ts';
+import { readInParts, sendList } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { type InvariantState, invariantJson, readInvariant, readInvariantUpdate } from '../../policies/invariants/invariant.ts';
 import { type InvariantEdits, invariantEtag } from '../../policies/invariants/invariant-edits.ts';
@@ -23,7 +24,8 @@ export function createInvariantRoutes({ database, edits, heavy }: InvariantRoute
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (_req, res) => {
-    await sendList(res, '', await invariantStore(database.knex).all(), invariantJson, '');
+    const store = invariantStore(database.knex);
+    await sendList(res, '', whileAllowed(res, readInParts(await store.ids(), store.some)), invariantJson, '');
   });
 
   router.post('/', async (req, res) => {

@@ -4,8 +4,10 @@ import { type Held, has } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
 import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
+import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
 import { heldOf } from '../../http/context.ts';
+import { readInParts, sendList } from '../../http/page.ts';
 import { OWNER } from '../../policies/files/file.ts';
 import { ownerStore } from '../../policies/limits/owner-store.ts';
 import { ownerBody, ownerJson } from '../../policies/owner-document.ts';
@@ -17,8 +19,9 @@ export function createOwnerRoutes({ database, edits }: { readonly database: Data
 
   router.get('/', async (_req, res) => {
     const held = heldOf(res);
-    const all = await ownerStore(database.knex).all();
-    res.json(all.filter(({ name }) => readsAll(held) || isReadable(plannableOwners(held), name)).map(ownerJson));
+    const store = ownerStore(database.knex);
+    const names = [...(await store.names())].filter((name) => readsAll(held) || isReadable(plannableOwners(held), name));
+    await sendList(res, '', whileAllowed(res, readInParts(names, store.some)), ownerJson, '');
   });
 
   router.get('/:name', async (req, res) => {
