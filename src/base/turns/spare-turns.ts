@@ -1,20 +1,25 @@
 /**
- * Begins work of strangers when the thread and the database have time to spare. A rate for each address is not enough: one stranger can have
- * thousands of addresses, and a step of a sign-in takes as much of the thread as several calls.
+ * Begins work when the thread and the database have time to spare. A rate for each sender is not enough: one person can have thousands of
+ * addresses or accounts, and a step of a sign-in takes as much of the thread as several calls.
  */
 
-/**
- * The next piece begins if the thread was busy for less than this share of the time since the last one began, and if fewer pieces are under
- * way. Pieces that wait for something else must not keep others from beginning, so the next one begins after the longest rest in any case.
- */
+/** The next piece begins if the thread was busy for less than this share of the time since the last one began. */
 const BUSY_SHARE = 0.5;
-const MOST_UNDER_WAY = 2;
-const LONGEST_REST_MS = 25;
 /** Work that takes longer waits for something, such as a slow body, and no longer counts as under way. */
 const COUNTED_MS = 50;
 const LOOK_EVERY_MS = 1;
-/** How many pieces of work of one caller may wait. */
-const MOST_WAITING = 100;
+
+export interface SpareLimits {
+  /** The next piece begins if fewer are under way. */
+  readonly mostUnderWay: number;
+  /**
+   * Pieces that wait for something else must not keep others from beginning, so the next one begins so long after the last one in any case.
+   * Milliseconds.
+   */
+  readonly longestRestMs: number;
+  /** How many pieces of work of one caller may wait. */
+  readonly mostWaiting: number;
+}
 
 export interface SpareClock {
   readonly now: () => number;
@@ -39,7 +44,10 @@ interface Work {
 
 export type SpareTurns = ReturnType<typeof createSpareTurns>;
 
-export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
+export function createSpareTurns(
+  { mostUnderWay, longestRestMs, mostWaiting }: SpareLimits,
+  { now, busy, later }: SpareClock = CLOCK,
+) {
   /** The waiting work by caller; the first entry has the next turn. */
   const waiting = new Map<string, Work[]>();
   let last = { at: Number.NEGATIVE_INFINITY, busy: 0 };
@@ -75,8 +83,8 @@ export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
 
   function mayBegin(): boolean {
     const elapsed = now() - last.at;
-    if (elapsed >= LONGEST_REST_MS) return true;
-    return underWay < MOST_UNDER_WAY && busy() - last.busy < elapsed * BUSY_SHARE;
+    if (elapsed >= longestRestMs) return true;
+    return underWay < mostUnderWay && busy() - last.busy < elapsed * BUSY_SHARE;
   }
 
   function arm(): void {
@@ -103,7 +111,7 @@ export function createSpareTurns({ now, busy, later }: SpareClock = CLOCK) {
         const line = waiting.get(key);
         if (waiting.size === 0 && mayBegin()) begin(work);
         else if (line === undefined) waiting.set(key, [work]);
-        else if (line.length < MOST_WAITING) line.push(work);
+        else if (line.length < mostWaiting) line.push(work);
         else resolve(null);
         arm();
       });

@@ -5,8 +5,9 @@ import { createSpareTurns, type SpareTurns } from '../../base/turns/spare-turns.
 import { addressGroup } from './client-address.ts';
 import { holdBody } from './crowded.ts';
 
-const strangers = createSpareTurns();
-const crowds = createSpareTurns();
+const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100 };
+const strangers = createSpareTurns(LIMITS);
+const crowds = createSpareTurns(LIMITS);
 
 async function come(turns: SpareTurns, key: string, whose: string, res: ServerResponse, rank = 0): Promise<void> {
   const release = holdBody(res.req);

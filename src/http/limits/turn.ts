@@ -1,20 +1,18 @@
-/** Limits how many requests of one sender are handled at once. */
+/** Limits how many requests of one sender are handled at once, and how much of the thread those of all senders take. */
 
 import type { Request, Response } from 'express';
 import { starts } from '../../base/turns/caller-turns.ts';
-import { createPlaces } from '../../base/turns/places.ts';
+import { createSpareTurns } from '../../base/turns/spare-turns.ts';
 
 /** The requests of one sender that are handled at once. */
 const OF_SENDER = { most: 4, partOf: null };
 /** A client that reads its answer slowly keeps its other requests waiting no longer than this. */
 const COUNTED_MS = 1_000;
 /**
- * The requests of all senders that are handled at once. A person can have many accounts. A request takes several turns of the event loop, and a
- * hundred of them would make each turn long for everybody's calls.
+ * For the requests of all senders. A person can have many accounts, a request can take milliseconds of the thread in several turns of the event
+ * loop, and a hundred of them would make each turn long for everybody's calls.
  */
-const OF_ALL = createPlaces(8);
-/** A request that takes longer waits for something, and costs this thread little. */
-const COUNTED_OF_ALL_MS = 50;
+export const OF_ALL = { mostUnderWay: 8, longestRestMs: 5, mostWaiting: Number.POSITIVE_INFINITY };
 
 /** Calls `then` when the head of the answer is sent. What follows is written as the client reads it. */
 function whenAnswering(res: Response, then: () => void): void {
@@ -41,29 +39,28 @@ interface Sender {
 }
 
 /**
- * Goes on with the request when fewer than four others of the same sender and eight of all are handled, and not at all if its client has left by
- * then. A client that leaves later still counts for its whole time, because the work for it goes on.
+ * Goes on with the request when fewer than four others of the same sender are handled and the thread has time to spare for it, and not at all if
+ * its client has left by then. A client that leaves later still counts for its whole time, because the work for it goes on.
  */
-export function takeTurn({ sender, user }: Sender, req: Request, res: Response, next: () => void): void {
-  // No further event comes.
-  const isGone = (): boolean => res.closed || !req.socket.writable;
-  const begin = (end: () => void, endOfAll: () => void): void => {
-    if (isGone()) {
-      end();
-      endOfAll();
-      return;
+export type TakeTurn = (sender: Sender, req: Request, res: Response, next: () => void) => void;
+
+export function createTakeTurn(ofAll = createSpareTurns(OF_ALL)): TakeTurn {
+  return ({ sender, user }, req, res, next) => {
+    // No further event comes.
+    const isGone = (): boolean => res.closed || !req.socket.writable;
+    async function work(end: () => void): Promise<void> {
+      const endOfAll = isGone() ? null : await ofAll.come(user, isGone);
+      if (endOfAll === null || isGone()) {
+        endOfAll?.();
+        end();
+        return;
+      }
+      endSoon(res, end, COUNTED_MS);
+      whenAnswering(res, endOfAll);
+      next();
     }
-    whenAnswering(res, endOfAll);
-    endSoon(res, endOfAll, COUNTED_OF_ALL_MS);
-    next();
+    starts.run(sender, (end) => void work(end), OF_SENDER);
   };
-  const work = (end: () => void): void => {
-    if (isGone()) {
-      end();
-      return;
-    }
-    endSoon(res, end, COUNTED_MS);
-    OF_ALL.run(user, (endOfAll) => begin(end, endOfAll));
-  };
-  starts.run(sender, work, OF_SENDER);
 }
+
+export const takeTurn = createTakeTurn();

@@ -5,7 +5,8 @@ import { createSpareTurns } from '../../../src/base/turns/spare-turns.ts';
 function thread() {
   let [time, active] = [0, 0];
   const timers: { at: number; then: () => void }[] = [];
-  const turns = createSpareTurns({
+  const limits = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100 };
+  const turns = createSpareTurns(limits, {
     now: () => time,
     busy: () => active,
     later: (ms, then) => void timers.push({ at: time + ms, then }),

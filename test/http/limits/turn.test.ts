@@ -4,10 +4,24 @@ import { setImmediate as turnOver } from 'node:timers/promises';
 import test from 'ava';
 import type { Request, Response } from 'express';
 import { deferred } from '../../../src/base/promises.ts';
-import { takeTurn } from '../../../src/http/limits/turn.ts';
+import { createSpareTurns } from '../../../src/base/turns/spare-turns.ts';
+import { createTakeTurn, OF_ALL } from '../../../src/http/limits/turn.ts';
 
 let senders = 0;
+/** A thread that always has time to spare. */
+const idle = {
+  now: () => performance.now(),
+  busy: () => 0,
+  later: (ms: number, then: () => void) => void (ms > 1 ? setTimeout(then, ms) : setImmediate(then)),
+};
+const takeTurn = createTakeTurn(createSpareTurns({ ...OF_ALL, longestRestMs: 60_000 }, idle));
 const all: Response[] = [];
+
+/** Sends the whole answer. */
+function answer(res: Response | undefined): void {
+  res?.writeHead(200);
+  res?.emit('finish');
+}
 
 test.afterEach(() => endAll());
 
@@ -45,7 +59,7 @@ test.serial('a request waits for one of four others of its sender to be answered
   const { requests, send, begun } = sender();
   for (let i = 0; i < 6; i++) send();
   t.deepEqual(await begun(), [0, 1, 2, 3]);
-  requests[2]?.res.emit('finish');
+  answer(requests[2]?.res);
   t.deepEqual(await begun(), [0, 1, 2, 3, 4]);
   const other = sender();
   other.send();
@@ -66,14 +80,14 @@ test.serial('a request whose client has left before its turn does not begin, and
   for (let i = 0; i < 6; i++) send();
   t.deepEqual(await begun(), [0, 1, 2, 3]);
   leave(4);
-  requests[0]?.res.emit('finish');
+  answer(requests[0]?.res);
   t.deepEqual(await begun(), [0, 1, 2, 3, 5]);
 });
 
 /** Ends all requests. Otherwise those of one test would keep those of the next one waiting. */
 function endAll(): void {
   for (const res of all) Object.assign(res, { closed: true });
-  for (const res of all.splice(0)) res.emit('finish');
+  for (const res of all.splice(0)) answer(res);
 }
 
 test.serial('eight requests of all senders are handled at once, each for a short time', async (t) => {
@@ -83,7 +97,7 @@ test.serial('eight requests of all senders are handled at once, each for a short
     for (const each of many) for (let i = 0; i < 2; i++) each.send();
     const begun = async (): Promise<number> => (await Promise.all(many.map((each) => each.begun()))).flat().length;
     const first = await begun();
-    many[0]?.requests[0]?.res.emit('finish');
+    answer(many[0]?.requests[0]?.res);
     const second = await begun();
     // Afterwards, none of them counts any more.
     while ((await begun()) < 12) await turnOver();
@@ -101,6 +115,7 @@ test.serial('a user with many tokens whose requests wait does not keep others wa
   let ofCrowd = 0;
   const many = Array.from({ length: 20 }, () => sender('crowd', () => ofCrowd++));
   for (const each of many) for (let i = 0; i < 4; i++) each.send();
+  for (let i = 0; i < 8; i++) await turnOver();
   const [before, began] = [ofCrowd, deferred<number>()];
   sender('other', () => began.resolve(ofCrowd)).send();
   // The rest of the answers is not read.
