@@ -35,7 +35,7 @@ const CLOCK: SpareClock = {
 };
 
 interface Work {
-  /** Among the callers, the next turn is that of the work with the lowest rank. */
+  /** Every other turn is that of the lowest rank. */
   readonly rank: number;
   /** Gets the function to call when the work is over; null: it does not begin. */
   readonly begin: (end: (() => void) | null) => void;
@@ -53,6 +53,8 @@ export function createSpareTurns(
   let last = { at: Number.NEGATIVE_INFINITY, busy: 0 };
   let underWay = 0;
   let isArmed = false;
+  /** Whether the next turn is that of the caller who has waited longest, so that nobody waits for ever behind lower ranks. */
+  let isInOrder = true;
 
   function begin(work: Work): void {
     last = { at: now(), busy: busy() };
@@ -71,7 +73,8 @@ export function createSpareTurns(
     for (;;) {
       const [first, ...others] = waiting;
       if (first === undefined) return undefined;
-      const rankOf = ([, [work]]: typeof first): number => work?.rank ?? 0;
+      isInOrder = !isInOrder;
+      const rankOf = ([, [work]]: typeof first): number => (isInOrder ? 0 : (work?.rank ?? 0));
       const [key, line] = others.reduce((lowest, other) => (rankOf(other) < rankOf(lowest) ? other : lowest), first);
       const work = line.shift();
       waiting.delete(key);
@@ -103,7 +106,7 @@ export function createSpareTurns(
   return {
     /**
      * Resolves when it is the turn of the caller (`key`), with the function to call when the work is over. null: too much work of the caller
-     * waits already, or the caller has given up. Callers with the same `rank` take turns, and a lower rank comes first.
+     * waits already, or the caller has given up. Callers take turns, but every other turn is that of the lowest `rank`.
      */
     come(key: string, isGivenUp: () => boolean, rank = 0): Promise<(() => void) | null> {
       return new Promise((resolve) => {

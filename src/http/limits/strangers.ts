@@ -23,6 +23,6 @@ async function come(turns: SpareTurns, key: string, whose: string, res: ServerRe
 export const turnOfStranger = (res: ServerResponse, address: string): Promise<void> =>
   come(strangers, addressGroup(address), 'address', res);
 
-/** The same for a principal whose address has used up its limit. Who has sent fewest requests in this minute (`uses`) comes first. */
+/** The same for a principal whose address has used up its limit. Every other turn is that of who has sent fewest requests in this minute (`uses`). */
 export const turnInCrowd = (res: ServerResponse, principal: string, uses: number): Promise<void> =>
   come(crowds, principal, 'user', res, uses);

@@ -66,20 +66,21 @@ test('work that does not end lets other work begin, more slowly, and soon counts
   t.true(order.length > 10, `${order.length}`);
 });
 
-test('the work of the lowest rank comes first', async (t) => {
+test('every other turn is that of the lowest rank, and the others go in order', async (t) => {
   const { turns, pass } = thread();
   const order: string[] = [];
   for (const [key, rank] of [
     ['a', 0],
     ['many', 300],
+    ['more', 900],
     ['many', 301],
     ['few', 2],
     ['fewer', 1],
-    ['same', 2],
+    ['few', 3],
   ] as const)
     void begun(turns, order, key, () => false, rank).then((end) => end?.());
   await pass(20, 0);
-  t.deepEqual(order, ['a', 'fewer', 'few', 'same', 'many', 'many']);
+  t.deepEqual(order, ['a', 'fewer', 'many', 'few', 'more', 'few', 'many']);
 });
 
 test('work that its callers have given up takes no turn', async (t) => {
