@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { lane } from '../base/turns/lane.ts';
+import { createSpareTurns } from '../base/turns/spare-turns.ts';
 import { UUID } from '../base/validate.ts';
 import { contextOf } from './context.ts';
 
@@ -66,14 +67,26 @@ export async function sendPage<T>(
 }
 
 /** How many items of a list are read at once whose items can have hundreds of kilobytes. */
-const ITEMS_READ = 10;
+const ITEMS_READ = 4;
+const reads = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: 100 });
 
-/** Yields the items with these keys, read in parts, so that the list is never in memory as a whole. */
+/**
+ * Yields the items with these keys for the caller. It reads them in parts, so that the list is never in memory as a whole, and each part when the
+ * thread and the database have time to spare. Throws AppError `too_many_requests` if too many reads of the caller wait.
+ */
 export async function* readInParts<T>(
+  res: Response,
   keys: readonly string[],
   read: (some: readonly string[]) => Promise<readonly T[]>,
 ): AsyncGenerator<T> {
-  for (let at = 0; at < keys.length; at += ITEMS_READ) yield* await read(keys.slice(at, at + ITEMS_READ));
+  const caller = contextOf(res).admission?.principal.sub ?? '';
+  for (let at = 0; at < keys.length; at += ITEMS_READ) {
+    const end = await reads.come(caller, () => res.closed);
+    if (end === null)
+      throw new AppError('too_many_requests', 'Too many of your requests for long lists wait.', { retryAfter: 1 });
+    const some = await read(keys.slice(at, at + ITEMS_READ)).finally(end);
+    yield* some;
+  }
 }
 
 /** A piece of a long list has about this many characters, and at most so many items. */

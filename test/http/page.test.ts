@@ -58,14 +58,16 @@ test('a page names the next one, and an empty list is a list', async (t) => {
 test('a list with large items is read in parts, as its client reads it', async (t) => {
   const asked: number[] = [];
   const keys = Array.from({ length: 25 }, (_, i) => `${i}`);
-  const items = readInParts(keys, async (some) => {
+  const res = {} as Response;
+  openContext(res, { requestId: 'r' });
+  const items = readInParts(res, keys, async (some) => {
     asked.push(some.length);
     return some.filter((key) => key !== '3');
   });
   const seen = [(await items.next()).value];
-  t.deepEqual(asked, [10]);
+  t.deepEqual(asked, [4]);
   for await (const item of items) seen.push(item);
-  t.deepEqual(asked, [10, 10, 5]);
+  t.deepEqual(asked, [4, 4, 4, 4, 4, 4, 1]);
   t.deepEqual(
     seen,
     keys.filter((key) => key !== '3'),

@@ -25,7 +25,7 @@ export function createInvariantRoutes({ database, edits, heavy }: InvariantRoute
 
   router.get('/', async (_req, res) => {
     const store = invariantStore(database.knex);
-    await sendList(res, '', whileAllowed(res, readInParts(await store.ids(), store.some)), invariantJson, '');
+    await sendList(res, '', whileAllowed(res, readInParts(res, await store.ids(), store.some)), invariantJson, '');
   });
 
   router.post('/', async (req, res) => {

@@ -21,7 +21,7 @@ export function createOwnerRoutes({ database, edits }: { readonly database: Data
     const held = heldOf(res);
     const store = ownerStore(database.knex);
     const names = [...(await store.names())].filter((name) => readsAll(held) || isReadable(plannableOwners(held), name));
-    await sendList(res, '', whileAllowed(res, readInParts(names, store.some)), ownerJson, '');
+    await sendList(res, '', whileAllowed(res, readInParts(res, names, store.some)), ownerJson, '');
   });
 
   router.get('/:name', async (req, res) => {
