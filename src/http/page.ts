@@ -5,6 +5,7 @@ import { AppError, invalidRequest } from '../base/errors.ts';
 import { lane } from '../base/turns/lane.ts';
 import { createSpareTurns } from '../base/turns/spare-turns.ts';
 import { UUID } from '../base/validate.ts';
+import { whileAllowed } from './allowed.ts';
 import { contextOf } from './context.ts';
 
 export interface Page {
@@ -64,29 +65,6 @@ export async function sendPage<T>(
   const last = shown.at(-1);
   if (shown.length < items.length && last !== undefined) linkNext(req, res, page, keyOf(last));
   await sendList(res, '', shown, show, '');
-}
-
-/** How many items of a list are read at once whose items can have hundreds of kilobytes. */
-const ITEMS_READ = 4;
-const reads = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: 100 });
-
-/**
- * Yields the items with these keys for the caller. It reads them in parts, so that the list is never in memory as a whole, and each part when the
- * thread and the database have time to spare. Throws AppError `too_many_requests` if too many reads of the caller wait.
- */
-export async function* readInParts<T>(
-  res: Response,
-  keys: readonly string[],
-  read: (some: readonly string[]) => Promise<readonly T[]>,
-): AsyncGenerator<T> {
-  const caller = contextOf(res).admission?.principal.sub ?? '';
-  for (let at = 0; at < keys.length; at += ITEMS_READ) {
-    const end = await reads.come(caller, () => res.closed);
-    if (end === null)
-      throw new AppError('too_many_requests', 'Too many of your requests for long lists wait.', { retryAfter: 1 });
-    const some = await read(keys.slice(at, at + ITEMS_READ)).finally(end);
-    yield* some;
-  }
 }
 
 /** A piece of a long list has about this many characters, and at most so many items. */
@@ -156,6 +134,7 @@ function leave(principal: string, res: Response): void {
 /** At the limit of all, the principal with most long answers loses its oldest one. So others can begin one although many clients read slowly. */
 function enter(principal: string, res: Response): void {
   const own = longAnswers.get(principal) ?? new Set();
+  if (own.has(res)) return;
   if (own.size >= OF_PRINCIPAL) {
     const detail = `Your clients may read ${OF_PRINCIPAL} long answers at once. Try again when they have read one of them.`;
     throw new AppError('too_many_requests', detail, { retryAfter: 1 });
@@ -182,6 +161,45 @@ export async function streamTo(
   } catch (error) {
     // A client that has disconnected needs no answer.
     if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+  } finally {
+    leave(principal, res);
+  }
+}
+
+/** How many items of a list are read at once whose items can have hundreds of kilobytes. */
+const ITEMS_READ = 4;
+const reads = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: 100 });
+
+/** Reads the items in parts, each when the thread and the database have time to spare, so that the list is never in memory as a whole. */
+async function* readInParts<T>(
+  res: Response,
+  keys: readonly string[],
+  read: (some: readonly string[]) => Promise<readonly T[]>,
+): AsyncGenerator<T> {
+  const caller = contextOf(res).admission?.principal.sub ?? '';
+  for (let at = 0; at < keys.length; at += ITEMS_READ) {
+    const end = await reads.come(caller, () => res.closed);
+    if (end === null)
+      throw new AppError('too_many_requests', 'Too many of your requests for long lists wait.', { retryAfter: 1 });
+    const some = await read(keys.slice(at, at + ITEMS_READ)).finally(end);
+    yield* some;
+  }
+}
+
+/**
+ * Answers with the items that have these keys, for lists whose items can be so large that reading a few of them takes much of the thread. Such a
+ * list is a long answer from the start. Throws AppError `too_many_requests`.
+ */
+export async function sendLargeList<T>(
+  res: Response,
+  keys: readonly string[],
+  read: (some: readonly string[]) => Promise<readonly T[]>,
+  show: (item: T) => object,
+): Promise<void> {
+  const principal = contextOf(res).admission?.principal.sub ?? '';
+  enter(principal, res);
+  try {
+    await sendList(res, '', whileAllowed(res, readInParts(res, keys, read)), show, '');
   } finally {
     leave(principal, res);
   }

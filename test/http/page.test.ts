@@ -1,8 +1,12 @@
+import { Writable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import type { Request, Response } from 'express';
+import type { Held } from '../../src/auth/rights.ts';
+import { deferred } from '../../src/base/promises.ts';
 import { openContext } from '../../src/http/context.ts';
-import { readInParts, sendPage } from '../../src/http/page.ts';
+import { sendLargeList, sendPage } from '../../src/http/page.ts';
+import type { Admission } from '../../src/state/admission.ts';
 
 const ITEMS = Array.from({ length: 40 }, (_, i) => ({ id: `é${i}` }));
 
@@ -55,22 +59,65 @@ test('a page names the next one, and an empty list is a list', async (t) => {
   t.is((await sent(null, [], (item) => item)).text, '[]');
 });
 
-test('a list with large items is read in parts, as its client reads it', async (t) => {
+test('a list with large items is read in parts, as it is written', async (t) => {
   const asked: number[] = [];
   const keys = Array.from({ length: 25 }, (_, i) => `${i}`);
-  const res = {} as Response;
-  openContext(res, { requestId: 'r' });
-  const items = readInParts(res, keys, async (some) => {
-    asked.push(some.length);
-    return some.filter((key) => key !== '3');
+  const written: string[] = [];
+  const res = Object.assign(new Writable({ write: (text, _, done) => done(void written.push(String(text))) }), {
+    setHeader() {},
   });
-  const seen = [(await items.next()).value];
-  t.deepEqual(asked, [4]);
-  for await (const item of items) seen.push(item);
+  const allowed = { requestId: 'r', admit: async () => ({}) as Admission, authorize: () => ({}) as Held };
+  openContext(res as unknown as Response, allowed);
+  const answers = Array.from({ length: 9 }, () => {
+    const other = { closed: false, setHeader() {}, end: () => undefined } as unknown as Response;
+    openContext(other, allowed);
+    return other;
+  });
+  const never = deferred<readonly string[]>();
+  const waiting = answers.slice(0, 7).map((other) =>
+    sendLargeList(
+      other,
+      ['a'],
+      () => never.promise,
+      () => ({}),
+    ),
+  );
+  await sendLargeList(
+    res as unknown as Response,
+    keys,
+    async (some) => {
+      asked.push(some.length);
+      return some.filter((key) => key !== '3');
+    },
+    (key) => ({ key, text: 'x'.repeat(20_000) }),
+  );
   t.deepEqual(asked, [4, 4, 4, 4, 4, 4, 1]);
+  const shown = JSON.parse(written.join('')) as { key: string }[];
   t.deepEqual(
-    seen,
+    shown.map(({ key }) => key),
     keys.filter((key) => key !== '3'),
     'what was deleted meanwhile is left out',
   );
+
+  // A list is a long answer before anything of it is read.
+  const [, , , , , , , eighth, ninth] = answers as Response[];
+  waiting.push(
+    sendLargeList(
+      eighth as Response,
+      ['a'],
+      () => never.promise,
+      () => ({}),
+    ),
+  );
+  await t.throwsAsync(
+    sendLargeList(
+      ninth as Response,
+      ['a'],
+      () => never.promise,
+      () => ({}),
+    ),
+    { code: 'too_many_requests' },
+  );
+  never.resolve([]);
+  await Promise.all(waiting);
 });

@@ -3,9 +3,8 @@ import { Router } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { pathId, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
-import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
-import { readInParts, sendList } from '../../http/page.ts';
+import { sendLargeList } from '../../http/page.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { type InvariantState, invariantJson, readInvariant, readInvariantUpdate } from '../../policies/invariants/invariant.ts';
 import { type InvariantEdits, invariantEtag } from '../../policies/invariants/invariant-edits.ts';
@@ -25,7 +24,7 @@ export function createInvariantRoutes({ database, edits, heavy }: InvariantRoute
 
   router.get('/', async (_req, res) => {
     const store = invariantStore(database.knex);
-    await sendList(res, '', whileAllowed(res, readInParts(res, await store.ids(), store.some)), invariantJson, '');
+    await sendLargeList(res, await store.ids(), store.some, invariantJson);
   });
 
   router.post('/', async (req, res) => {

@@ -4,10 +4,9 @@ import { type Held, has } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
 import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
-import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
 import { heldOf } from '../../http/context.ts';
-import { readInParts, sendList } from '../../http/page.ts';
+import { sendLargeList } from '../../http/page.ts';
 import { OWNER } from '../../policies/files/file.ts';
 import { ownerStore } from '../../policies/limits/owner-store.ts';
 import { ownerBody, ownerJson } from '../../policies/owner-document.ts';
@@ -21,7 +20,7 @@ export function createOwnerRoutes({ database, edits }: { readonly database: Data
     const held = heldOf(res);
     const store = ownerStore(database.knex);
     const names = [...(await store.names())].filter((name) => readsAll(held) || isReadable(plannableOwners(held), name));
-    await sendList(res, '', whileAllowed(res, readInParts(res, names, store.some)), ownerJson, '');
+    await sendLargeList(res, names, store.some, ownerJson);
   });
 
   router.get('/:name', async (req, res) => {
