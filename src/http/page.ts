@@ -67,14 +67,15 @@ export async function sendPage<T>(
   await sendList(res, '', shown, show, '');
 }
 
-/** A piece of a long list has about this many characters, and at most so many items. */
+/** A piece of a long list has about this many characters, and usually at most so many items. */
 const PIECE_LENGTH = 64 * 1024;
 const PIECE_ITEMS = 50;
 const JSON_TYPE = 'application/json; charset=utf-8';
 
 /**
  * Answers with the items as a JSON array, between two other pieces of JSON text. A long list is written piece by piece as the client reads it,
- * because the whole may have hundreds of megabytes, and in the lane, because it can take seconds. Resolves also if the client leaves.
+ * because the whole may have hundreds of megabytes, and in the lane, because it can take seconds. `atOnce`: how many items it gets before it writes
+ * them. Resolves also if the client leaves.
  */
 export async function sendList<T>(
   res: Response,
@@ -82,6 +83,7 @@ export async function sendList<T>(
   items: Iterable<T> | AsyncIterable<T>,
   show: (item: T) => object,
   after: string,
+  atOnce = PIECE_ITEMS,
 ): Promise<void> {
   const sender = contextOf(res).admission?.principal.sub ?? '';
   async function* pieces(): AsyncGenerator<string, undefined> {
@@ -100,7 +102,7 @@ export async function sendList<T>(
         piece = '';
       }
     }
-    for await (const item of items) if (some.push(item) === PIECE_ITEMS) yield* written();
+    for await (const item of items) if (some.push(item) === atOnce) yield* written();
     yield* written();
     yield `${piece}]${after}`;
   }
@@ -199,7 +201,7 @@ export async function sendLargeList<T>(
   const principal = contextOf(res).admission?.principal.sub ?? '';
   enter(principal, res);
   try {
-    await sendList(res, '', whileAllowed(res, readInParts(res, keys, read)), show, '');
+    await sendList(res, '', whileAllowed(res, readInParts(res, keys, read)), show, '', ITEMS_READ);
   } finally {
     leave(principal, res);
   }

@@ -6,6 +6,8 @@ import { addressGroup } from './client-address.ts';
 import { holdBody } from './crowded.ts';
 
 const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100 };
+/** A request whose body has not arrived gives its turn back soon: its work has not begun, and its sender may be slow on purpose. */
+const BODY_MS = 10;
 const strangers = createSpareTurns(LIMITS);
 const crowds = createSpareTurns(LIMITS);
 
@@ -17,6 +19,7 @@ async function come(turns: SpareTurns, key: string, whose: string, res: ServerRe
     throw new AppError('too_many_requests', `Too many requests of your ${whose} wait. Try again in 1 s.`, { retryAfter: 1 });
   if (res.closed) end();
   else res.once('close', end);
+  if (!res.req.complete) setTimeout(end, BODY_MS).unref();
 }
 
 /** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */
