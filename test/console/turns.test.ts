@@ -1,7 +1,6 @@
 /** How many pages one session gets at once. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import express from 'express';
 import { deferred } from '../../src/base/promises.ts';
@@ -14,11 +13,12 @@ const PAGES = 10;
 test('a session gets four pages at once, and others do not wait for it', async (t) => {
   const released = deferred();
   const came = deferred();
+  const four = deferred();
   let arrived = 0;
   let running = 0;
   const ask: Ask = async (page) => {
     if (page.req.get('session') === 'other') return { body: [] as never, next: null, etag: undefined };
-    running++;
+    if (++running === 4) four.resolve();
     await released.promise;
     return { body: [] as never, next: null, etag: undefined };
   };
@@ -53,10 +53,9 @@ test('a session gets four pages at once, and others do not wait for it', async (
   const get = async (session: string): Promise<number> => (await fetch(url, { headers: { session } })).status;
 
   const pages = Promise.all(Array.from({ length: PAGES }, () => get('one')));
-  await came.promise;
-  for (let turn = 0; turn < 20; turn++) await setImmediate();
-  t.is(running, 4);
+  await Promise.all([came.promise, four.promise]);
   t.is(await get('other'), 200);
+  t.is(running, 4);
   released.resolve();
   t.deepEqual(
     await pages,
