@@ -196,7 +196,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
       requestTimeout: REQUEST_TIMEOUT_MS,
       headersTimeout: REQUEST_TIMEOUT_MS,
       keepAliveTimeout: IDLE_CONNECTION_MS,
-      // Node's own answer would end the connection before answers that nobody counts, and whose end node would never report.
+      // Otherwise node itself answers a request without Host, and ends the connection. `limitPipelining` would not know, and begin the next
+      // request, whose answer would never close.
       requireHostHeader: false,
     },
     handle,

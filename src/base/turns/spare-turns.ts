@@ -35,7 +35,7 @@ const CLOCK: SpareClock = {
 };
 
 interface Work {
-  /** Every other turn is that of the lowest rank. */
+  /** At least 0. Every other turn is that of the lowest rank. */
   readonly rank: number;
   /** Gets the function to call when the work is over; null: it does not begin. */
   readonly begin: (end: (() => void) | null) => void;
@@ -53,7 +53,7 @@ export function createSpareTurns(
   let last = { at: Number.NEGATIVE_INFINITY, busy: 0 };
   let underWay = 0;
   let isArmed = false;
-  /** Whether the next turn is that of the caller who has waited longest, so that nobody waits for ever behind lower ranks. */
+  /** Whether the turn goes to the caller who has waited longest. If each went to the lowest rank, others could wait for ever. */
   let isInOrder = true;
 
   function begin(work: Work): void {
@@ -70,18 +70,22 @@ export function createSpareTurns(
 
   /** Takes the work that has the next turn. Work that was given up needs none. */
   function take(): Work | undefined {
-    for (;;) {
-      const [first, ...others] = waiting;
-      if (first === undefined) return undefined;
-      isInOrder = !isInOrder;
-      const rankOf = ([, [work]]: typeof first): number => (isInOrder ? 0 : (work?.rank ?? 0));
-      const [key, line] = others.reduce((lowest, other) => (rankOf(other) < rankOf(lowest) ? other : lowest), first);
-      const work = line.shift();
-      waiting.delete(key);
-      if (line.length > 0) waiting.set(key, line);
-      if (!work?.isGivenUp()) return work;
-      work.begin(null);
+    isInOrder = !isInOrder;
+    let chosen: { readonly key: string; readonly line: Work[]; readonly rank: number } | undefined;
+    for (const [key, line] of waiting) {
+      while (line[0]?.isGivenUp()) line.shift()?.begin(null);
+      const [work] = line;
+      if (work === undefined) waiting.delete(key);
+      else if (chosen === undefined || work.rank < chosen.rank) chosen = { key, line, rank: work.rank };
+      // There can be thousands of callers.
+      if (chosen !== undefined && (isInOrder || chosen.rank === 0)) break;
     }
+    if (chosen === undefined) return undefined;
+    const { key, line } = chosen;
+    const work = line.shift();
+    waiting.delete(key);
+    if (line.length > 0) waiting.set(key, line);
+    return work;
   }
 
   function mayBegin(): boolean {

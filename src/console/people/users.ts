@@ -1,5 +1,4 @@
 /** Users, and what one user may use. */
-
 import type { Provider } from '../../auth/provider.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';

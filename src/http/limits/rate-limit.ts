@@ -90,7 +90,6 @@ export function createRateLimits(
   const byUser = new Minutes(limits.changes);
   const byPrincipal = new Minutes(limits.mcp);
   const byPrincipalOfApi = new Minutes(limits.api);
-  const sparing = new Minutes(Math.ceil(limits.api * SPARING_SHARE));
   const byAddressOfApi = new Minutes(OF_ADDRESS * limits.api);
   const byStranger = new Minutes(limits.api);
   const byOAuthAddress = new Minutes(limits.oauth);
@@ -149,13 +148,14 @@ export function createRateLimits(
         `You may send ${limits.api} requests a minute to the REST API from one address (API_RATE_LIMIT)`,
       );
       if (own !== null) return own;
-      const isSparing = sparing.use(key) === null;
+      const uses = byPrincipalOfApi.uses(key);
+      const isSparing = uses <= Math.ceil(limits.api * SPARING_SHARE);
       const most = OF_ADDRESS * limits.api;
       const ofAddress = byAddressOfApi.use(
         group,
         `All users of one address may send ${most} requests a minute to the REST API (API_RATE_LIMIT)`,
       );
-      return isSparing && ofAddress !== null ? { inSpareTime: true, uses: sparing.uses(key) } : ofAddress;
+      return isSparing && ofAddress !== null ? { inSpareTime: true, uses } : ofAddress;
     },
   };
 }

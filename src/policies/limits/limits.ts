@@ -120,7 +120,7 @@ export function createLimitCheck(): LimitCheck {
   return (policy, limits, targetName = (id) => id) => inSlices(outside(policy, limits, targetName));
 }
 
-/** Of a limit without a value, it is the type, which covers every subject of it. */
+/** A limit without a value covers every subject of its type. Its key is the type. */
 const keyOf = ({ subject_type, subject_value = null }: LimitSubject): string =>
   subject_value === null ? subject_type : `${subject_type} ${subject_value}`;
 
