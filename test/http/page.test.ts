@@ -61,6 +61,8 @@ test('a page names the next one, and an empty list is a list', async (t) => {
 
 test('a list with large items is read in parts, as it is written', async (t) => {
   const asked: number[] = [];
+  let held = 0;
+  let mostHeld = 0;
   const keys = Array.from({ length: 25 }, (_, i) => `${i}`);
   const written: string[] = [];
   const res = Object.assign(new Writable({ write: (text, _, done) => done(void written.push(String(text))) }), {
@@ -87,11 +89,19 @@ test('a list with large items is read in parts, as it is written', async (t) => 
     keys,
     async (some) => {
       asked.push(some.length);
-      return some.filter((key) => key !== '3');
+      const found = some.filter((key) => key !== '3');
+      held += found.length;
+      mostHeld = Math.max(mostHeld, held);
+      return found;
     },
-    (key) => ({ key, text: 'x'.repeat(20_000) }),
+    (key) => {
+      held--;
+      return { key, text: 'x'.repeat(20_000) };
+    },
   );
   t.deepEqual(asked, [4, 4, 4, 4, 4, 4, 1]);
+  // Those of one part, and what was left of the part before.
+  t.true(mostHeld <= 4 + 3, `${mostHeld} items were held at once`);
   const shown = JSON.parse(written.join('')) as { key: string }[];
   t.deepEqual(
     shown.map(({ key }) => key),
