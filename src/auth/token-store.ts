@@ -1,9 +1,12 @@
 /** Token records. A token is valid only while its record exists. The token itself is not stored. */
+import { pause } from '../base/turns/slices.ts';
 import type { Connection } from '../db/database.ts';
 import type { TokenKind, TokenLimits } from './principal.ts';
 import { RIGHTS } from './rights.ts';
 
 export const TOKEN_NAME_MAX = 256;
+/** A user can have many tokens, each with the names of many targets. */
+const USERS_AT_ONCE = 20;
 
 export interface TokenRecord {
   /** The claim `jti`. */
@@ -103,15 +106,28 @@ export function tokenStore(db: Connection) {
       return Number(row?.n ?? 0);
     },
 
-    /** Returns those of the users who have an API token that is valid at `time`. */
-    async holders(userIds: readonly string[], time: number): Promise<ReadonlySet<string>> {
-      const rows: { user_id: string }[] = await db('tokens')
-        .whereIn('user_id', userIds)
-        .andWhere({ kind: 'api' })
-        .whereNull('revoked_at')
-        .andWhere((valid) => valid.whereNull('expires_at').orWhere('expires_at', '>', time))
-        .distinct('user_id');
-      return new Set(rows.map(({ user_id }) => user_id));
+    /**
+     * Returns the ids of the targets that the users' API tokens may use that are valid at `time`, by user. null: every target. Users without
+     * such a token are left out.
+     */
+    async endpointsOf(userIds: readonly string[], time: number): Promise<ReadonlyMap<string, ReadonlySet<string> | null>> {
+      const byUser = new Map<string, Set<string> | null>();
+      for (let at = 0; at < userIds.length; at += USERS_AT_ONCE) {
+        const rows: Pick<TokenRow, 'user_id' | 'limits'>[] = await db('tokens')
+          .whereIn('user_id', userIds.slice(at, at + USERS_AT_ONCE))
+          .andWhere({ kind: 'api' })
+          .whereNull('revoked_at')
+          .andWhere((valid) => valid.whereNull('expires_at').orWhere('expires_at', '>', time))
+          .distinct('user_id', 'limits');
+        for (const { user_id, limits } of rows) {
+          await pause();
+          const known = byUser.get(user_id);
+          const endpoints = readLimits(limits)?.endpoints ?? null;
+          if (endpoints === null || known === null) byUser.set(user_id, null);
+          else byUser.set(user_id, new Set([...(known ?? []), ...endpoints.map(({ id }) => id)]));
+        }
+      }
+      return byUser;
     },
 
     /** Counts the API tokens that are valid at `time`, by the key that signed them. */

@@ -3,6 +3,7 @@ import { csvOf } from '../audit/search/log-json.ts';
 import { pause } from '../base/turns/slices.ts';
 import type { Effect, Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../engine/decision.ts';
+import { type FoundUser, type Reach, reaches } from '../state/found-users.ts';
 import { decideOne } from './questions.ts';
 
 /** A caller whose access is listed. */
@@ -11,6 +12,8 @@ export interface Holder {
   readonly subject_value: string | null;
   readonly email: string | null;
   readonly facts: PrincipalFacts;
+  /** null for subjects that are not users, too. */
+  readonly reach: Reach;
 }
 
 export interface AccessObject {
@@ -43,17 +46,12 @@ export function holderOf(subject_type: Exclude<SubjectType, 'user'>, subject_val
     role: subject_type === 'role' ? (subject_value ?? '') : '',
     groups: subject_type === 'group' && subject_value !== null ? [subject_value] : [],
   };
-  return { subject_type, subject_value, email: null, facts };
+  return { subject_type, subject_value, email: null, facts, reach: null };
 }
 
-export function holderOfUser(user: {
-  readonly id: string;
-  readonly email: string | null;
-  readonly role: string;
-  readonly groups: readonly string[];
-}): Holder {
+export function holderOfUser({ user, reach }: FoundUser): Holder {
   const { id, email, role, groups } = user;
-  return { subject_type: 'user', subject_value: id, email, facts: { sub: id, role, groups } };
+  return { subject_type: 'user', subject_value: id, email, facts: { sub: id, role, groups }, reach };
 }
 
 /** Returns `everyone`, and every role and group that an enabled policy names. */
@@ -81,10 +79,11 @@ export async function* accessRows(
   holders: Iterable<Holder>,
   objects: readonly AccessObject[],
 ): AsyncGenerator<AccessRow> {
-  for (const { subject_type, subject_value, email, facts } of holders) {
+  for (const { subject_type, subject_value, email, facts, reach } of holders) {
     const isUser = subject_type === 'user';
     for (const { target, object } of objects) {
       await pause();
+      if (!reaches(reach, target.id)) continue;
       const { effect, policy } = decideOne(engine, { principal: facts, targetId: target.id, object });
       if (effect !== 'allow' || policy === null) continue;
       yield {

@@ -1,4 +1,4 @@
-/** Users for reports about access, each with the answer to whether the gateway lets it in at the moment. */
+/** Users for reports about access, each with the targets that the gateway lets it reach at the moment. */
 import { tokenStore } from '../auth/token-store.ts';
 import type { Connection } from '../db/database.ts';
 import { enabledProviders } from '../providers/provider-store.ts';
@@ -8,9 +8,15 @@ import { admitsUser } from './admission.ts';
 
 export interface FoundUser {
   readonly user: User;
-  /** Whether the gateway lets the user in with any token that the user has or can get. */
-  readonly isAdmitted: boolean;
+  readonly reach: Reach;
 }
+
+/** The ids of the targets that a user reaches with any token that the user has or can get. null: every target. */
+export type Reach = readonly string[] | null;
+
+export const reaches = (reach: Reach, targetId: string): boolean => reach === null || reach.includes(targetId);
+
+const NOWHERE: readonly string[] = [];
 
 export type FoundUsers = ReturnType<typeof createFoundUsers>;
 
@@ -19,9 +25,14 @@ export function createFoundUsers(localSignIn: LocalSignIn = EVERYBODY, now: () =
   async function found(db: Connection, users: readonly User[]): Promise<FoundUser[]> {
     const providers = await enabledProviders(db);
     const withoutSignIn = users.filter((user) => !maySignIn(localSignIn, user)).map(({ id }) => id);
-    const withToken = withoutSignIn.length === 0 ? new Set() : await tokenStore(db).holders(withoutSignIn, now());
-    const mayCome = (user: User): boolean => maySignIn(localSignIn, user) || withToken.has(user.id);
-    return users.map((user) => ({ user, isAdmitted: admitsUser(user, providers) && mayCome(user) }));
+    const byToken = await tokenStore(db).endpointsOf(withoutSignIn, now());
+    const reachOf = (user: User): Reach => {
+      if (!admitsUser(user, providers)) return NOWHERE;
+      if (maySignIn(localSignIn, user)) return null;
+      const endpoints = byToken.get(user.id);
+      return endpoints === null ? null : [...(endpoints ?? NOWHERE)];
+    };
+    return users.map((user) => ({ user, reach: reachOf(user) }));
   }
 
   return {

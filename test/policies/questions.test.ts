@@ -94,6 +94,26 @@ eachEngine(test.serial, 'explain, simulate and test answer as the gateway decide
   t.like(target, { effect: 'allow', reason: 'matched' });
   const twice = { ...asked, resource_name: 'demo://resource/a/../b' };
   t.like((await call<Explained>(200, 'POST', '/explain', twice)).body, { reason: 'not_canonical', passed_over_count: 0 });
+  // No request can have these names, so there is no answer about them.
+  for (const [resource_type, resource_name] of [
+    ['tool', '\u{1f511}'.repeat(257)],
+    ['prompt', 'p'.repeat(257)],
+    ['resource', `demo://{+${'\u20ac'.repeat(700)}}`],
+  ]) {
+    const unsent = { ...asked, resource_type, resource_name };
+    t.regex(
+      JSON.stringify((await call(400, 'POST', '/explain', unsent)).body),
+      /"resource_name","message":"no request can have it/,
+    );
+    const query = new URLSearchParams({
+      target: 'everything',
+      resource_type: `${resource_type}`,
+      resource_name: `${resource_name}`,
+    });
+    await call(400, 'GET', `/access?${query}`);
+  }
+  const longest = { ...asked, resource_type: 'tool', resource_name: '\u{1f511}'.repeat(256) };
+  t.like((await call<Explained>(200, 'POST', '/explain', longest)).body, { reason: 'default' });
 
   // A file less, one more, and one changed.
   const { 'contractors-stay-out-of-blobs.yaml': _, ...fewer } = files;

@@ -36,7 +36,7 @@ const requestText = ({ principal, target, resource_type, resource_name }: Reques
 const notes = ({ principal, target }: RequestJson): string =>
   (principal.enabled
     ? ''
-    : 'The gateway refuses every request from this user: the user or their provider is disabled, or may not sign in.\n') +
+    : 'The gateway refuses every request of this user to the target: the user or their provider is disabled, or no token that the user has or can get reaches it.\n') +
   (target.enabled ? '' : 'The target is disabled: the gateway forwards nothing to it.\n');
 
 const MISFIT_TEXTS: Readonly<Record<string, string>> = {

@@ -58,7 +58,7 @@ ${nextPage(USERS, nextQuery(next), 'Next 100')}`,
 }
 
 const DONE: Readonly<Record<string, string>> = {
-  added: 'The user is added, and can sign in.',
+  added: 'The user is added.',
   saved: 'The user is saved.',
   enabled: 'The user is enabled.',
   disabled: 'The user is disabled. No request of the user is let in.',
@@ -83,7 +83,7 @@ ${isCutOff && note('warn', 'The provider of the user is disabled or deleted: all
 ${
   access !== null &&
   html`<section class="stack tight" aria-labelledby="access"><h2 id="access">What the user may use now</h2>
-${accessTable(access.body, `user:${id}`, access.next !== null, 'No policy allows this user anything that was recently asked for, or the gateway does not let the user in.')}</section>`
+${accessTable(access.body, `user:${id}`, access.next !== null, 'No policy allows this user anything that was recently asked for, or no token of the user reaches it.')}</section>`
 }
 ${
   may('updateUser') &&

@@ -35,7 +35,7 @@ export async function whyPage({ post, query }: View): Promise<Shown> {
   return {
     title: 'Why?',
     body: html`${heading(html`May ${said} use ${resource_name === undefined ? 'the target' : html`<code>${resource_name}</code>`}?`, html`${decisionMark(effect, policy?.id ?? null)} ${resource_type} of ${target}`)}
-${!principal.enabled && note('warn', 'The user or their provider is disabled, or may not sign in. So the gateway refuses every request of the user, whatever the policies say.')}
+${!principal.enabled && note('warn', 'The user or their provider is disabled, or no token that the user has or can get reaches the target. So the gateway refuses every request, whatever the policies say.')}
 ${!answer.target.enabled && note('warn', 'The target is disabled. So the gateway forwards nothing to it, whatever the policies say.')}
 ${
   reason === 'not_canonical'

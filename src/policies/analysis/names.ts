@@ -26,9 +26,14 @@ const byUri: Domain = {
 /** The allowed characters and lengths. Not every such text is the name of a resource. */
 export const domainOf = (type: ResourceType): Domain => (type === 'resource' ? byUri : byName);
 
-export function canBeAsked(type: ResourceType, name: string): boolean {
+export const canBeAsked = (type: ResourceType, name: string): boolean =>
+  canBeSent(type, name) && (type !== 'resource' || isDecidableResource(name));
+
+export const NOT_SENT = 'no request can have it: a tool or prompt has at most 256 characters, and a resource at most 2,048 bytes';
+
+/** Whether a request with this name is decided, or refused because its URI is ambiguous. */
+export function canBeSent(type: ResourceType, name: string): boolean {
   if (name === '' || /[\p{Cc}\p{Cs}]/u.test(name)) return false;
-  if (type === 'resource' && !isDecidableResource(name)) return false;
   const { sizeOf, limit } = domainOf(type);
   let size = 0;
   for (const character of name) size += sizeOf(character.codePointAt(0) ?? 0);

@@ -5,8 +5,9 @@ import { model, text } from '../../base/validate.ts';
 import { RESOURCE_TYPES, type ResourceType, type StoredPolicy } from '../../engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import type { Question } from '../../engine/explain.ts';
-import type { FoundUser } from '../../state/found-users.ts';
+import { type FoundUser, reaches } from '../../state/found-users.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
+import { canBeSent, NOT_SENT } from '../analysis/names.ts';
 import { URI_MAX } from '../files/test-file.ts';
 import { policyRef } from '../files/test-run.ts';
 import type { Answered } from '../questions.ts';
@@ -92,11 +93,13 @@ export async function readRequests(
   const asked: Asked[] = [];
   for (const [i, { principal: given, target: called, resource_type, resource_name }] of requests.entries()) {
     if ('user' in given && !users.has(given.user)) users.set(given.user, await find(given.user));
-    const principal = 'user' in given ? principalOfUser(users.get(given.user)) : principalOf(given);
     const target = byName.get(called);
+    const principal = 'user' in given ? principalOfUser(users.get(given.user), target?.id ?? '') : principalOf(given);
     if (principal === null) errors.push({ path: `${pathOf(i)}principal.user`, message: 'no user has this id or e-mail' });
     if (target === undefined) errors.push({ path: `${pathOf(i)}target`, message: 'no target has this name' });
-    if (principal === null || target === undefined) continue;
+    const canBe = resource_type === undefined || resource_name === undefined || canBeSent(resource_type, resource_name);
+    if (!canBe) errors.push({ path: `${pathOf(i)}resource_name`, message: NOT_SENT });
+    if (principal === null || target === undefined || !canBe) continue;
     const object = resource_type === undefined || resource_name === undefined ? null : { resource_type, resource_name };
     const { id, name, enabled } = target;
     const { sub, role, groups } = principal;
@@ -114,10 +117,10 @@ const principalOf = ({ role, sub = '', groups = [] }: Extract<PrincipalInput, { 
   ...{ sub, role, groups, email: null, enabled: true },
 });
 
-function principalOfUser(found: FoundUser | null | undefined): Asked['principal'] | null {
+function principalOfUser(found: FoundUser | null | undefined, targetId: string): Asked['principal'] | null {
   if (!found) return null;
   const { id, role, groups, email } = found.user;
-  return { sub: id, role, groups, email, enabled: found.isAdmitted };
+  return { sub: id, role, groups, email, enabled: reaches(found.reach, targetId) };
 }
 
 export const objectJson = (object: NamedObject | null) => ({

@@ -1,7 +1,7 @@
 /** A suggestion in the form of the API. */
 import { timeOf } from '../../audit/chain/chain.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
-import type { User } from '../../users/user-store.ts';
+import type { FoundUser } from '../../state/found-users.ts';
 import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { timestamp } from '../schema.ts';
 import type { Moment } from '../sets/candidate-set.ts';
@@ -16,22 +16,32 @@ const OTHERS_NAMED = 20;
 export type SuggestedJson = ReturnType<ReturnType<typeof suggestedJson>>;
 export type LeftOutJson = ReturnType<typeof leftOutJson>[number];
 
-/** The users who have a subject. */
+/** Users who have a subject. */
 export interface Holders {
   count: number;
   /** E-mails of some who did not ask. */
   readonly others: string[];
 }
 
-export const holdersOf = (proposed: readonly Pick<Proposed, 'subject_type' | 'subject_value'>[]) =>
-  new Map(
-    proposed.map(({ subject_type, subject_value }) => [`${subject_type}:${subject_value}`, { count: 0, others: [] } as Holders]),
-  );
+type Place = Pick<Proposed, 'subject_type' | 'subject_value' | 'target_id'>;
+
+/** The keys of those who reach every target, and of those who reach this one of a few. */
+const keysOf = ({ subject_type, subject_value, target_id }: Place): string[] => {
+  const subject = `${subject_type}:${subject_value}`;
+  return [subject, keyAt(target_id, subject)];
+};
+
+const keyAt = (targetId: string, subject: string): string => `${targetId} ${subject}`;
+
+export const holdersOf = (proposed: readonly Place[]) =>
+  new Map(proposed.flatMap(keysOf).map((key) => [key, { count: 0, others: [] } as Holders]));
 
 /** Counts the user among those who have a subject. `asked`: the ids of the users who asked. */
-export function countHolder(holders: ReadonlyMap<string, Holders>, user: User, asked: ReadonlySet<string>): void {
+export function countHolder(holders: ReadonlyMap<string, Holders>, { user, reach }: FoundUser, asked: ReadonlySet<string>): void {
   const { id, role, groups, email } = user;
-  for (const key of new Set([`user:${id}`, `role:${role}`, ...groups.map((group) => `group:${group}`)])) {
+  const subjects = [...new Set([`user:${id}`, `role:${role}`, ...groups.map((group) => `group:${group}`)])];
+  const keys = reach === null ? subjects : reach.flatMap((target) => subjects.map((subject) => keyAt(target, subject)));
+  for (const key of keys) {
     const found = holders.get(key);
     if (found === undefined) continue;
     found.count++;
@@ -53,11 +63,12 @@ export function suggestedJson(moment: Moment, needs: readonly Need[], book: Need
       for (const user of book.usersOf(need)) known.users.add(user);
       byName.set(need.resource_name, known);
     }
-    const { count = 0, others = [] } = holders.get(`${subject_type}:${subject_value}`) ?? {};
+    const found = keysOf(each).flatMap((key) => holders.get(key) ?? []);
     return {
       ...{ file, subject_type, subject_value, target: names.get(target_id) ?? target_id, resource_type },
       names: [...byName].map(([name, { count: times, users }]) => ({ resource_name: name, count: times, users: users.size })),
-      ...{ priority, outranks, holders: count, other_holders: others },
+      ...{ priority, outranks, holders: found.reduce((sum, { count }) => sum + count, 0) },
+      other_holders: found.flatMap(({ others }) => others).slice(0, OTHERS_NAMED),
     };
   };
 }

@@ -25,9 +25,10 @@ import {
   holderOfUser,
   namedHolders,
 } from '../../policies/access.ts';
+import { canBeSent, NOT_SENT } from '../../policies/analysis/names.ts';
 import { policiesAt } from '../../policies/history.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
-import type { FoundUser, FoundUsers } from '../../state/found-users.ts';
+import { type FoundUser, type FoundUsers, reaches } from '../../state/found-users.ts';
 import { showRevision } from '../policies/routes.ts';
 import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers, SEARCHED } from './reports-contract.ts';
 
@@ -115,7 +116,7 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
       yield* accessRows(engine, named, objects);
       for (let after: string | null = null; ; ) {
         const some = await users(PAGE.maxLimit, after);
-        yield* accessRows(engine, admittedAmong(some), objects);
+        yield* accessRows(engine, some.map(holderOfUser), objects);
         after = some.at(-1)?.user.id ?? null;
         if (some.length < PAGE.maxLimit) return;
       }
@@ -136,7 +137,7 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     let done = 0;
     for (const found of some.slice(0, limit)) {
       if (rows.length >= ROWS_PER_PAGE) break;
-      for await (const row of accessRows(engine, admittedAmong([found]), objects)) rows.push(row);
+      for await (const row of accessRows(engine, [holderOfUser(found)], objects)) rows.push(row);
       done++;
     }
     const next = some[done - 1];
@@ -172,7 +173,7 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     /** The key of each row is the cursor of the page after it. */
     const found =
       asked.rows === 'users'
-        ? users.map((found) => ({ key: found.user.id, holders: admittedAmong([found]) }))
+        ? users.map((found) => ({ key: found.user.id, holders: reaches(found.reach, target.id) ? [holderOfUser(found)] : [] }))
         : (await namedHolders(policies))
             .slice(first, first + size + 1)
             .map((holder, at) => ({ key: String(first + at + 1), holders: [holder] }));
@@ -264,15 +265,13 @@ const accessQuery = Joi.object<Record<string, string>>(accessMembers)
 
 function readAccess(req: Request): AccessQuery {
   const { format, target, resource_type, resource_name, who = null } = validate(accessQuery, { ...req.query });
-  return {
-    format: format === 'csv' ? 'csv' : 'json',
-    target: target ?? null,
-    object:
-      resource_type === undefined || resource_name === undefined
-        ? null
-        : { resource_type: resource_type as ResourceType, resource_name },
-    who,
-  };
+  const object =
+    resource_type === undefined || resource_name === undefined
+      ? null
+      : { resource_type: resource_type as ResourceType, resource_name };
+  if (object !== null && !canBeSent(object.resource_type, object.resource_name))
+    throw invalidRequest([{ path: 'resource_name', message: NOT_SENT }]);
+  return { format: format === 'csv' ? 'csv' : 'json', target: target ?? null, object, who };
 }
 
 async function findHolders(db: Connection, who: string, foundUsers: FoundUsers): Promise<Holder[]> {
@@ -281,12 +280,8 @@ async function findHolders(db: Connection, who: string, foundUsers: FoundUsers):
   if (kind === 'role' || kind === 'group') return [holderOf(kind, value)];
   const found = await foundUsers.find(db, value);
   if (found === null) throw invalidRequest([{ path: 'who', message: 'no user has this id or e-mail' }]);
-  return admittedAmong([found]);
+  return [holderOfUser(found)];
 }
-
-/** Leaves out users whom the gateway does not let in: they can use nothing. */
-const admittedAmong = (users: readonly FoundUser[]): Holder[] =>
-  users.flatMap(({ user, isAdmitted }) => (isAdmitted ? [holderOfUser(user)] : []));
 
 function objectsOf(
   { target, object }: AccessQuery,

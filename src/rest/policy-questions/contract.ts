@@ -20,7 +20,7 @@ const principalShown = s.model('PrincipalShown', {
   role: s.string,
   groups: s.listOf(s.string),
   email: s.described('null: the principal is not a stored user.', s.orNull(s.string)),
-  enabled: s.described('false: requests of this user are refused before any policy is evaluated.', s.boolean),
+  enabled: s.described('false: the requests of this user to the target are refused before any policy is evaluated.', s.boolean),
 });
 const targetShown = s.model('TargetShown', { id: s.uuid, name: s.targetName, enabled: s.boolean });
 export const verdict = s.model('Answered', answered);

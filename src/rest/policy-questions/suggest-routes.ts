@@ -214,7 +214,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const found = holdersOf(suggested);
     for (let after: string | null = null; found.size > 0; ) {
       const some = await foundUsers.page(database.knex, USERS_AT_ONCE, after);
-      for (const { user, isAdmitted } of some) if (isAdmitted) countHolder(found, user, asked);
+      for (const each of some) countHolder(found, each, asked);
       after = some.at(-1)?.user.id ?? null;
       if (some.length < USERS_AT_ONCE) break;
     }

@@ -50,6 +50,14 @@ async function withSqlite(t: ExecutionContext): Promise<World & { readonly datab
 
 test.serial('all sign-ins of other local users end, and their API tokens stay', async (t) => {
   const { gateway: before, admin, bob, api, client, cookie, database } = await withSqlite(t);
+  for (const name of ['t', 'u'])
+    await before.rest(201, 'POST', '/api/targets', { token: admin.token, body: { name, url: 'http://127.0.0.1:9/mcp' } });
+  const policy = { name: 'p', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
+  await before.rest(201, 'POST', '/api/policies', { token: admin.token, body: policy });
+  const right = { subject_type: 'user', subject_value: bob.id, right: 'policies:plan' };
+  await before.rest(201, 'POST', '/api/rights', { token: admin.token, body: right });
+  for (const limits of [{ endpoints: ['u'] }, { rights: ['policies:plan'] }])
+    await before.rest(201, 'POST', '/api/auth/tokens', { token: bob.token, body: { name: 'limited', limits } });
   const gateway = await restarted(t, before, database, { LOCAL_SIGN_IN: admin.id.toUpperCase() });
   const { url } = gateway;
   t.is(url, before.url);
@@ -86,34 +94,29 @@ test.serial('all sign-ins of other local users end, and their API tokens stay', 
 
   await gateway.rest(403, 'POST', '/api/auth/login', { body: { email: bob.email, password: bob.password } });
 
-  // Reports about access say so, too: with no token left, bob can use nothing.
+  // Reports about access say so, too: bob can use what his tokens reach.
   const { token } = admin;
-  await gateway.rest(201, 'POST', '/api/targets', { token, body: { name: 't', url: 'http://127.0.0.1:9/mcp' } });
-  const policy = { name: 'p', resource_type: 'all', effect: 'allow', priority: 1, subjects: [{ subject_type: 'everyone' }] };
-  await gateway.rest(201, 'POST', '/api/policies', { token, body: policy });
-  const reported = async (id: string) => {
-    const { body: rows } = await gateway.rest<unknown[]>(200, 'GET', `/api/policies/access?who=user:${id}`, { token });
-    const asked = { token, body: { principal: { user: id }, target: 't' } };
-    const { body: why } = await gateway.rest<{ principal: { enabled: boolean } }>(200, 'POST', '/api/policies/explain', asked);
-    return [rows.length > 0, why.principal.enabled];
+  /** The targets that a user can use by each report. */
+  const reported = async (id: string): Promise<readonly string[][]> => {
+    const { body: rows } = await gateway.rest<{ target: string }[]>(200, 'GET', `/api/policies/access?who=user:${id}`, { token });
+    const explained: string[] = [];
+    const listed: string[] = [];
+    for (const target of ['t', 'u']) {
+      const asked = { token, body: { principal: { user: id }, target } };
+      const { body: why } = await gateway.rest<{ principal: { enabled: boolean } }>(200, 'POST', '/api/policies/explain', asked);
+      if (why.principal.enabled) explained.push(target);
+      const path = `/api/policies/matrix?rows=users&target=${target}`;
+      const { body: matrix } = await gateway.rest<{ rows: { subject_value: string }[] }>(200, 'GET', path, { token });
+      if (matrix.rows.some(({ subject_value }) => subject_value === id)) listed.push(target);
+    }
+    return [rows.map(({ target }) => target), explained, listed];
   };
-  t.deepEqual(
-    [await reported(admin.id), await reported(bob.id)],
-    [
-      [true, true],
-      [true, true],
-    ],
-  );
+  const each = (targets: string[]) => [targets, targets, targets];
+  t.deepEqual([await reported(admin.id), await reported(bob.id)], [each(['t', 'u']), each(['t', 'u'])]);
   const { body: held } = await gateway.rest<{ id: string }[]>(200, 'GET', '/api/auth/tokens', { token: api });
   await gateway.rest(204, 'DELETE', `/api/auth/tokens/${held[0]?.id}`, { token });
   t.is(await me(gateway, api), 401);
-  t.deepEqual(
-    [await reported(admin.id), await reported(bob.id)],
-    [
-      [true, true],
-      [false, false],
-    ],
-  );
+  t.deepEqual([await reported(admin.id), await reported(bob.id)], [each(['t', 'u']), each(['u'])]);
 
   // The setting takes nothing away for ever.
   const after = await restarted(t, gateway, database, {});

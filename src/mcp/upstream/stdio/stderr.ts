@@ -34,9 +34,12 @@ export function hideSecrets(secrets: readonly string[]) {
   };
 }
 
+/** As JavaScript encodes it, as Python does, and as forms do. */
 function percentOf(secret: string): string[] {
   const encoded = encodeURIComponent(secret);
-  return [encoded, encoded.replace(/%../g, (byte) => byte.toLowerCase())];
+  const all = encoded.replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
+  const form = new URLSearchParams({ '': secret }).toString().slice(1);
+  return [encoded, all, form].flatMap((each) => [each, each.replace(/%../g, (byte) => byte.toLowerCase())]);
 }
 
 function hexOf(secret: string): string[] {
