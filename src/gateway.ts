@@ -35,6 +35,7 @@ import { limitConnections } from './http/limits/connections.ts';
 import { readCrowdedInParts } from './http/limits/crowded.ts';
 import { HEAD_LIMITS, refuseLargeHeads } from './http/limits/heads.ts';
 import { limitPipelining } from './http/limits/pipelining.ts';
+import { beginUnknown } from './http/limits/strangers.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
 import { resealProviders } from './providers/edit.ts';
@@ -187,7 +188,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
         if (draining) res.setHeader('Connection', 'close');
         mcp(req, res, () => app(req, res));
       }),
-      (req, _res, begin) => starts.run(accounts.callers.principalOf(req) ?? accounts.callers.addressOf(req), begin),
+      (req, res, begin) => {
+        const principal = accounts.callers.principalOf(req);
+        if (principal === null) void beginUnknown(req, res, accounts.callers.addressOf(req), begin);
+        else starts.run(principal, begin);
+      },
     ),
   );
   const server = createServer(

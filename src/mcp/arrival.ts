@@ -7,6 +7,7 @@ import type { Log } from '../base/log.ts';
 import { type Now, whenThere } from '../base/promises.ts';
 import { type Head, headOf } from '../http/head.ts';
 import { LEFT_UNREAD, type Outbox } from '../http/limits/outbox.ts';
+import { beforeRefusal } from '../http/limits/rate-limit.ts';
 import { type Answer, problem, problemUnavailable } from '../protocol/answer.ts';
 import { accepts, isJsonContent, type McpHeaders, readHeaders } from '../protocol/headers.ts';
 import type { Admission, Admit } from '../state/admission.ts';
@@ -56,23 +57,32 @@ export function receiveHead(
   heard: (principal: string) => void,
 ): Now<Arrived | Answer | 'answered'> {
   const fromPeer = deps.isFromPeer(req);
+  const count = (principal: string | null): Promise<Answer> | null => {
+    const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
+    return wait === null ? null : tooManyLater(req, 'Too many requests.', wait);
+  };
+  const refuse = (refusal: AppError, headers?: Readonly<Record<string, string>>): Now<Answer> =>
+    count(null) ?? problem(refusal, headers);
+  const { method } = req;
+  const isKnown = method === 'POST' || method === 'GET' || method === 'DELETE';
+  // A preflight has no token.
+  const tooManyUnknown = isKnown ? null : count(null);
+  if (tooManyUnknown !== null) return tooManyUnknown;
   const refused = fromPeer ? null : deps.checkOrigin(req, res);
   if (refused === 'answered') return 'answered';
-  if (refused !== null) return problem(refused);
+  if (refused !== null) return refuse(refused);
   const path = TARGET_PATH.exec(req.url ?? '');
-  if (path === null) return problem(new AppError('not_found', 'Use the path /mcp/<target>, or /mcp for all targets.'));
+  if (path === null) return refuse(new AppError('not_found', 'Use the path /mcp/<target>, or /mcp for all targets.'));
   const targetName = path[1] ?? AGGREGATE;
-  const { method } = req;
-  if (method !== 'POST' && method !== 'GET' && method !== 'DELETE') {
+  if (!isKnown) {
     return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
   }
   const headers = headersIn(headOf(req));
-  if ('problem' in headers) return problem(new AppError('invalid_request', headers.problem));
+  if ('problem' in headers) return refuse(new AppError('invalid_request', headers.problem));
 
-  return whenThere(deps.verify(headers), (claims): Arrived | Answer => {
-    const principal = isRefusal(claims) ? null : principalKey(claims);
-    const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
-    if (wait !== null) return tooMany('Too many requests.', wait);
+  return whenThere(deps.verify(headers), (claims): Now<Arrived | Answer> => {
+    const tooManyOfPrincipal = count(isRefusal(claims) ? null : principalKey(claims));
+    if (tooManyOfPrincipal !== null) return tooManyOfPrincipal;
     if (isRefusal(claims)) return unauthenticated(deps, targetName, claims);
     // An access token is valid at one endpoint only, and must not lead to a different one (RFC 8707).
     if (claims.resource !== null && claims.resource !== endpointOf(targetName)) {
@@ -84,10 +94,8 @@ export function receiveHead(
     const own = principalKey(claims);
     heard(own);
     const denied = deps.denialLimit(own);
-    if (denied !== null) return tooMany('Too many of your requests were denied.', denied);
-    if (deps.outbox.refusal(own) !== null) {
-      return tooMany(LEFT_UNREAD, 1);
-    }
+    if (denied !== null) return tooManyLater(req, 'Too many of your requests were denied.', denied);
+    if (deps.outbox.refusal(own) !== null) return tooManyLater(req, LEFT_UNREAD, 1);
     const unfit = checkHeaders(method, headers);
     return unfit === null ? { method, headers, targetName, claims, principal: own } : problem(unfit);
   });
@@ -119,6 +127,12 @@ function unauthenticated({ publicUrl }: ArrivalDeps, targetName: string, refusal
   return problem(new AppError(refusal.refused, refusal.detail), {
     'www-authenticate': `Bearer resource_metadata="${metadata}", scope="mcp"${error}`,
   });
+}
+
+/** As for REST: refusals that are answered at once would take the thread from others. */
+async function tooManyLater(req: IncomingMessage, detail: string, retryAfter: number): Promise<Answer> {
+  await beforeRefusal(req);
+  return tooMany(detail, retryAfter);
 }
 
 export function tooMany(detail: string, retryAfter: number): Answer {

@@ -18,7 +18,6 @@ import type { Pages } from '../browser/pages.ts';
 import type { Config } from '../config/config.ts';
 import { createReading, ifBody, jsonBody, LARGE_BODY } from '../http/body.ts';
 import { contextOf, openContext } from '../http/context.ts';
-import { addressGroup, addressOf } from '../http/limits/client-address.ts';
 import { limitUnread, type UnreadLimits } from '../http/limits/unread.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
 import { type Problem, problemOf, sendProblem } from '../http/problem.ts';
@@ -68,9 +67,6 @@ function limitFor(res: Response): number {
   const rights = admission && rightsOf(admission.principal, admission.snapshot.rights).rights;
   return rights !== undefined && rights.size > 0 ? BODY_BYTES : LARGE_BODY;
 }
-/** Load balancers ask from one address, and must get an answer whatever else comes from there. */
-const HEALTH = '/health';
-
 /** Each path under `/api` has only one spelling: no capitals, escapes, empty segments or trailing slash. */
 const API_PATH = /^\/api(\/[a-z0-9._-]+)+$/;
 /** Paths whose last segment is an escaped text of any characters, or a name whose format the handler checks. */
@@ -84,9 +80,11 @@ export function createApp(parts: AppParts): Express {
 
   const forScrapes = routeTable([{ path: '', router: metricsRoutes(metrics, null, []) }]);
   const scraper = [authenticate.verify, authenticate.admit, authorizing(forScrapes)];
+  // Load balancers ask from one address, and must get an answer whatever else comes from there. So health checks have no limit.
+  const health = { path: '/health', router: healthRoutes(parts.ready) };
   const documents: readonly Mount[] = [
     { path: '', router: homeRoutes(parts.config.publicUrl) },
-    { path: HEALTH, router: healthRoutes(parts.ready, (req) => addressGroup(addressOf(req, parts.config.trustProxy))) },
+    health,
     {
       path: '/.well-known',
       router: wellKnownRoutes(parts.keys, parts.config.publicUrl, parts.config.oauth.registration, parts.idJag),
@@ -98,7 +96,7 @@ export function createApp(parts: AppParts): Express {
 
   const { protocols } = parts;
   app.use(begin(parts, routeTable([...documents, ...open, ...guarded, ...pages.mounts, ...protocols])));
-  app.use(checkRequest(parts, routeTable(protocols)));
+  app.use(checkRequest(parts, routeTable([...protocols, health])));
   app.use(refuseUnknown(routeTable([...documents, ...open, ...pages.mounts, ...protocols]), routeTable(guarded), pages));
   app.use(pages.handler);
   app.use(together(protocols));
@@ -172,9 +170,8 @@ function checkRequest({ config, pages, limit }: AppParts, apart: RouteTable): Re
     const refusal = checkOrigin(req, config, anyHost);
     // Pages of other origins have no business with the gateway's own pages.
     if (refusal === null && !pages.owns(path)) allowOrigin(req, res);
-    const isHealth = path === HEALTH || path.startsWith(`${HEALTH}/`);
-    const isApart = isHealth || matchRoute(apart, path)?.methods.has(method) === true;
     // Refusals cost the thread, too, so they are counted.
+    const isApart = refusal === null && methodsOf(matchRoute(apart, path), null).has(method);
     if (!isApart) await limit?.(req, res);
     if (refusal !== null) throw refusal;
     next();

@@ -19,12 +19,17 @@ const SPARING_SHARE = 1 / 10;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
-/** Throws the refusal after a while; null: returns at once. */
-export async function refuseLater(req: IncomingMessage, refusal: AppError | null): Promise<void> {
-  if (refusal === null) return;
+/** Resolves when the request may be refused. */
+export async function beforeRefusal(req: IncomingMessage): Promise<void> {
   const release = holdBody(req);
   await sleep(REFUSED_AFTER_MS * (1 + Math.random()), undefined, { ref: false });
   release();
+}
+
+/** Throws the refusal after a while; null: returns at once. */
+export async function refuseLater(req: IncomingMessage, refusal: AppError | null): Promise<void> {
+  if (refusal === null) return;
+  await beforeRefusal(req);
   throw refusal;
 }
 

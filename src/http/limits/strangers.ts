@@ -1,5 +1,5 @@
-/** The turns of requests that begin only in spare time: those that anybody can send and that cost much, and those of crowded addresses. */
-import type { ServerResponse } from 'node:http';
+/** The turns of requests that begin only in spare time: those that anybody can send, and those of crowded addresses. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../../base/errors.ts';
 import { createSpareTurns, type SpareTurns } from '../../base/turns/spare-turns.ts';
 import { addressGroup } from './client-address.ts';
@@ -8,6 +8,8 @@ import { holdBody } from './crowded.ts';
 const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100 };
 /** A request whose body has not arrived gives its turn back soon: its work has not begun, and its sender may be slow on purpose. */
 const BODY_MS = 10;
+/** Requests without a known token are never refused here: they can be those of a load balancer, or the first ones of a user. */
+const unknown = createSpareTurns({ mostUnderWay: 8, longestRestMs: 5, mostWaiting: Number.POSITIVE_INFINITY });
 const strangers = createSpareTurns(LIMITS);
 const crowds = createSpareTurns(LIMITS);
 
@@ -20,6 +22,20 @@ async function come(turns: SpareTurns, key: string, whose: string, res: ServerRe
   if (res.closed) end();
   else res.once('close', end);
   if (!res.req.complete) setTimeout(end, BODY_MS).unref();
+}
+
+/** Health checks of a load balancer do not wait behind other requests from its address. */
+const HEALTH = /^\/health(?:\/|$)/;
+
+/** Begins a request without a token that was admitted before when it is the turn of its address. If its client leaves, it does not begin. */
+export async function beginUnknown(req: IncomingMessage, res: ServerResponse, address: string, begin: () => void): Promise<void> {
+  const release = holdBody(req);
+  const key = HEALTH.test(req.url ?? '') ? `health ${address}` : address;
+  const end = await unknown.come(key, () => res.closed || !req.socket.writable);
+  release();
+  if (end === null) return;
+  res.once('close', end);
+  begin();
 }
 
 /** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */

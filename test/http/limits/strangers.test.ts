@@ -9,6 +9,10 @@ const STRANGERS = 300;
 const CALLS = 10;
 
 const FLOODS: Readonly<Record<string, string>> = {
+  'health checks': 'GET /health/ready HTTP/1.1',
+  'unknown endpoints': 'GET /mcp/NO HTTP/1.1',
+  'endpoints, with wrong tokens': 'GET /mcp HTTP/1.1\r\nauthorization: Bearer a.b.c',
+  'the REST API, with wrong tokens': 'GET /api/auth/me HTTP/1.1\r\nauthorization: Bearer a.b.c',
   'the authorization server': 'GET /oauth/authorize?client_id=unknown&response_type=code HTTP/1.1',
   'sign-ins with a provider': 'GET /signin/with/company HTTP/1.1\r\nsec-fetch-site: same-origin',
   directories: `GET /scim/v2/company/Users HTTP/1.1\r\nauthorization: Bearer portcullis_scim_${'A'.repeat(43)}`,
@@ -48,3 +52,25 @@ for (const [what, head] of Object.entries(FLOODS))
     }
     t.true(answered < STRANGERS / 2, `${answered} of ${STRANGERS} strangers were answered first`);
   });
+
+test.serial('health checks do not wait behind other requests from their address', async (t) => {
+  const gateway = await startGateway(t, null, { API_RATE_LIMIT: '1000000' });
+  const { host, port } = new URL(gateway.url);
+  const open = async (): Promise<Socket> => {
+    const socket = connect(Number(port), '127.0.0.1');
+    t.teardown(() => void socket.destroy());
+    await once(socket, 'connect');
+    return socket;
+  };
+  const [balancer, ...others] = await Promise.all(Array.from({ length: STRANGERS + 1 }, open));
+  if (balancer === undefined) throw new Error('there is no connection');
+  let answered = 0;
+  for (const socket of others) {
+    socket.once('data', () => answered++);
+    socket.write(`GET /nothing HTTP/1.1\r\nhost: ${host}\r\n\r\n`);
+  }
+  balancer.write(`GET /health/live HTTP/1.1\r\nhost: ${host}\r\n\r\n`);
+  const [data] = (await once(balancer, 'data')) as [Buffer];
+  t.is(data.toString('latin1', 9, 12), '200');
+  t.true(answered < STRANGERS / 2, `${answered} of ${STRANGERS} others were answered first`);
+});
