@@ -2,6 +2,7 @@
 import { createInterface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { CommandError, type Given, printable, UsageError } from '../command.ts';
+import { isInputTerminal } from '../read-text.ts';
 
 /** All functions throw CommandError `interrupted` if the person presses Ctrl-C or Ctrl-D instead of answering. */
 export interface Person {
@@ -13,7 +14,7 @@ export interface Person {
 
 /** null: no person is at a terminal, so a command must not ask anything. */
 export const personAtTerminal = (): Person | null =>
-  process.stdin.isTTY && process.stdout.isTTY ? { ask: (question, preset) => ask(question, preset), askHidden } : null;
+  isInputTerminal() && process.stdout.isTTY ? { ask: (question, preset) => ask(question, preset), askHidden } : null;
 
 async function ask(question: string, preset?: string): Promise<string> {
   const answer = (await answerTo(preset === undefined ? `${question}: ` : `${question} [${preset}]: `, process.stderr)).trim();

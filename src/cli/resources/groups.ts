@@ -4,7 +4,7 @@ import { pipeline } from 'node:stream/promises';
 import type { UserDocument } from '../../users/document.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect } from '../client.ts';
 import { type Command, CommandError, type CommandGroup, type Given, type Option, UsageError } from '../command.ts';
-import { readText } from '../read-text.ts';
+import { isInputTerminal, readText } from '../read-text.ts';
 import { idOf } from './find.ts';
 import { follow, untilInterrupted } from './follow.ts';
 import { LOG_COLUMNS, NOUNS } from './nouns.ts';
@@ -124,7 +124,7 @@ printf %s "$KEY" | portcullis credential set github --header x-api-key --group d
           ? { type: 'env', name: env }
           : { type: 'bearer' };
     const file = given.text('value-file') ?? '-';
-    if (file === '-' && process.stdin.isTTY)
+    if (file === '-' && isInputTerminal())
       throw new UsageError('the value is missing: pass --value-file FILE, or write it to standard input');
     return perform(client, described, {}, { values, body: { ...key, value: readText(file) } }, given, say);
   },

@@ -5,7 +5,7 @@ import type { Operation } from '../../rest/openapi/operation.ts';
 import type { Schema } from '../../rest/openapi/schema.ts';
 import { type Client, connect, type Say } from '../client.ts';
 import { type Command, CommandError, type Given, type Option, type Outcome, UsageError } from '../command.ts';
-import { readText } from '../read-text.ts';
+import { isInputTerminal, readText } from '../read-text.ts';
 import { idOf, isFound } from './find.ts';
 import { isSecret, type Members, membersOf, optionName, optionOf, readValue } from './members.ts';
 import { cardText, tableText } from './table.ts';
@@ -189,7 +189,7 @@ async function bodyOf(
 
 /** A secret that no option names comes from standard input, unless that is a terminal, which would show it. */
 function secretFromInput(member: string): string {
-  if (process.stdin.isTTY)
+  if (isInputTerminal())
     throw new UsageError(`the ${member} is missing: pass --${optionName(member)} FILE, or write it to standard input`);
   return readText('-');
 }

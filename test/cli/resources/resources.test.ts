@@ -1,4 +1,5 @@
 /** The commands of the nouns against a real gateway: each noun's way, wrong input, and text that attacks the terminal. */
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -14,6 +15,7 @@ import { cardText, tableText } from '../../../src/cli/resources/table.ts';
 import { OPERATIONS } from '../../../src/rest/contract.ts';
 import { apiToken, person, startGateway } from '../../support/gateway.ts';
 import { modernClient } from '../../support/mcp.ts';
+import { program } from '../../support/process.ts';
 import { world } from '../../support/world.ts';
 import { folder, inProcess, portcullis } from '../cli.ts';
 
@@ -219,6 +221,40 @@ test.serial('credential: the value comes from a file or standard input, and noth
   const piped = await portcullis({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, 'credential', 'set', 'github');
   t.deepEqual([piped.code, /value/.test(piped.err)], [1, true], 'the standard input of the test is empty');
   t.deepEqual(await json('credential own'), []);
+});
+
+/** Says on standard error when the process begins to read standard input. */
+const SAYS_WHEN_IT_READS = `
+  import fs from 'node:fs';
+  import { syncBuiltinESMExports } from 'node:module';
+  const { readFileSync } = fs;
+  fs.readFileSync = (...args) => {
+    if (args[0] === 0) fs.writeSync(2, 'reads');
+    return readFileSync(...args);
+  };
+  syncBuiltinESMExports();`;
+
+test.serial('a secret arrives from standard input even if its writer is slower than the command', async (t) => {
+  const { gateway, token, run, json } = await start(t);
+  await run(0, 'target create github --url http://127.0.0.1:1/mcp');
+  for (const line of ['credential set github', 'user create ann@example.com']) {
+    const child = spawn(process.execPath, [...program('cli/portcullis'), ...line.split(' ')], {
+      env: {
+        ...{ PATH: process.env['PATH'], PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token },
+        NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(SAYS_WHEN_IT_READS)}`,
+      },
+      stdio: ['pipe', 'ignore', 'pipe'],
+    });
+    let said = '';
+    child.stdin.on('error', () => undefined);
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      said += text;
+      if (text === 'reads') child.stdin.end('a long passphrase');
+    });
+    t.deepEqual([await once(child, 'close'), said], [[0, null], 'reads'], line);
+  }
+  t.is((await json('credential list github')).length, 1);
+  await gateway.rest(200, 'POST', '/api/auth/login', { body: { email: 'ann@example.com', password: 'a long passphrase' } });
 });
 
 test.serial('session, key, replica, client, provider, right, connection: lists and operations', async (t) => {
