@@ -15,7 +15,7 @@ import { type Config, configFromProcess, type DatabaseConfig } from '../config/c
 import { type Database, openDatabase } from '../db/database.ts';
 import { reproduce } from './bundle.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect, type Say } from './client.ts';
-import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
+import { type Command, CommandError, type CommandGroup, EXIT, UsageError } from './command.ts';
 import { linesOf } from './lines.ts';
 
 const PROGRESS_MS = 5_000;
@@ -50,8 +50,8 @@ with portcullis login, or set PORTCULLIS_TOKEN. The gateway must run`,
   },
   notes: 'Exit code: 0 the log is intact, 1 it is not, 2 it could not be checked, or the gateway could not be told.',
   async run(given, say) {
-    const client = given.flag('report') ? connect(given) : null;
     try {
+      const client = given.flag('report') ? connect(given) : null;
       const config = configFromProcess();
       const [began, keys] = [Date.now(), chainKeys(config)];
       const report = await verify(
@@ -61,6 +61,7 @@ with portcullis login, or set PORTCULLIS_TOKEN. The gateway must run`,
       if (client !== null && keys[0] !== undefined) await tell(client, signed(keys[0], began, report), inWords(report));
       return { code: report.intact ? EXIT.ok : EXIT.failed, text: inWords(report), json: report };
     } catch (error) {
+      if (error instanceof UsageError) throw error;
       throw new CommandError(error instanceof Error ? error.message : String(error), 'not_checked', [], EXIT.usage);
     }
   },

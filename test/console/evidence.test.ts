@@ -1,6 +1,6 @@
 /** What the console shows as evidence: decisions made again, and whether the chain was verified. */
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { createChainKey } from '../../src/audit/chain/chain.ts';
@@ -12,6 +12,7 @@ import { createVault } from '../../src/auth/vault.ts';
 import { uuidv7 } from '../../src/base/ids.ts';
 import { auditGroup } from '../../src/cli/audit.ts';
 import { runGroup } from '../../src/cli/command.ts';
+import { loginFile } from '../../src/cli/sign-in/logins.ts';
 import { chainConcern, chainState } from '../../src/console/log/chain.ts';
 import { type Database, openDatabase } from '../../src/db/database.ts';
 import type { VerifiedJson } from '../../src/rest/audit/contract.ts';
@@ -204,6 +205,13 @@ eachEngine(
     // Not with a different key, not without the right, and not altered.
     const other = await verify(text, { MASTER_KEY: Buffer.alloc(32, 8).toString('base64') });
     t.is(other.code, 2);
+    // A damaged login says nothing about the log.
+    const logins = folder(t);
+    const login = loginFile(join(logins, 'portcullis', 'logins'), gateway.url);
+    mkdirSync(dirname(login), { recursive: true });
+    writeFileSync(login, 'damaged', { mode: 0o600 });
+    const damaged = await verify(text, { PORTCULLIS_TOKEN: '', XDG_CONFIG_HOME: logins });
+    t.is(damaged.code, 2, damaged.err);
     const stored = await (database as unknown as Database).knex('audit_verification').first<{ statement: string }>('statement');
     const { verified_at, ...signed } = JSON.parse(stored?.statement ?? '{}') as { verified_at: number };
     const body = { ...signed, verified_at: new Date(verified_at).toISOString() };
