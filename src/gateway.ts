@@ -96,6 +96,7 @@ export async function createGateway(
   const opened: { vault: Vault | null } = { vault: null };
   const database = await open(config.database, async (db) => {
     await makeCounter(db);
+    await checkLocalSignIn(db, config.localSignIn);
     const vault = await openVault(config, db);
     await makeKeys(db, vault, Date.now());
     await resealCredentials(db, vault);
@@ -128,7 +129,6 @@ async function openVault(config: Config, db: Connection): Promise<Vault> {
 }
 
 async function assemble(config: Config, log: Log, vault: Vault, database: Database): Promise<Gateway> {
-  await checkLocalSignIn(database.knex, config.localSignIn);
   const base: Base = {
     ...{ config, log, vault, database, now: Date.now, newId: () => uuidv7(), metrics: createMetrics() },
     changes: await createChanges(database, Date.now),

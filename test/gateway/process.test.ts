@@ -69,6 +69,7 @@ test.serial('a failed start leaves no new master key, and a successful start mak
     { DATABASE_URL: `sqlite:${join(taken, 'portcullis.db')}` },
     { AUDIT_CHECKPOINTS: folder },
     { PORT: new URL(running.url).port },
+    { LOCAL_SIGN_IN: '00000000-0000-7000-8000-000000000000' },
   ];
   for (const environment of wrong) {
     const gateway = await spawnGateway(t, { DATA_DIR: folder, ...environment });
