@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -104,6 +104,11 @@ test.serial('an unwritable checkpoint file is reported in one clear line at the 
   // It can be opened, but accepts nothing.
   const device = runGateway(t, { DATA_DIR: folder, AUDIT_CHECKPOINTS: '/dev/full' });
   await t.throwsAsync(device, { message: /cannot be written: \/dev\/full is not a regular file\. Let the gateway/ });
+  // Opening a pipe waits for a reader, and Node 20 tries for ever to make a folder in /proc.
+  const pipe = join(folder, 'pipe');
+  execFileSync('mkfifo', [pipe]);
+  for (const place of [pipe, '/proc/nowhere/checkpoints.jsonl'])
+    await t.throwsAsync(runGateway(t, { DATA_DIR: folder, AUDIT_CHECKPOINTS: place }), { message: line }, place);
   t.false(existsSync(join(folder, 'portcullis.db')), 'the database is not touched');
 });
 

@@ -1,4 +1,5 @@
 /** Copies the heads of the chains out of the database: to the process log, and to signed checkpoints. */
+import { constants } from 'node:fs';
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { KeyRing } from '../../auth/keys.ts';
@@ -27,10 +28,26 @@ export type Heads = ReturnType<typeof createHeads>;
 
 const LOG_EVERY_MS = 60_000;
 
+/** Opening a pipe must fail at once, and not wait until somebody reads it. */
+const APPEND = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK;
+
 /** Opens the file on each use, and creates it if a log rotation has moved it away. */
 async function openToAppend(file: string): Promise<FileHandle> {
-  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-  return open(file, 'a', 0o600);
+  await makeFolder(dirname(file));
+  return open(file, APPEND, 0o600);
+}
+
+/** Creates the folder unless it exists. The recursive `mkdir` of Node 20 never ends below a folder that accepts none, such as `/proc`. */
+async function makeFolder(folder: string): Promise<void> {
+  const make = (): Promise<void> =>
+    mkdir(folder, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error;
+    });
+  await make().catch(async (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOENT') throw error;
+    await makeFolder(dirname(folder));
+    await make();
+  });
 }
 
 /** Throws AppError `unavailable`, with a message for the operator, if no checkpoint can be appended to the file. */
