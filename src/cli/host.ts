@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { createPasswords } from '../auth/sign-in/passwords.ts';
 import { setupCode } from '../auth/sign-in/registration.ts';
 import { endSignInsOf } from '../auth/sign-in/sign-ins.ts';
-import { createVault, masterKeyFile } from '../auth/vault.ts';
+import { createVault, readMasterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { configFromProcess } from '../config/config.ts';
 import { type Change, createChanges, makeCounter } from '../db/changes.ts';
@@ -66,7 +66,14 @@ export const setupGroup: CommandGroup = {
       summary: 'prints the code that the first registration needs',
       async run() {
         const { masterKey, dataDir } = configFromProcess();
-        const code = setupCode(createVault(masterKey ?? masterKeyFile(join(dataDir, 'master.key'))));
+        const file = join(dataDir, 'master.key');
+        const key = masterKey ?? readMasterKeyFile(file);
+        // Do not create a master key here: the gateway would not accept the code of a key that is not its own.
+        if (key === null) {
+          const detail = `No master key was found at ${file}: start the gateway once, or set MASTER_KEY or DATA_DIR to those of the gateway.`;
+          throw new AppError('not_found', detail);
+        }
+        const code = setupCode(createVault(key));
         return { text: `${code}\n`, json: { setup_code: code } };
       },
     },

@@ -1,8 +1,9 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { portcullis } from '../cli/cli.ts';
 import { eachServer } from '../support/databases/each-engine.ts';
 import { rest } from '../support/gateway.ts';
 import { until } from '../support/listener.ts';
@@ -257,6 +258,10 @@ test.serial('portcullis user reset-password sets a new password and ends earlier
   t.is((await command()).code, 0);
   t.regex((await command('setup-code')).out, /^[0-9a-f]{5}(-[0-9a-f]{5}){3}\n$/);
   t.is((await command('user', 'remove')).code, 2);
+  const empty = dataDir(t);
+  const without = await portcullis({ DATA_DIR: empty }, 'setup-code');
+  t.deepEqual([without.code, without.out, readdirSync(empty)], [1, '', []], 'no key is made');
+  t.regex(without.err, /^portcullis: No master key was found at .*: start the gateway once, or set MASTER_KEY or DATA_DIR to/);
   const unknown = await command('user', 'reset-password', 'nobody@example.com');
   t.is(unknown.code, 1);
   t.regex(unknown.err, /No user has the e-mail nobody@example\.com/);
