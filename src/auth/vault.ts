@@ -1,6 +1,6 @@
 /** Encryption at rest under the master key, and values derived from it. */
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from 'node:crypto';
-import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
+import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { AppError } from '../base/errors.ts';
 
@@ -101,13 +101,13 @@ export function readMasterKeyFile(file: string): Buffer | null {
 /** Creates the file unless it exists. If processes start at once, one of them creates it, and none sees a partly written file. */
 function makeOnce(file: string, content: string): void {
   const made = `${file}.${process.pid}`;
-  // Rows may be sealed under the key as soon as it exists, so a power failure must not leave an empty file.
-  writeFileSync(made, content, { mode: 0o600, flush: true });
   try {
+    // Rows may be sealed under the key as soon as it exists, so a power failure must not leave an empty file.
+    writeFileSync(made, content, { mode: 0o600, flush: true });
     linkSync(made, file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   } finally {
-    unlinkSync(made);
+    rmSync(made, { force: true });
   }
 }

@@ -1,4 +1,8 @@
+import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
 import { createVault } from '../../src/auth/vault.ts';
 
@@ -11,6 +15,17 @@ test('a sealed secret opens only for the row that it was sealed for', (t) => {
   t.throws(() => vault.open('credential:b', sealed));
   t.false(Buffer.from(sealed, 'base64').includes(secret));
   t.not(vault.seal('credential:a', secret), sealed, 'a fresh nonce each time');
+});
+
+test('a master key file that cannot be written leaves no part of it', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-vault-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const make = `import { masterKeyFile } from './src/auth/vault.ts'; masterKeyFile(${JSON.stringify(join(folder, 'master.key'))});`;
+  const words = ['--import=./scripts/loader/register.js', '--input-type=module', '--eval', make];
+  // As on a full disk: a file may have no byte.
+  const { status, stderr } = spawnSync('sh', ['-c', 'ulimit -f 0; exec "$@"', 'sh', process.execPath, ...words]);
+  t.deepEqual([status, readdirSync(folder)], [1, []]);
+  t.regex(stderr.toString(), /The master key file cannot be used: EFBIG/);
 });
 
 test('a different master key opens nothing', (t) => {
