@@ -58,7 +58,9 @@ const exportLog: Composed = {
     const file = given.text('out');
     await pipeline(from, file === undefined ? process.stdout : createWriteStream(file, { mode: 0o600 }), {
       end: file !== undefined,
-    }).catch((error: Error) => {
+    }).catch((error: NodeJS.ErrnoException) => {
+      // The reader of the output may have read enough, as `head` does.
+      if (file === undefined && error.code === 'EPIPE') return;
       throw new CommandError(`the export is not complete: ${error.message}`, 'incomplete');
     });
     return null;

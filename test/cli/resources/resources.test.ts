@@ -350,6 +350,16 @@ test.serial('log: every filter, one decision, paging, export and checkpoint', as
   const out = join(folder(t), 'log.ndjson');
   await run('export', '--out', out);
   t.is((await portcullis({ MASTER_KEY: Buffer.alloc(32, 7).toString('base64') }, 'audit', 'verify', '--export', out)).code, 0);
+  const child = spawn(process.execPath, [...program('cli/portcullis'), 'log', 'export'], {
+    env: { PATH: process.env['PATH'], ...environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  child.stdout.destroy();
+  let said = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+  });
+  t.deepEqual([await once(child, 'close'), said], [[0, null], ''], 'a reader that ends early has read enough');
   await run('export', '--format', 'csv', '--effect', 'deny', '--out', out);
   t.regex(readFileSync(out, 'utf8'), /^id,/);
   const wrong = await inProcess(environment, (terminal) => runGroup(groupOf('log'), ['list', '--effect', 'maybe'], terminal));
