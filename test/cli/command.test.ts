@@ -44,7 +44,7 @@ test.serial('every command prints its version without any configuration', async 
 });
 
 test.serial('a command with wrong arguments or variables exits with 2', async (t) => {
-  for (const wrong of [['nothing'], ['user', 'reset-password'], ['setup-code']]) {
+  for (const wrong of [['nothing'], ['user', 'reset-password'], ['setup-code'], ['demo', '--port', 'abc']]) {
     const { code, err } = await portcullis({ PORT: 'x' }, ...wrong);
     t.is(code, 2, `${wrong.join(' ')}: ${err}`);
   }

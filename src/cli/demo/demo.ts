@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { readConfig } from '../../config/config.ts';
 import { createGateway } from '../../gateway.ts';
 import { MANIFEST_NAME } from '../../policies/files/file.ts';
-import { type Command, CommandError, type CommandGroup } from '../command.ts';
+import { type Command, CommandError, type CommandGroup, UsageError } from '../command.ts';
 import { connectClient } from './client.ts';
 import { startTarget } from './target.ts';
 
@@ -188,12 +188,15 @@ const demo: Command = {
     port: { value: 'N', help: 'the port of the gateway (default: 8080)' },
   },
   notes: `Everything is on this machine and in a new folder, which is removed at the end.
-Exit code: 0 everything was as announced, 1 it was not.`,
+Exit code: 0 everything was as announced, 1 it was not, 2 wrong usage.`,
   async run(given, _say, write) {
+    const port = Number(given.text('port') ?? 8080);
+    if (!Number.isInteger(port) || port < 1 || port > 65_535)
+      throw new UsageError(`--port must be a number from 1 to 65535, not ${given.text('port')}`);
     const print: Print = (line = '') => write({ text: `${line}\n`, json: line });
     const endings: (() => Promise<void> | void)[] = [];
     try {
-      await play(given.flag('once'), Number(given.text('port') ?? 8080), print, (end) => void endings.push(end));
+      await play(given.flag('once'), port, print, (end) => void endings.push(end));
     } catch (error) {
       throw new CommandError(`demo: ${error instanceof Error ? error.message : String(error)}`, 'not_as_announced');
     } finally {
