@@ -54,6 +54,12 @@ const LIST_DONE: Readonly<Record<string, string>> = {
   moved: 'The policy is moved. The new order decides from now on.',
 };
 
+/** Whether no policy comes after this one in the whole list. The last page of a filtered list does not tell. */
+async function isLastOfAll({ get }: View, { priority, effect, id }: PolicyJson): Promise<boolean> {
+  const cursor = Buffer.from(`${priority} ${effect} ${id}`).toString('base64url');
+  return (await get<unknown[]>(withQuery('/policies/order', { limit: '1', cursor }))).body.length === 0;
+}
+
 export async function policiesPage(view: View): Promise<Shown> {
   const { query } = view;
   const [targets, { body: policies, next }] = await Promise.all([
@@ -62,23 +68,25 @@ export async function policiesPage(view: View): Promise<Shown> {
   ]);
   const names = namesOf(targets);
   const named = policies.flatMap(({ policy: { subjects } }) => usersIn(subjects.slice(0, SUBJECTS_SHOWN)));
-  const [counts, findings, emails] = await Promise.all([
+  const { cursor: _, ...filter } = query;
+  const isFiltered = Object.keys(filter).length > 0;
+  /** Whether the last row is the last policy. */
+  const isWhole = next === null && !isFiltered;
+  const lastShown = policies.at(-1);
+  const [counts, findings, emails, isEnd] = await Promise.all([
     countsOf(
       view,
       policies.map(({ policy }) => policy.id),
     ),
     findingsBeside(view, FINDINGS_MS),
     emailsOf(view, named),
+    isWhole || (next === null && lastShown !== undefined && isLastOfAll(view, lastShown.policy)),
   ]);
   const ids = new Set(policies.map(({ policy }) => policy.id));
   const findingsHere = findings?.filter(({ policies: [about] }) => about !== undefined && ids.has(about.id)) ?? [];
-  const { cursor: _, ...filter } = query;
-  const isFiltered = Object.keys(filter).length > 0;
-  /** Whether the last row is the last policy. */
-  const isWhole = next === null && !isFiltered;
   const rows = policies.map(({ position, policy }, at) => {
     const its = findingsHere.filter(({ policies: [about] }) => about?.id === policy.id);
-    const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position, isWhole && at === policies.length - 1);
+    const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position, isEnd && at === policies.length - 1);
     return row(position, moves, policy, policies[at - 1]?.policy.priority, names, its, emails, counts?.get(policy.id));
   });
   const [first, last] = [policies[0]?.position ?? 0, policies.at(-1)?.position ?? 0];

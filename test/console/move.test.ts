@@ -17,6 +17,11 @@ test.serial('a policy moves as its page showed, and policies of files only if so
   t.true(list.text.includes(`href="/console/policies/${old?.id}/move?position=1"`), 'up');
   t.true(list.text.includes(`href="${at}?position=2"`), 'down');
   t.false(list.text.includes(`href="${at}?position=0"`));
+  for (const { position, policy } of await order()) {
+    const { text } = await console_.get(`/console/policies?text=${policy.id}`);
+    const down = text.includes(`href="/console/policies/${policy.id}/move?position=${position + 1}"`);
+    t.is(down, position < (await order()).length, `number ${position}, in a filtered list`);
+  }
 
   t.regex((await console_.get(at)).text, /It is number 1/);
   t.regex((await console_.get(`${at}?position=1`)).text, /has this position already/);
