@@ -49,7 +49,7 @@ and the hashes of the policies. It also prints the commands that ask stock OPA t
     const [id = ''] = given.args;
     if (!ID.test(id)) throw new UsageError(`${id} is not a decision id: GET /api/logs lists the ids`);
     const client = connect(given);
-    const [row] = await client.call<LogJson[]>('GET', `/api/logs?id=${id}`);
+    const [row] = await client.items<LogJson>(`/api/logs?id=${id}`);
     if (row === undefined) throw new CommandError(`no recorded decision has the id ${id}`, 'not_found');
     // Only the gateway has the key that shows whether the record was changed.
     const { result } = await client.call<{ result: NotAsked | 'same' | 'differs' }>('GET', `/api/logs/${id}/reproduction`);

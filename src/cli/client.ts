@@ -137,15 +137,20 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     const response = await askInTime(method, path, body, more);
     const text = await reach(url, () => response.text());
     const answer = response.status === 204 ? null : parsed(text);
-    if (response.ok && (response.status === 204 || (typeof answer === 'object' && answer !== null)))
-      return { answer: answer as T, headers: response.headers };
+    if (response.ok && (response.status === 204 || isObject(answer))) return { answer: answer as T, headers: response.headers };
     throw refusal(response.status, answer);
+  }
+
+  async function itemsOf<T>(path: string): Promise<{ answer: T[]; headers: Headers }> {
+    const { answer, headers } = await answerOf<T[]>('GET', path);
+    if (Array.isArray(answer) && answer.every(isObject)) return { answer, headers };
+    throw refusal(200, undefined);
   }
 
   /** Yields the pages of a list. */
   async function* pages<T>(path: string): AsyncGenerator<Page<T>> {
     for (let at: string | undefined = path; at !== undefined; ) {
-      const { answer, headers }: { answer: T[]; headers: Headers } = await answerOf<T[]>('GET', at);
+      const { answer, headers }: { answer: T[]; headers: Headers } = await itemsOf<T>(at);
       at = NEXT.exec(headers.get('link') ?? '')?.[1];
       yield { items: answer, hasNext: at !== undefined, at: Date.parse(headers.get('date') ?? '') };
     }
@@ -156,12 +161,20 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
     /** Throws CommandError with the message of the gateway if it refuses, or with the reason why no answer came. */
     call: async <T>(method: Method, path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}): Promise<T> =>
       (await answerOf<T>(method, path, body, headers)).answer,
+    /** Like `call`, for an answer with this object, which the JSON of a different server lacks. */
+    async having<T extends object>(member: keyof T, method: Method, path: string, body?: unknown, headers = {}): Promise<T> {
+      const { answer } = await answerOf<T | null>(method, path, body, headers);
+      if (answer === null || !isObject(answer[member])) throw refusal(200, undefined);
+      return answer;
+    },
     /** Like `call`, but for the ETag, too. */
     async read<T>(path: string): Promise<{ readonly answer: T; readonly etag: string }> {
       const { answer, headers } = await answerOf<T>('GET', path);
       return { answer, etag: headers.get('etag') ?? '*' };
     },
     pages,
+    /** Returns the items of one page. */
+    items: async <T>(path: string): Promise<T[]> => (await itemsOf<T>(path)).answer,
     /** Returns every item of a list, from all its pages. */
     async list<T>(path: string): Promise<T[]> {
       const all: T[] = [];
@@ -209,6 +222,8 @@ const send = (url: string, path: string, init: RequestInit): Promise<Response> =
 
 /** The sign-in page of a proxy, for example. No download of the gateway is one. */
 const isWebPage = ({ headers }: Response): boolean => /^text\/html/i.test(headers.get('content-type') ?? '');
+
+const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null;
 
 function parsed(text: string): unknown {
   try {

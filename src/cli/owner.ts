@@ -38,7 +38,7 @@ const list: Command = {
   name: 'list',
   summary: 'lists the owners that have a record',
   async run(given) {
-    const owners = await connect(given).call<OwnerJson[]>('GET', '/api/owners');
+    const owners = await connect(given).items<OwnerJson>('/api/owners');
     const width = Math.max(...owners.map(({ name }) => name.length));
     const lines = owners.map(
       ({ name, limits, updated_at }) =>
@@ -97,7 +97,7 @@ function readLimits(file: string): Written {
 const isName = (target: string | null): target is string => target !== null && !UUID.test(target);
 
 async function targetsById(client: Client): Promise<TargetNames> {
-  const targets = await client.call<{ id: string; name: string }[]>('GET', '/api/targets');
+  const targets = await client.items<{ id: string; name: string }>('/api/targets');
   return new Map(targets.map(({ id, name }) => [id, name]));
 }
 

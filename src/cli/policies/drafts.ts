@@ -26,7 +26,7 @@ const list: Command = {
   name: 'list',
   summary: 'lists the drafts',
   async run(given) {
-    const drafts = await connect(given).call<DraftSummaryJson[]>('GET', '/api/policies/drafts');
+    const drafts = await connect(given).items<DraftSummaryJson>('/api/policies/drafts');
     const lines = drafts.map(
       ({ name, author, updated_at, shadow }) => `${name}  ${updated_at}  ${author.email}${shadow ? '  (shadowed)' : ''}\n`,
     );
@@ -58,7 +58,7 @@ const show: Command = {
   summary: 'prints the files of a draft; with --out, writes them into a folder',
   options: { out: { value: 'DIR', help: 'the folder to write to; it must be empty or not exist' } },
   async run(given) {
-    const draft = await connect(given).call<DraftJson>('GET', pathOf(given));
+    const draft = await connect(given).having<DraftJson>('files', 'GET', pathOf(given));
     const out = given.text('out');
     if (out === undefined) {
       const texts = Object.entries(draft.files).map(([file, text]) => `# ${file}\n${text}`);
@@ -85,7 +85,8 @@ const activate: Command = {
     const path = pathOf(given);
     const [hash, reason] = ['hash', 'reason'].map((option) => given.text(option));
     const client = connect(given);
-    const plan = await client.call<{ revision: number; changes: readonly { action: string; name: string }[] }>(
+    const plan = await client.having<{ revision: number; changes: readonly { action: string; name: string }[] }>(
+      'changes',
       'POST',
       `${path}/activate`,
       {
@@ -130,7 +131,11 @@ they were made, and the draft has no effect on them. If you save a changed draft
       await client.call('DELETE', path);
       return { text: `${given.args[0]} is no longer shadowed\n`, json: { ended: given.args[0] } };
     }
-    const report = await client.call<ReportJson & { problem: string | null }>(given.flag('begin') ? 'PUT' : 'GET', path);
+    const report = await client.having<ReportJson & { problem: string | null }>(
+      'flips',
+      given.flag('begin') ? 'PUT' : 'GET',
+      path,
+    );
     const problem =
       report.problem === null
         ? ''

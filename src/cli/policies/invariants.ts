@@ -19,7 +19,7 @@ const list: Command = {
   name: 'list',
   summary: 'lists the invariants',
   async run(given) {
-    const invariants = await connect(given).call<InvariantJson[]>('GET', '/api/invariants');
+    const invariants = await connect(given).items<InvariantJson>('/api/invariants');
     const lines = invariants.map(({ name, reason, enabled, exceptions }) => {
       const notes = [
         ...(enabled ? [] : ['disabled']),
@@ -38,7 +38,7 @@ const exportFiles: Command = {
   options: { dir: DIR },
   async run(given) {
     const dir = dirOf(given);
-    const { files } = await connect(given).call<{ files: Record<string, string> }>('GET', '/api/invariants/export');
+    const { files } = await connect(given).having<{ files: Record<string, string> }>('files', 'GET', '/api/invariants/export');
     const mine = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
     const fileOfName = new Map([...mine].map(([file, text]) => [parsed(text, join(dir, file)).name, file]));
     const written: string[] = [];

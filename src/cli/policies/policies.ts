@@ -49,7 +49,7 @@ command writes one that names the owner.`,
     const dir = given.text('dir') ?? 'policies';
     const owner = ownerOf(given);
     const query = new URLSearchParams({ owner });
-    const { files } = await client.call<{ files: Record<string, string> }>('GET', `/api/policies/export?${query}`);
+    const { files } = await client.having<{ files: Record<string, string> }>('files', 'GET', `/api/policies/export?${query}`);
     const there = existsSync(dir) ? readPolicyFolder(dir, testDirOf(given)) : new Map<string, string>();
     const texts = mergedFiles(dir, new Map(Object.entries(files)), there);
 
@@ -176,7 +176,7 @@ const history: Command = {
   options: { limit: { value: 'N', help: 'how many, from 1 to 1000 (default: 20)' } },
   async run(given) {
     const limit = given.text('limit') ?? '20';
-    const rows = await connect(given).call<RevisionJson[]>('GET', `/api/policies/history?${new URLSearchParams({ limit })}`);
+    const rows = await connect(given).items<RevisionJson>(`/api/policies/history?${new URLSearchParams({ limit })}`);
     return { text: rows.length === 0 ? 'There are no revisions yet.\n' : rows.map(revisionLine).join(''), json: rows };
   },
 };
@@ -334,7 +334,7 @@ export const policiesGroup: CommandGroup = {
 };
 
 async function targetNames(client: Client): Promise<Map<string, string>> {
-  const targets = await client.call<{ id: string; name: string }[]>('GET', '/api/targets');
+  const targets = await client.items<{ id: string; name: string }>('/api/targets');
   return new Map(targets.map(({ id, name }) => [id, name]));
 }
 

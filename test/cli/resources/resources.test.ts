@@ -17,7 +17,7 @@ import { apiToken, person, startGateway } from '../../support/gateway.ts';
 import { modernClient } from '../../support/mcp.ts';
 import { program } from '../../support/process.ts';
 import { world } from '../../support/world.ts';
-import { folder, inProcess, portcullis } from '../cli.ts';
+import { command, folder, inProcess, portcullis } from '../cli.ts';
 
 const CLI = join(import.meta.dirname, '../../../src/cli');
 const PLAIN = { columns: null, colours: false };
@@ -281,7 +281,7 @@ test.serial('session, key, replica, client, provider, right, connection: lists a
 });
 
 test.serial('what answers 200 but is no gateway is no result', async (t) => {
-  const { run } = await start(t);
+  const { run, token } = await start(t);
   let [type, text] = ['', ''];
   const other = createServer((_req, res) => void res.setHeader('content-type', type).end(text)).listen(0, '127.0.0.1');
   await once(other, 'listening');
@@ -296,6 +296,36 @@ test.serial('what answers 200 but is no gateway is no result', async (t) => {
     for (const line of ['target list', 'log list', 'token create x', ...(type.startsWith('text/html') ? ['log export'] : [])])
       t.regex(await run(1, line, at), /answered 200, but not as a Portcullis gateway does/, line);
   }
+  const empty = folder(t);
+  for (text of ['{"a":1}', '[null]']) {
+    for (const line of [
+      ...[
+        'target list',
+        'target show x',
+        'user show x',
+        'group list',
+        'log list',
+        'policies history',
+        'policies who-can x tool y',
+      ],
+      ...[
+        'invariants list',
+        'owner list',
+        'owner show x',
+        'drafts list',
+        'drafts show x',
+        'drafts shadow x',
+        'drafts activate x',
+      ],
+      ...[`invariants export --dir ${empty}`, `policies export --owner default --dir ${empty}`],
+    ]) {
+      const [name = '', ...words] = line.split(' ');
+      const ran = await inProcess({ PORTCULLIS_TOKEN: token, ...at }, (terminal) => command(name)(words, terminal));
+      t.is(ran.code, 1, `${line}: ${ran.err}`);
+      t.regex(ran.err, /answered 200, but not as a Portcullis gateway does/, `${line}: ${text}`);
+    }
+  }
+  t.deepEqual(readdirSync(empty), []);
 });
 
 test.serial('log: every filter, one decision, paging, export and checkpoint', async (t) => {
