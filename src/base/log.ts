@@ -1,5 +1,6 @@
 /** Structured logs: one JSON object per line on standard output. */
 import pino from 'pino';
+import { openStandardOutput } from './output.ts';
 
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
 
@@ -27,8 +28,18 @@ export function createLog(level: LogLevel, destination?: pino.DestinationStream)
     serializers: { err: withoutBindings },
     hooks: onceForFullDisk(),
   };
-  return destination ? pino(options, destination) : pino(options);
+  return pino(options, destination ?? standardOutput());
 }
+
+let opened: pino.DestinationStream | null = null;
+
+function standardOutput(): pino.DestinationStream {
+  opened ??= openStandardOutput(linesLost);
+  return opened;
+}
+
+const linesLost = (lines: number): string =>
+  `${JSON.stringify({ level: pino.levels.values['warn'], time: new Date().toISOString(), lines, msg: 'lines of this log were lost' })}\n`;
 
 /** The error codes for a full disk in SQLite, MySQL, MariaDB and the file system. */
 const DISK_FULL = new Set(['SQLITE_FULL', 'ER_DISK_FULL', 'ER_DISK_FULL_NOWAIT', 'ER_RECORD_FILE_FULL', 'ENOSPC']);

@@ -150,6 +150,13 @@ test.serial(
   },
 );
 
+test.serial('a gateway whose log cannot be written works and ends', async (t) => {
+  const gateway = await runGateway(t, { DATA_DIR: dataDir(t) }, ['sh', '-c', 'exec "$0" "$@" > /dev/full']);
+  for (let n = 0; n < 100; n++) t.is((await fetch(`${gateway.url}/api/users`)).status, 401);
+  gateway.child.kill('SIGTERM');
+  t.is(await gateway.ended, 0);
+});
+
 test.serial('log lines are JSON without secrets', async (t) => {
   const gateway = await runGateway(t, { DATA_DIR: dataDir(t), LOG_LEVEL: 'trace' });
   await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
