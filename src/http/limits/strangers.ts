@@ -9,7 +9,8 @@ const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100 };
 /** A request whose body has not arrived gives its turn back soon: its work has not begun, and its sender may be slow on purpose. */
 const BODY_MS = 10;
 /** Requests without a known token are never refused here: they can be those of a load balancer, or the first ones of a user. */
-const unknown = createSpareTurns({ mostUnderWay: 8, longestRestMs: 5, mostWaiting: Number.POSITIVE_INFINITY });
+const UNKNOWN = { mostUnderWay: 8, longestRestMs: 5, mostWaiting: Number.POSITIVE_INFINITY };
+const unknown = createSpareTurns(UNKNOWN);
 const strangers = createSpareTurns(LIMITS);
 const crowds = createSpareTurns(LIMITS);
 
