@@ -18,25 +18,27 @@ export function createOutput(parts: OutputParts, lost: (lines: number) => string
   let lostLines = 0;
   /** What is being written, or must be written first: the end of a line can be missing. */
   let begun: Buffer | null = null;
-  let isBusy = false;
+  let isWriting = false;
+  let isResting = false;
 
   function next(): void {
-    if (isBusy) return;
+    if (isWriting || isResting) return;
     if (begun === null && waiting !== '') {
       begun = Buffer.from(waiting);
       waiting = '';
     }
     if (begun === null) return;
-    isBusy = true;
+    isWriting = true;
     parts.write(begun, (error, written) => {
+      isWriting = false;
       if (error !== null) {
+        isResting = true;
         parts.later(TRY_AGAIN_MS, () => {
-          isBusy = false;
+          isResting = false;
           next();
         });
         return;
       }
-      isBusy = false;
       begun = begun === null || written === begun.length ? null : begun.subarray(written);
       if (lostLines > 0 && begun === null) {
         waiting += lost(lostLines);
@@ -52,8 +54,8 @@ export function createOutput(parts: OutputParts, lost: (lines: number) => string
       else waiting += line;
       next();
     },
-    /** Returns what waits. */
-    rest: (): string => waiting,
+    /** Returns what is not being written. */
+    rest: (): Buffer => Buffer.concat([...(begun === null || isWriting ? [] : [begun]), Buffer.from(waiting)]),
   };
 }
 
