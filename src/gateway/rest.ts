@@ -80,8 +80,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
   };
   const logReads = createLogReads();
   const connected = { database, connecting: connections.connecting };
-  const ready = async (): Promise<Record<string, boolean>> => {
-    if (!accepts()) return { accepting: false };
+  const checkParts = async () => {
     const works = (work: Promise<unknown>): Promise<boolean> =>
       inTime(work, GATE_TIMEOUT_MS).then(
         (found) => found !== null,
@@ -89,7 +88,16 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
       );
     // `state` covers the newest policies, targets and identities, and the engine built from them.
     const [databaseWorks, stateWorks] = await Promise.all([works(database.probe()), works(decisions.current.fresh())]);
-    return { accepting: true, database: databaseWorks, state: stateWorks, audit: audit.writer.works() };
+    return { database: databaseWorks, state: stateWorks, audit: audit.writer.works() };
+  };
+  let checking: ReturnType<typeof checkParts> | null = null;
+  const ready = async (): Promise<Record<string, boolean>> => {
+    if (!accepts()) return { accepting: false };
+    // Anybody can ask, as often as they like, so those who ask at the same time get one answer.
+    checking ??= checkParts().finally(() => {
+      checking = null;
+    });
+    return { accepting: true, ...(await checking) };
   };
   const guarded: readonly Mount[] = [
     { path: '/auth', router: ownAuthRoutes(auth) },

@@ -170,7 +170,7 @@ export async function streamTo(
 
 /** How many items of a list are read at once whose items can have hundreds of kilobytes. */
 const ITEMS_READ = 4;
-const reads = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: 100 });
+const reads = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: 100, mostAtOnce: 1 });
 
 /** Reads the items in parts, each when the thread and the database have time to spare, so that the list is never in memory as a whole. */
 async function* readInParts<T>(

@@ -19,6 +19,8 @@ export interface SpareLimits {
   readonly longestRestMs: number;
   /** How many pieces of work of one caller may wait. */
   readonly mostWaiting: number;
+  /** How many pieces may begin together, for work of which many pieces take less than `LOOK_EVERY_MS`. */
+  readonly mostAtOnce: number;
 }
 
 export interface SpareClock {
@@ -45,7 +47,7 @@ interface Work {
 export type SpareTurns = ReturnType<typeof createSpareTurns>;
 
 export function createSpareTurns(
-  { mostUnderWay, longestRestMs, mostWaiting }: SpareLimits,
+  { mostUnderWay, longestRestMs, mostWaiting, mostAtOnce }: SpareLimits,
   { now, busy, later }: SpareClock = CLOCK,
 ) {
   /** The waiting work by caller; the first entry has the next turn. */
@@ -53,11 +55,12 @@ export function createSpareTurns(
   let last = { at: Number.NEGATIVE_INFINITY, busy: 0 };
   let underWay = 0;
   let isArmed = false;
+  /** How many pieces begin together: more and more while the thread has time to spare. */
+  let quota = 1;
   /** Whether the turn goes to the caller who has waited longest. If each went to the lowest rank, others could wait for ever. */
   let isInOrder = true;
 
   function begin(work: Work): void {
-    last = { at: now(), busy: busy() };
     underWay++;
     let hasEnded = false;
     const end = (): void => {
@@ -88,10 +91,14 @@ export function createSpareTurns(
     return work;
   }
 
-  function mayBegin(): boolean {
+  /** How many pieces may begin now. */
+  function room(): number {
     const elapsed = now() - last.at;
-    if (elapsed >= longestRestMs) return true;
-    return underWay < mostUnderWay && busy() - last.busy < elapsed * BUSY_SHARE;
+    const isSpare = underWay < mostUnderWay && busy() - last.busy < elapsed * BUSY_SHARE;
+    if (!isSpare && elapsed < longestRestMs) return 0;
+    quota = isSpare ? Math.min(mostAtOnce, quota + 1) : Math.ceil(quota / 2);
+    last = { at: now(), busy: busy() };
+    return quota;
   }
 
   function arm(): void {
@@ -102,8 +109,11 @@ export function createSpareTurns(
 
   function turn(): void {
     isArmed = false;
-    const work = mayBegin() ? take() : undefined;
-    if (work !== undefined) begin(work);
+    for (let left = room(); left > 0; left--) {
+      const work = take();
+      if (work === undefined) break;
+      begin(work);
+    }
     arm();
   }
 
@@ -116,7 +126,7 @@ export function createSpareTurns(
       return new Promise((resolve) => {
         const work: Work = { rank, begin: resolve, isGivenUp };
         const line = waiting.get(key);
-        if (waiting.size === 0 && mayBegin()) begin(work);
+        if (waiting.size === 0 && room() > 0) begin(work);
         else if (line === undefined) waiting.set(key, [work]);
         else if (line.length < mostWaiting) line.push(work);
         else resolve(null);

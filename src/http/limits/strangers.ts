@@ -5,11 +5,16 @@ import { createSpareTurns, type SpareTurns } from '../../base/turns/spare-turns.
 import { addressGroup } from './client-address.ts';
 import { holdBody } from './crowded.ts';
 
-const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100 };
+const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100, mostAtOnce: 1 };
 /** A request whose body has not arrived gives its turn back soon: its work has not begun, and its sender may be slow on purpose. */
 const BODY_MS = 10;
 /** Requests without a known token are never refused here: they can be those of a load balancer, or the first ones of a user. */
-const UNKNOWN = { mostUnderWay: 8, longestRestMs: 5, mostWaiting: Number.POSITIVE_INFINITY };
+const UNKNOWN = {
+  mostUnderWay: Number.POSITIVE_INFINITY,
+  longestRestMs: 5,
+  mostWaiting: Number.POSITIVE_INFINITY,
+  mostAtOnce: 8,
+};
 const unknown = createSpareTurns(UNKNOWN);
 const strangers = createSpareTurns(LIMITS);
 const crowds = createSpareTurns(LIMITS);

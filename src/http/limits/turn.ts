@@ -12,7 +12,7 @@ const COUNTED_MS = 1_000;
  * For the requests of all senders. A person can have many accounts, a request can take milliseconds of the thread in several turns of the event
  * loop, and a hundred of them would make each turn long for everybody's calls.
  */
-export const OF_ALL = { mostUnderWay: 8, longestRestMs: 5, mostWaiting: Number.POSITIVE_INFINITY };
+export const OF_ALL = { mostUnderWay: 8, longestRestMs: 5, mostWaiting: Number.POSITIVE_INFINITY, mostAtOnce: 1 };
 
 /** Calls `then` when the head of the answer is sent. What follows is written as the client reads it. */
 function whenAnswering(res: Response, then: () => void): void {

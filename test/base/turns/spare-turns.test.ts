@@ -2,10 +2,10 @@ import test from 'ava';
 import { createSpareTurns } from '../../../src/base/turns/spare-turns.ts';
 
 /** A thread whose time passes only here. */
-function thread() {
+function thread(mostAtOnce = 1) {
   let [time, active] = [0, 0];
   const timers: { at: number; then: () => void }[] = [];
-  const limits = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100 };
+  const limits = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100, mostAtOnce };
   const turns = createSpareTurns(limits, {
     now: () => time,
     busy: () => active,
@@ -51,6 +51,18 @@ test('work begins more slowly while the thread is busy, and never stops', async 
   t.true(order.length >= 4 && order.length <= 6, `${order.length}`);
   await pass(10, 0);
   t.true(order.length >= 13, `${order.length}`);
+});
+
+test('more and more short work begins together while the thread has time to spare, and less when it has none', async (t) => {
+  const { turns, pass } = thread(4);
+  const order: string[] = [];
+  for (let i = 0; i < 60; i++) void begun(turns, order, 'a').then((end) => end?.());
+  await pass(1, 0);
+  t.is(order.length, 1 + 3);
+  await pass(2, 0);
+  t.is(order.length, 1 + 3 + 4 + 4);
+  await pass(75, 1);
+  t.is(order.length, 12 + 2 + 1 + 1, 'after each rest half as much');
 });
 
 test('work that does not end lets other work begin, more slowly, and soon counts no longer', async (t) => {
