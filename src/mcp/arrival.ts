@@ -61,13 +61,12 @@ export function receiveHead(
     const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
     return wait === null ? null : tooManyLater(req, 'Too many requests.', wait);
   };
-  const refuse = (refusal: AppError, headers?: Readonly<Record<string, string>>): Now<Answer> =>
-    count(null) ?? problem(refusal, headers);
   const { method } = req;
   const isKnown = method === 'POST' || method === 'GET' || method === 'DELETE';
-  // A preflight has no token.
-  const tooManyUnknown = isKnown ? null : count(null);
-  if (tooManyUnknown !== null) return tooManyUnknown;
+  // A preflight is answered by `checkOrigin`, so it is counted before. It has no token.
+  const tooManyPreflights = isKnown ? null : count(null);
+  if (tooManyPreflights !== null) return tooManyPreflights;
+  const refuse = (refusal: AppError): Now<Answer> => (isKnown ? count(null) : null) ?? problem(refusal);
   const refused = fromPeer ? null : deps.checkOrigin(req, res);
   if (refused === 'answered') return 'answered';
   if (refused !== null) return refuse(refused);

@@ -68,3 +68,21 @@ test.serial('clients are counted by the address that a trusted proxy gives, othe
   t.deepEqual(await tries({}), [401, 401, 401, 429, 429]);
   t.deepEqual(await tries({ TRUST_PROXY: 'true' }), [401, 401, 401, 401, 401]);
 });
+
+test.serial('whatever is refused at an endpoint counts once for the address', async (t) => {
+  const preflight = { 'access-control-request-method': 'POST' };
+  const evil = { origin: 'https://evil.example' };
+  const kinds: readonly [string, string, Record<string, string>, number][] = [
+    ['GET', '/mcp/NO', {}, 404],
+    ['PUT', '/mcp', {}, 405],
+    ['GET', '/mcp', evil, 403],
+    ['OPTIONS', '/mcp', { ...preflight, ...evil }, 403],
+    ['OPTIONS', '/mcp', { ...preflight, origin: 'https://app.example' }, 204],
+  ];
+  for (const [method, path, headers, status] of kinds) {
+    const gateway = await startGateway(t, null, { MCP_RATE_LIMIT: '2', ALLOWED_ORIGINS: 'https://app.example' });
+    const answers: number[] = [];
+    for (let n = 0; n < 3; n++) answers.push((await fetch(gateway.url + path, { method, headers })).status);
+    t.deepEqual(answers, [status, status, 429], `${method} ${path} ${JSON.stringify(headers)}`);
+  }
+});
