@@ -1,9 +1,12 @@
 /** Lines on standard output, written without waiting for its reader. */
-import { write, writeFileSync } from 'node:fs';
+import { write, writeSync } from 'node:fs';
 
 /** What waits while it cannot be written, in characters. Further lines are lost. */
 const MOST_WAITING = 1024 * 1024;
 const TRY_AGAIN_MS = 100;
+/** When the process ends: how often, and after which time, what a full pipe does not take is tried again. */
+const LAST_TRIES = 100;
+const LAST_TRY_MS = 10;
 
 export interface OutputParts {
   readonly write: (bytes: Buffer, then: (error: Error | null, written: number) => void) => void;
@@ -55,7 +58,10 @@ export function createOutput(parts: OutputParts, lost: (lines: number) => string
       next();
     },
     /** Returns what is not being written. */
-    rest: (): Buffer => Buffer.concat([...(begun === null || isWriting ? [] : [begun]), Buffer.from(waiting)]),
+    rest(): Buffer {
+      const end = lostLines > 0 ? lost(lostLines) : '';
+      return Buffer.concat([...(begun === null || isWriting ? [] : [begun]), Buffer.from(waiting + end)]);
+    },
   };
 }
 
@@ -65,14 +71,20 @@ const PARTS: OutputParts = {
   later: (ms, then) => void setTimeout(then, ms).unref(),
 };
 
-/** Call it once. What waits when the process ends is tried once more. */
+/** Call it once. What waits when the process ends is written if its reader takes it within a second. */
 export function openStandardOutput(lost: (lines: number) => string): ReturnType<typeof createOutput> {
   const output = createOutput(PARTS, lost);
   process.once('exit', () => {
-    try {
-      writeFileSync(STANDARD_OUTPUT, output.rest());
-    } catch {
-      // There is nobody to tell.
+    let left = output.rest();
+    for (let tries = 0; left.length > 0 && tries < LAST_TRIES; ) {
+      try {
+        left = left.subarray(writeSync(STANDARD_OUTPUT, left));
+      } catch (error) {
+        // A slow reader may make room. In all other cases there is nobody to tell.
+        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return;
+        tries++;
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LAST_TRY_MS);
+      }
     }
   });
   return output;

@@ -54,6 +54,7 @@ test('too many waiting lines are lost, and their number is said', (t) => {
   for (let n = 0; n < 3_000; n++) output.write(line);
   run();
   t.true(output.rest().length <= 2 * 1_024 * 1_024);
+  t.regex(output.rest().toString(), /\nlost \d+\n$/, 'also if the process ends now');
   free(10_000_000);
   run();
   const lines = written().split('\n');

@@ -34,12 +34,13 @@ export function hideSecrets(secrets: readonly string[]) {
   };
 }
 
-/** As JavaScript encodes it, as Python does, and as forms do. */
+/** As JavaScript and Python encode it, and as forms do. Python leaves slashes unless told otherwise, and tildes in forms. */
 function percentOf(secret: string): string[] {
   const encoded = encodeURIComponent(secret);
   const all = encoded.replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
   const form = new URLSearchParams({ '': secret }).toString().slice(1);
-  return [encoded, all, form].flatMap((each) => [each, each.replace(/%../g, (byte) => byte.toLowerCase())]);
+  const variants = [encoded, all, all.replaceAll('%2F', '/'), form, form.replaceAll('%7E', '~')];
+  return variants.flatMap((each) => [each, each.replace(/%../g, (byte) => byte.toLowerCase())]);
 }
 
 function hexOf(secret: string): string[] {

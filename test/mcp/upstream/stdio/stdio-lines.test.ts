@@ -162,6 +162,7 @@ test('secrets are removed, also line by line, longest first', (t) => {
   }
   t.is(hideSecrets(['p w/"x']).hide('p%20w%2F%22x p w/\\"x'), '[redacted] [redacted]');
   t.is(hideSecrets(['p w/"x']).hide('p%20w%2f%22x'), '[redacted]');
+  t.is(hideSecrets(['a/b c=!~']).hide('a/b%20c%3D%21~ a%2Fb+c%3D%21~'), '[redacted] [redacted]');
   t.is(hideSecrets(["p (w)!'*~"]).hide('p%20%28w%29%21%27%2A~ p+%28w%29%21%27*%7E'), '[redacted] [redacted]');
   t.is(hideSecrets(['top/z']).hide('746f702f7a 746F702F7A'), '[redacted] [redacted]');
 });
