@@ -9,10 +9,7 @@ const STRANGERS = 300;
 const CALLS = 10;
 
 const FLOODS: Readonly<Record<string, string>> = {
-  'health checks': 'GET /health/ready HTTP/1.1',
   'unknown endpoints': 'GET /mcp/NO HTTP/1.1',
-  'endpoints, with wrong tokens': 'GET /mcp HTTP/1.1\r\nauthorization: Bearer a.b.c',
-  'the REST API, with wrong tokens': 'GET /api/auth/me HTTP/1.1\r\nauthorization: Bearer a.b.c',
   'the authorization server': 'GET /oauth/authorize?client_id=unknown&response_type=code HTTP/1.1',
   'sign-ins with a provider': 'GET /signin/with/company HTTP/1.1\r\nsec-fetch-site: same-origin',
   directories: `GET /scim/v2/company/Users HTTP/1.1\r\nauthorization: Bearer portcullis_scim_${'A'.repeat(43)}`,
@@ -62,8 +59,8 @@ test.serial('health checks do not wait behind other requests from their address'
     await once(socket, 'connect');
     return socket;
   };
-  const [balancer, ...others] = await Promise.all(Array.from({ length: STRANGERS + 1 }, open));
-  if (balancer === undefined) throw new Error('there is no connection');
+  const others = await Promise.all(Array.from({ length: STRANGERS }, open));
+  const balancer = await open();
   let answered = 0;
   for (const socket of others) {
     socket.once('data', () => answered++);
