@@ -80,7 +80,7 @@ export function openStandardOutput(lost: (lines: number) => string): ReturnType<
       try {
         left = left.subarray(writeSync(STANDARD_OUTPUT, left));
       } catch (error) {
-        // A slow reader may make room. In all other cases there is nobody to tell.
+        // The pipe is full, and its reader may make room. Any other error ends it: nobody is left to tell.
         if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return;
         tries++;
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LAST_TRY_MS);

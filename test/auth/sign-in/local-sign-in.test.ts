@@ -58,6 +58,7 @@ test.serial('all sign-ins of other local users end, and their API tokens stay', 
   await before.rest(201, 'POST', '/api/rights', { token: admin.token, body: right });
   for (const limits of [{ endpoints: ['u'] }, { rights: ['policies:plan'] }])
     await before.rest(201, 'POST', '/api/auth/tokens', { token: bob.token, body: { name: 'limited', limits } });
+  const carl = await person(before, 'carl@example.com');
   const gateway = await restarted(t, before, database, { LOCAL_SIGN_IN: admin.id.toUpperCase() });
   const { url } = gateway;
   t.is(url, before.url);
@@ -117,6 +118,7 @@ test.serial('all sign-ins of other local users end, and their API tokens stay', 
   await gateway.rest(204, 'DELETE', `/api/auth/tokens/${held[0]?.id}`, { token });
   t.is(await me(gateway, api), 401);
   t.deepEqual([await reported(admin.id), await reported(bob.id)], [each(['t', 'u']), each(['u'])]);
+  t.deepEqual(await reported(carl.id), each([]), 'a user without an API token');
 
   // The setting takes nothing away for ever.
   const after = await restarted(t, gateway, database, {});

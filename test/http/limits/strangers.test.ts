@@ -1,7 +1,7 @@
 /** What strangers can send at once, beside the requests of a user. The order of the answers counts, and not their time. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { person, startGateway } from '../../support/gateway.ts';
 import { registration, startProvider } from '../../support/provider.ts';
 
@@ -14,6 +14,13 @@ const FLOODS: Readonly<Record<string, string>> = {
   'sign-ins with a provider': 'GET /signin/with/company HTTP/1.1\r\nsec-fetch-site: same-origin',
   directories: `GET /scim/v2/company/Users HTTP/1.1\r\nauthorization: Bearer portcullis_scim_${'A'.repeat(43)}`,
 };
+
+async function open(t: ExecutionContext, port: string): Promise<Socket> {
+  const socket = connect(Number(port), '127.0.0.1');
+  t.teardown(() => void socket.destroy());
+  await once(socket, 'connect');
+  return socket;
+}
 
 for (const [what, head] of Object.entries(FLOODS))
   test.serial(`requests of many strangers to ${what} do not all begin before those of a user`, async (t) => {
@@ -29,13 +36,7 @@ for (const [what, head] of Object.entries(FLOODS))
     await gateway.gateway.loadLibraries();
     const { host, port } = new URL(gateway.url);
 
-    const open = async (): Promise<Socket> => {
-      const socket = connect(Number(port), '127.0.0.1');
-      t.teardown(() => void socket.destroy());
-      await once(socket, 'connect');
-      return socket;
-    };
-    const [user, ...strangers] = await Promise.all(Array.from({ length: STRANGERS + 1 }, open));
+    const [user, ...strangers] = await Promise.all(Array.from({ length: STRANGERS + 1 }, () => open(t, port)));
     if (user === undefined) throw new Error('there is no connection');
     let answered = 0;
     strangers.forEach((socket, i) => {
@@ -53,14 +54,8 @@ for (const [what, head] of Object.entries(FLOODS))
 test.serial('health checks do not wait behind other requests from their address', async (t) => {
   const gateway = await startGateway(t, null, { API_RATE_LIMIT: '1000000' });
   const { host, port } = new URL(gateway.url);
-  const open = async (): Promise<Socket> => {
-    const socket = connect(Number(port), '127.0.0.1');
-    t.teardown(() => void socket.destroy());
-    await once(socket, 'connect');
-    return socket;
-  };
-  const others = await Promise.all(Array.from({ length: STRANGERS }, open));
-  const balancer = await open();
+  const others = await Promise.all(Array.from({ length: STRANGERS }, () => open(t, port)));
+  const balancer = await open(t, port);
   let answered = 0;
   for (const socket of others) {
     socket.once('data', () => answered++);
