@@ -49,6 +49,8 @@ export function isUnderMcp(req: IncomingMessage): boolean {
   return UNDER_MCP.test(req.url ?? '');
 }
 
+type Count = (principal: string | null) => Promise<Answer> | null;
+
 /** `heard`: called with the principal when its token is verified. */
 export function receiveHead(
   deps: ArrivalDeps & { readonly outbox: Outbox },
@@ -57,31 +59,17 @@ export function receiveHead(
   heard: (principal: string) => void,
 ): Now<Arrived | Answer | 'answered'> {
   const fromPeer = deps.isFromPeer(req);
-  const count = (principal: string | null): Promise<Answer> | null => {
+  const count: Count = (principal) => {
     const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
     return wait === null ? null : tooManyLater(req, 'Too many requests.', wait);
   };
-  const { method } = req;
-  const isKnown = method === 'POST' || method === 'GET' || method === 'DELETE';
-  // A preflight is answered by `checkOrigin`, so it is counted before. It has no token.
-  const tooManyPreflights = isKnown ? null : count(null);
-  if (tooManyPreflights !== null) return tooManyPreflights;
-  const refuse = (refusal: AppError): Now<Answer> => (isKnown ? count(null) : null) ?? problem(refusal);
-  const refused = fromPeer ? null : deps.checkOrigin(req, res);
-  if (refused === 'answered') return 'answered';
-  if (refused !== null) return refuse(refused);
-  const path = TARGET_PATH.exec(req.url ?? '');
-  if (path === null) return refuse(new AppError('not_found', 'Use the path /mcp/<target>, or /mcp for all targets.'));
-  const targetName = path[1] ?? AGGREGATE;
-  if (!isKnown) {
-    return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
-  }
-  const headers = headersIn(headOf(req));
-  if ('problem' in headers) return refuse(new AppError('invalid_request', headers.problem));
+  const read = readHead(fromPeer ? null : deps.checkOrigin, req, res, count);
+  if (read === 'answered' || !('targetName' in read)) return read;
+  const { method, targetName, headers } = read;
 
   return whenThere(deps.verify(headers), (claims): Now<Arrived | Answer> => {
-    const tooManyOfPrincipal = count(isRefusal(claims) ? null : principalKey(claims));
-    if (tooManyOfPrincipal !== null) return tooManyOfPrincipal;
+    const tooManyOfCaller = count(isRefusal(claims) ? null : principalKey(claims));
+    if (tooManyOfCaller !== null) return tooManyOfCaller;
     if (isRefusal(claims)) return unauthenticated(deps, targetName, claims);
     // An access token is valid at one endpoint only, and must not lead to a different one (RFC 8707).
     if (claims.resource !== null && claims.resource !== endpointOf(targetName)) {
@@ -98,6 +86,32 @@ export function receiveHead(
     const unfit = checkHeaders(method, headers);
     return unfit === null ? { method, headers, targetName, claims, principal: own } : problem(unfit);
   });
+}
+
+/** What is checked without the token. Every request is counted once: one that is refused here as a stranger's, all others by their caller. */
+function readHead(
+  checkOrigin: ArrivalDeps['checkOrigin'] | null,
+  req: IncomingMessage,
+  res: ServerResponse,
+  count: Count,
+): Pick<Arrived, 'method' | 'targetName' | 'headers'> | Now<Answer> | 'answered' {
+  const { method } = req;
+  const isKnown = method === 'POST' || method === 'GET' || method === 'DELETE';
+  // A preflight is answered by `checkOrigin`, so it is counted before. It has no token.
+  const tooManyPreflights = isKnown ? null : count(null);
+  if (tooManyPreflights !== null) return tooManyPreflights;
+  const refuse = (refusal: AppError): Now<Answer> => (isKnown ? count(null) : null) ?? problem(refusal);
+  const refused = checkOrigin?.(req, res) ?? null;
+  if (refused === 'answered') return 'answered';
+  if (refused !== null) return refuse(refused);
+  const path = TARGET_PATH.exec(req.url ?? '');
+  if (path === null) return refuse(new AppError('not_found', 'Use the path /mcp/<target>, or /mcp for all targets.'));
+  if (!isKnown) {
+    return problem(new AppError('method_not_allowed', 'Use POST, GET or DELETE.'), { allow: 'POST, GET, DELETE' });
+  }
+  const headers = headersIn(headOf(req));
+  if ('problem' in headers) return refuse(new AppError('invalid_request', headers.problem));
+  return { method, targetName: path[1] ?? AGGREGATE, headers };
 }
 
 /** The caller according to a state at least as new as this call; or the answer that refuses it. */

@@ -4,6 +4,7 @@ import { text } from '../../base/validate.ts';
 import { EFFECTS, type Effect, RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import type { NamedObject, PrincipalFacts } from '../../engine/decision.ts';
 import { TARGET_NAME } from '../../targets/target.ts';
+import { canBeSent, NOT_SENT } from '../analysis/names.ts';
 import { POLICY_LIMITS } from '../schema.ts';
 import { type PolicyFileError, readStrictYaml, type StrictYaml } from './yaml.ts';
 
@@ -183,6 +184,9 @@ function casesOf(
     if (whole.target === undefined && whole.requests[name]?.target === undefined) {
       errors.push(errorAt(['requests', name], `names no target, and the file has no default target`));
     }
+    const object = objectOf(whole.requests[name] ?? {});
+    if (object !== null && !canBeSent(object.resource_type, object.resource_name))
+      errors.push(errorAt(['requests', name], NOT_SENT));
   }
   if (principals.length * requests.length > left) {
     return { errors: [errorAt(path, `makes more than ${CASES_PER_FILE} cases in this file (principals times requests)`)] };
