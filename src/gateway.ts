@@ -32,10 +32,10 @@ import { createPolicies, createTargets } from './gateway/resources.ts';
 import { createRest, type Parts } from './gateway/rest.ts';
 import { createScim } from './gateway/scim.ts';
 import { limitConnections } from './http/limits/connections.ts';
-import { readCrowdedInParts } from './http/limits/crowded.ts';
+import { readInTurns } from './http/limits/crowded.ts';
 import { HEAD_LIMITS, refuseLargeHeads } from './http/limits/heads.ts';
 import { limitPipelining } from './http/limits/pipelining.ts';
-import { beginUnknown } from './http/limits/strangers.ts';
+import { beginUnknown, packetInTurn } from './http/limits/strangers.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
 import { resealProviders } from './providers/edit.ts';
@@ -208,7 +208,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     handle,
   )
     .on('connection', opened.note)
-    .on('connection', readCrowdedInParts)
+    .on('connection', (socket) => readInTurns(socket, (handOver) => packetInTurn(opened.senderOf(socket), socket, handOver)))
     // Otherwise node itself answers requests with unknown expectations, as many as arrive.
     .on('checkExpectation', handle);
   server.maxHeadersCount = HEAD_LIMITS.maxHeadersCount;

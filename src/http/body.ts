@@ -8,6 +8,7 @@ import { type JsonReading, NOT_UTF8, readJson } from '../base/json/json.ts';
 import { decodeLarge, readLargeJson, WHOLE } from '../base/json/large.ts';
 import { contextOf } from './context.ts';
 import { addressGroup, addressOf } from './limits/client-address.ts';
+import { refuseLater } from './limits/rate-limit.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 
@@ -188,7 +189,7 @@ export function jsonBody({ limitOf, reading, trustProxy, isLeft = () => false, u
     checkContentType(req);
     const sender = senderOf(req, res, trustProxy);
     const wait = (bodyLength(req) ?? Number.POSITIVE_INFINITY) > FREE_BYTES ? reading.wait(sender) : 0;
-    if (wait > 0) throw inDebt(wait);
+    if (wait > 0) await refuseLater(req, inDebt(wait));
     const bytes = await readBytes(req, limit, underWay === null ? undefined : countedFor(res, underWay));
     if (bytes.length === 0) return undefined;
     const left = isLeft(req);

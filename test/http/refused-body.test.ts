@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { readCrowdedInParts } from '../../src/http/limits/crowded.ts';
+import { readInTurns } from '../../src/http/limits/crowded.ts';
 import { endAnswer } from '../../src/http/refused-body.ts';
 import { countTurns } from '../support/turns.ts';
 import { connected } from './connected.ts';
@@ -106,7 +106,7 @@ for (const [when, wait] of [
       };
       endAnswer(res, '<refused>');
     });
-    const socket = await connected(t, server.on('connection', readCrowdedInParts));
+    const socket = await connected(t, server.on('connection', readInTurns));
     socket.write('POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
     if (wait) await once(socket, 'data');
     socket.resume().write('1\r\nx\r\n'.repeat(100_000));

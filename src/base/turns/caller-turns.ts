@@ -10,10 +10,10 @@
  */
 
 /**
- * `most`: how many pieces of work of one caller, and how many parts, begin in one turn of the event loop. `longMs`: after a longer turn,
- * fewer begin. `share`: how much of its limit a caller may use.
+ * `most`: how many pieces of work of one caller, and how many parts, begin in one turn of the event loop. `longMs`: none begins after this time
+ * in one go, and fewer begin after a longer turn. `share`: how much of its limit a caller may use.
  */
-const BESIDE_OTHERS = { most: 8, longMs: 2, share: 1 / 2 };
+const BESIDE_OTHERS = { most: 4, longMs: 2, share: 1 / 2 };
 const ALONE = { most: 64, longMs: 20, share: 1 };
 /** No part begins for at most this many turns. */
 const MOST_RESTED = 6;
@@ -117,6 +117,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
       waiting.delete(key);
       if (line.length > 0) waiting.set(key, line);
       begin(key, next);
+      if (now() - at > longMs) break;
     }
     // All other waiting work has reached its limit. It begins when earlier work of its caller ends.
     for (const [key, [next]] of waiting) {
@@ -133,14 +134,14 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     },
     /**
      * Begins the work: at once, or when it is the turn of the caller (`key`), and less than `most` work with the same key is under way. The
-     * work must not throw. If there is a limit, it calls `end` when it is over.
+     * work must not throw. If there is a limit, it calls `end` when it is over. `caller`: who brings the work; null: nobody that counts.
      */
-    run(key: string, work: (end: () => void) => void, limit = NO_LIMIT): void {
+    run(key: string, work: (end: () => void) => void, limit = NO_LIMIT, caller = limit === NO_LIMIT ? key : limit.partOf): void {
       arm();
-      const caller = limit === NO_LIMIT ? key : limit.partOf;
       if (caller !== null && caller !== lastCaller) {
         lastCaller = caller;
         changedAt = beganAt;
+        quota = Math.min(quota, BESIDE_OTHERS.most);
       }
       if (!waiting.has(key) && mayBegin(key, limit)) {
         begin(key, { work, limit });

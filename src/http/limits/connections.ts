@@ -20,6 +20,15 @@ const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrange
 /** How long closed connections are counted for one line of the log. */
 const LOGGED_AFTER_MS = 60_000;
 
+/** Who has sent a packet. */
+export interface PacketSender {
+  /** The principal, or the address of a stranger. */
+  readonly sender: string;
+  readonly isStranger: boolean;
+  /** Whether the packet belongs to the body of a request that has begun. */
+  readonly isBody: boolean;
+}
+
 interface Connection {
   readonly socket: Socket;
   /** The principal, or the address of a stranger. Empty: behind a proxy, the first request has not come yet. */
@@ -113,6 +122,15 @@ export function limitConnections(
   }
 
   return {
+    /** Whose next packet it is. null: the connection is not known, or a proxy sends the next request, which can be anybody's. */
+    senderOf(socket: Socket): PacketSender | null {
+      const connection = bySocket.get(socket);
+      if (connection === undefined) return null;
+      const { sender, isStranger, last } = connection;
+      const isBody = last?.req.complete === false;
+      return trustProxy && !isBody ? null : { sender, isStranger, isBody };
+    },
+
     /** Call it for each new connection. */
     note(socket: Socket): void {
       const connection: Connection = { socket, sender: '', isStranger: true, last: null };

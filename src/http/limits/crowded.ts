@@ -1,7 +1,7 @@
 /**
  * Limits what node parses. One packet can hold a thousand requests, or ten thousand chunks of a body. Node would parse all of them in one go,
  * even after the connection is closed, and 64 such connections would keep the thread from everybody for seconds. It would also keep them all,
- * each chunk as an object, while the request waits for something.
+ * each chunk as an object, while the request waits for something. And a thousand connections can send the last byte of a request together.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -54,15 +54,18 @@ function isCrowded(packet: Buffer): boolean {
   return packet.length > LONG_PACKET && SKIPPED.some((run) => packet.includes(run));
 }
 
+/** Calls `handOver`, at once or later, when node may get the next packet of the connection. */
+export type InTurn = (handOver: () => void) => void;
+
 /**
- * Hands crowded packets of the connection to node in parts. All connections of an address share the turns of one owner in the lane,
- * so that others keep most of the thread. Call it for each connection.
+ * Hands the packets of the connection to node in turn, and crowded ones in parts. All connections of an address share the turns of one owner
+ * in the lane, so that others keep most of the thread. Call it for each connection.
  */
-export function readCrowdedInParts(socket: Socket): void {
+export function readInTurns(socket: Socket, inTurn: InTurn = (handOver) => handOver()): void {
   const push = socket.push.bind(socket);
   const read = socket._read.bind(socket);
   const owner = addressGroup(peerOf(socket));
-  /** The parts that are not handed over yet. While there are any, nothing more is read. */
+  /** What is not handed over yet. While there is any, nothing more is read. */
   const waiting: (Buffer | null)[] = [];
   let wanted: number | null = null;
   let isHandingOver = false;
@@ -71,20 +74,26 @@ export function readCrowdedInParts(socket: Socket): void {
   const isStopped = (): boolean => socket.destroyed || socket.isPaused() || input.holds > 0;
 
   /** Hands over one part. Returns whether there is nothing to do for now. */
-  function handOver(): boolean {
+  function handOver(size: number): boolean {
     // Parts that node buffers while it is paused would be parsed in one go afterwards.
     if (isStopped()) return true;
     const packet = waiting.shift();
     if (packet === undefined) return true;
-    if (packet !== null && packet.length > PART_BYTES) waiting.unshift(packet.subarray(PART_BYTES));
-    push(packet?.subarray(0, PART_BYTES) ?? null);
+    if (packet !== null && packet.length > size) waiting.unshift(packet.subarray(size));
+    push(packet?.subarray(0, size) ?? null);
     return waiting.length === 0;
   }
 
   async function handOverAll(): Promise<void> {
     if (isHandingOver) return;
     isHandingOver = true;
-    while (waiting.length > 0 && !isStopped()) await lane.run(`crowded ${owner}`, handOver);
+    // Who lets the input go on may have more to do first.
+    await null;
+    while (waiting.length > 0 && !isStopped()) {
+      const [packet] = waiting;
+      if (packet && isCrowded(packet)) await lane.run(`crowded ${owner}`, () => handOver(PART_BYTES));
+      else handOver(Number.POSITIVE_INFINITY);
+    }
     isHandingOver = false;
     if (waiting.length > 0 || wanted === null) return;
     const size = wanted;
@@ -92,11 +101,25 @@ export function readCrowdedInParts(socket: Socket): void {
     read(size);
   }
 
+  /** Returns whether node wants more. */
+  function pushInTurn(packet: Buffer): boolean {
+    let wantsMore: boolean | null = null;
+    let release: (() => void) | null = null;
+    inTurn(() => {
+      if (release === null) wantsMore = push(packet);
+      else release();
+    });
+    if (wantsMore !== null) return wantsMore;
+    release = holdInput(socket);
+    waiting.push(packet);
+    return false;
+  }
+
   socket.push = (packet: Buffer | null): boolean => {
+    if (packet === null && waiting.length === 0) return push(null);
     const isLarge = packet !== null && isCrowded(packet);
-    const isHeld = packet !== null && input.holds > 0;
-    if (waiting.length === 0 && !isHeld && !isLarge) return push(packet);
     if (isLarge) crowded.add(socket);
+    if (packet !== null && !isLarge && waiting.length === 0 && input.holds === 0) return pushInTurn(packet);
     waiting.push(packet);
     void handOverAll();
     return false;

@@ -1,8 +1,11 @@
 /** The turns of requests that begin only in spare time: those that anybody can send, and those of crowded addresses. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { AppError } from '../../base/errors.ts';
+import { starts } from '../../base/turns/caller-turns.ts';
 import { createSpareTurns, type SpareTurns } from '../../base/turns/spare-turns.ts';
 import { addressGroup } from './client-address.ts';
+import type { PacketSender } from './connections.ts';
 import { holdBody } from './crowded.ts';
 
 const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100, mostAtOnce: 1 };
@@ -15,6 +18,7 @@ const UNKNOWN = {
   mostWaiting: Number.POSITIVE_INFINITY,
   mostAtOnce: 8,
 };
+const PACKETS = { most: Number.POSITIVE_INFINITY, partOf: null };
 const unknown = createSpareTurns(UNKNOWN);
 const strangers = createSpareTurns(LIMITS);
 const crowds = createSpareTurns(LIMITS);
@@ -42,6 +46,22 @@ export async function beginUnknown(req: IncomingMessage, res: ServerResponse, ad
   if (end === null) return;
   res.once('close', end);
   begin();
+}
+
+/**
+ * Hands over a packet when it is the turn of its sender. Its last byte can begin work: of a stranger only in spare time, whose request has given
+ * its turn back if it waited for its body.
+ */
+export function packetInTurn(from: PacketSender | null, socket: Socket, handOver: () => void): void {
+  if (from === null) handOver();
+  else if (from.isStranger && from.isBody) void unknown.come(from.sender, () => socket.destroyed).then(handOver);
+  else {
+    const work = (end: () => void): void => {
+      handOver();
+      end();
+    };
+    starts.run(`packets of ${from.sender}`, work, PACKETS, from.isStranger ? null : from.sender);
+  }
 }
 
 /** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */

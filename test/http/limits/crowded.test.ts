@@ -6,12 +6,12 @@ import { buffer, text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { deferred } from '../../../src/base/promises.ts';
-import { holdBody, readCrowdedInParts } from '../../../src/http/limits/crowded.ts';
+import { holdBody, readInTurns } from '../../../src/http/limits/crowded.ts';
 import { limitPipelining } from '../../../src/http/limits/pipelining.ts';
 import { connected } from '../connected.ts';
 
 const listening = (t: ExecutionContext, handle: RequestListener): Promise<Socket> =>
-  connected(t, createServer(handle).on('connection', readCrowdedInParts));
+  connected(t, createServer(handle).on('connection', readInTurns));
 
 test('node parses no more of a packet after the connection is closed because of its requests', async (t) => {
   let parsed = 0;
@@ -33,7 +33,7 @@ for (const [what, character] of [
   test(`${what} between requests are handed over in parts, and the next request is answered`, async (t) => {
     let largest = 0;
     const server = createServer((_, res) => res.end('<done>'));
-    server.on('connection', readCrowdedInParts);
+    server.on('connection', readInTurns);
     server.on('connection', (socket: Socket) => socket.on('data', ({ length }: Buffer) => (largest = Math.max(largest, length))));
     const socket = await connected(t, server);
     socket.end(`${character.repeat(1_000_000)}GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
