@@ -54,6 +54,11 @@ function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
 
 /** The connection whose transaction is open. Only its statements run, so that nobody sees what is not committed. */
 let holder: number | null = null;
+/**
+ * Whether that transaction has read at most. Then others may read, too: they find the newest state, because nobody writes before its end. So a
+ * long read keeps no gate from reading.
+ */
+let hasOnlyRead = false;
 /** Statements of other connections, which wait for the end of that transaction. A connection sends one at a time. */
 let held: { readonly request: SqliteRequest; readonly timer: NodeJS.Timeout }[] = [];
 
@@ -63,6 +68,8 @@ let held: { readonly request: SqliteRequest; readonly timer: NodeJS.Timeout }[] 
  */
 const undone = new Set<number>();
 
+const isBegin = (sql: string): boolean => /^\s*begin\s*;?\s*$/i.test(sql);
+const isRead = (sql: string): boolean => /^\s*select\b/i.test(sql);
 const isRollback = (sql: string): boolean => /^\s*rollback\s*;?\s*$/i.test(sql);
 
 function refuse({ id }: SqliteRequest, code: string, message: string): void {
@@ -82,6 +89,7 @@ function answer(request: SqliteRequest): void {
   const reply = run(request);
   parentPort?.postMessage(reply);
   holder = database.inTransaction ? connection : null;
+  hasOnlyRead = wasHolder ? hasOnlyRead && isRead(sql) : isBegin(sql);
   // After a commit that failed, no rollback comes.
   if (wasHolder && holder === null && 'error' in reply && !isRollback(sql) && !/^\s*commit/i.test(sql)) undone.add(connection);
 }
@@ -126,8 +134,9 @@ parentPort?.on('message', (message: SqliteMessage) => {
     return;
   }
   if ('ended' in message) end(message.ended);
-  else if (holder !== null && holder !== message.connection) return hold(message);
-  else answer(message);
+  else if (holder === null || holder === message.connection) answer(message);
+  else if (hasOnlyRead && isRead(message.sql) && !undone.has(message.connection)) parentPort?.postMessage(run(message));
+  else hold(message);
   goOn();
 });
 parentPort?.postMessage('open');

@@ -20,10 +20,10 @@ const NOWHERE: readonly string[] = [];
 
 export type FoundUsers = ReturnType<typeof createFoundUsers>;
 
-/** `db` should be a consistent snapshot. */
+/** `db` should be a consistent snapshot. Statements are sent together: on SQLite, everybody else waits for the end of a snapshot. */
 export function createFoundUsers(localSignIn: LocalSignIn = EVERYBODY, now: () => number = Date.now) {
-  async function found(db: Connection, users: readonly User[]): Promise<FoundUser[]> {
-    const providers = await enabledProviders(db);
+  async function found(db: Connection, reading: Promise<readonly User[]>): Promise<FoundUser[]> {
+    const [users, providers] = await Promise.all([reading, enabledProviders(db)]);
     const withoutSignIn = users.filter((user) => !maySignIn(localSignIn, user)).map(({ id }) => id);
     const byToken = await tokenStore(db).endpointsOf(withoutSignIn, now());
     const reachOf = (user: User): Reach => {
@@ -38,12 +38,12 @@ export function createFoundUsers(localSignIn: LocalSignIn = EVERYBODY, now: () =
   return {
     /** Returns up to `limit` users after this id, ordered by id. */
     page: async (db: Connection, limit: number, after: string | null): Promise<FoundUser[]> =>
-      found(db, await userStore(db).page(limit, after)),
+      found(db, userStore(db).page(limit, after)),
 
     /** `called`: an id or e-mail, as for `findUser`. */
     async find(db: Connection, called: string): Promise<FoundUser | null> {
       const user = await findUser(db, called);
-      return user && ((await found(db, [user]))[0] ?? null);
+      return user && ((await found(db, Promise.resolve([user])))[0] ?? null);
     },
   };
 }

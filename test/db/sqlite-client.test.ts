@@ -96,6 +96,30 @@ test('nobody reads what is not committed, and statements that came during a tran
   t.is(await count(), 2);
 });
 
+test('others read during a transaction that only reads, and write after it, so that it reads one state', async (t) => {
+  const { knex, count } = await opened(t);
+  await knex('entries').insert({ n: 1 });
+  const order: string[] = [];
+  let written = Promise.resolve(0);
+  await knex.transaction(async (trx) => {
+    t.is((await trx('entries')).length, 1);
+    written = knex('entries')
+      .insert({ n: 2 })
+      .then(() => order.push('written'));
+    t.is(await count(), 1);
+    t.is((await trx('entries')).length, 1);
+    order.push('read');
+    await trx('entries').insert({ n: 3 });
+    const other = count().then((n) => order.push(`${n} after it`));
+    for (let i = 0; i < 20; i++) await turnOver();
+    t.deepEqual(order, ['read']);
+    void other;
+  });
+  await written;
+  t.is(await count(), 3);
+  t.deepEqual(order, ['read', 'written', '3 after it']);
+});
+
 test('a transaction that failed, and one whose connection was closed, leave nothing and let the others go on', async (t) => {
   const { knex, count } = await opened(t);
   const failing = knex.transaction(async (trx) => {
@@ -118,11 +142,14 @@ test('a transaction that failed, and one whose connection was closed, leave noth
 
 test('a statement does not wait for ever for the transaction of another connection', async (t) => {
   const { knex, count } = await opened(t);
+  const inserted = deferred();
   const mayEnd = deferred();
   const endless = knex.transaction(async (trx) => {
     await trx('entries').insert({ n: 1 });
+    inserted.resolve();
     await mayEnd.promise;
   });
+  await inserted.promise;
   await t.throwsAsync(() => count(), { code: 'SQLITE_BUSY', message: /another transaction of this process did not end/ });
   mayEnd.resolve();
   await endless;

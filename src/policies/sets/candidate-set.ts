@@ -58,9 +58,9 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
   const policiesIn = createPolicyReader();
   /** `db` must be a consistent snapshot. */
   const now = async (db: Connection): Promise<Moment> => {
-    const position = await readPosition(db);
+    const [position, known] = await Promise.all([readPosition(db), targets(db)]);
     const policies = await policiesIn(db, position);
-    return { position, policies, stored: policies, targets: await targets(db), changes: [] };
+    return { position, policies, stored: policies, targets: known, changes: [] };
   };
 
   async function requireDraft(name: string): Promise<Draft> {

@@ -90,11 +90,13 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
         { path: 'format', message: 'must not be csv together with `limit` or `cursor`: CSV returns all rows' },
       ]);
     }
-    const { position, policies, targets, seen, who } = await database.snapshot(async (db) => ({
-      ...(await moments.now(db)),
-      seen: asked.object === null ? await seenObjects(db) : [],
-      who: asked.who === null ? null : await findHolders(db, asked.who, foundUsers),
-    }));
+    const [{ position, policies, targets }, seen, who] = await database.snapshot((db) =>
+      Promise.all([
+        moments.now(db),
+        asked.object === null ? seenObjects(db) : [],
+        asked.who === null ? null : findHolders(db, asked.who, foundUsers),
+      ]),
+    );
     showRevision(res, position);
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
@@ -104,11 +106,11 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     const users = async (limit: number, after: string | null): Promise<FoundUser[]> => {
       if (who !== null) return [];
       return database.snapshot(async (db) => {
-        const then = await moments.now(db);
+        const [then, some] = await Promise.all([moments.now(db), foundUsers.page(db, limit, after)]);
         const inUse = then.targets.filter(({ id, name, enabled }) => enabled && used.get(id) === name);
         if (then.position.revision !== position.revision || inUse.length < used.size)
           throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
-        return await foundUsers.page(db, limit, after);
+        return some;
       });
     };
 
@@ -153,12 +155,14 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     const compared = asked.compare === undefined ? null : Number(asked.compare);
     const isPart = asked.changed === 'yes';
     if (isPart && compared === null) throw invalidRequest([{ path: 'changed', message: 'needs `compare`, too' }]);
-    const { position, policies, targets, seen, users, earlier } = await database.snapshot(async (db) => ({
-      ...(await moments.now(db)),
-      seen: await seenObjects(db),
-      users: asked.rows === 'users' ? await foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
-      earlier: compared === null ? null : await policiesAt(db, compared),
-    }));
+    const [{ position, policies, targets }, seen, users, earlier] = await database.snapshot((db) =>
+      Promise.all([
+        moments.now(db),
+        seenObjects(db),
+        asked.rows === 'users' ? foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
+        compared === null ? null : policiesAt(db, compared),
+      ]),
+    );
     showRevision(res, position);
     const target = targets.find(({ name }) => name === asked.target);
     if (target === undefined) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);
