@@ -55,11 +55,51 @@ test('if turns of the event loop take long, one piece of work of each caller beg
 });
 
 test('if turns of the event loop are short, several pieces of work of each caller begin in each', (t) => {
-  t.is(begunBeside(true, 0.1), 80);
+  t.is(begunBeside(true, 0.1), 40);
 });
 
 test('more work of a caller begins in each turn while no other caller brings work', (t) => {
   t.is(begunBeside(false, 10), 640);
+});
+
+test('from the first work of another caller on, few pieces of work of a caller begin in a turn', (t) => {
+  const { clock, turn } = loop(() => 20);
+  const starts = createStarts(clock);
+  for (let i = 0; i < 200; i++) {
+    starts.run('victim', () => undefined);
+    turn();
+  }
+  let begun = 0;
+  for (let i = 0; i < 100; i++) starts.run('greedy', () => begun++);
+  t.is(begun, 4);
+  const packets = { most: Number.POSITIVE_INFINITY, partOf: null };
+  const others = createStarts(clock);
+  for (let i = 0; i < 200; i++) {
+    others.run('victim', () => undefined);
+    turn();
+  }
+  begun = 0;
+  for (let i = 0; i < 100; i++) others.run('packets of greedy', () => begun++, packets, 'greedy');
+  t.is(begun, 4);
+});
+
+test('what is left after a long time in one turn waits for the next', (t) => {
+  let at = 0;
+  let next: (() => void)[] = [];
+  const starts = createStarts({ now: () => at, later: (then) => void next.push(then) });
+  const begun: string[] = [];
+  const callers = Array.from({ length: 10 }, (_, i) => `caller ${i}`);
+  for (let i = 0; i < 10; i++)
+    for (const caller of callers)
+      starts.run(caller, () => {
+        begun.push(caller);
+        at += 3;
+      });
+  const before = begun.length;
+  const [turn] = next;
+  next = [];
+  turn?.();
+  t.is(begun.length, before + 1);
 });
 
 test('work of a caller waits for no other caller', (t) => {

@@ -174,3 +174,33 @@ test('a client that ends its side after a crowded body gets its answer', async (
   socket.end(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
   t.regex(await text(socket), /<40000>/);
 });
+
+test('what a connection sends is handed over in turn and in its order, and nothing more is read meanwhile', async (t) => {
+  const turns: (() => void)[] = [];
+  let isInTurn = false;
+  const begun = deferred<IncomingMessage>();
+  const server = createServer(async (req, res) => {
+    isInTurn = true;
+    begun.resolve(req);
+    res.end(`<${await text(req)}>`);
+  }).on('connection', (socket: Socket) => readInTurns(socket, (handOver) => void (isInTurn ? turns.push(handOver) : handOver())));
+  const socket = await connected(t, server);
+  const turn = async (): Promise<void> => {
+    while (turns.length === 0) await setImmediate();
+    turns.shift()?.();
+  };
+  socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n');
+  const req = await begun.promise;
+  for (const part of ['ab', 'cd']) {
+    socket.write(part);
+    while (turns.length === 0) await setImmediate();
+    for (let i = 0; i < 20; i++) await setImmediate();
+    t.is(turns.length, 1);
+    t.false(req.complete);
+    await turn();
+  }
+  socket.write('ef');
+  await turn();
+  const [answer] = (await once(socket, 'data')) as [Buffer];
+  t.regex(answer.toString(), /<abcdef>/);
+});

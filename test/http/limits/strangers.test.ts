@@ -51,6 +51,45 @@ for (const [what, head] of Object.entries(FLOODS))
     t.true(answered < STRANGERS / 2, `${answered} of ${STRANGERS} strangers were answered first`);
   });
 
+/** Requests whose bodies are held back, and then sent together. */
+const HELD: Readonly<Record<string, (token: string) => readonly string[]>> = {
+  'sign-ins of strangers': () => [
+    'POST /api/auth/login HTTP/1.1\r\ncontent-type: application/json',
+    '{"email":"","password":""}',
+  ],
+  'calls of one user': (token) => [
+    `POST /mcp/none HTTP/1.1\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\nauthorization: Bearer ${token}`,
+    '{"jsonrpc":"2.0","id":1,"method":"ping"}',
+  ],
+};
+
+for (const [what, request] of Object.entries(HELD))
+  test.serial(`${what} whose bodies arrive together do not all begin before the requests of another user`, async (t) => {
+    const gateway = await startGateway(t, null, { TRUST_PROXY: 'true', FIRST_ADMIN: 'open' });
+    const admin = await person(gateway, 'admin@example.com');
+    const [head = '', body = ''] = request((await person(gateway, 'user@example.com')).token);
+    const { host, port } = new URL(gateway.url);
+    const [user, ...others] = await Promise.all(Array.from({ length: STRANGERS + 1 }, () => open(t, port)));
+    if (user === undefined) throw new Error('there is no connection');
+    const call = async (): Promise<void> => {
+      user.write(`GET /api/auth/me HTTP/1.1\r\nhost: ${host}\r\nauthorization: Bearer ${admin.token}\r\n\r\n`);
+      const [data] = (await once(user, 'data')) as [Buffer];
+      t.is(data.toString('latin1', 9, 12), '200');
+    };
+    let answered = 0;
+    others.forEach((socket, i) => {
+      socket.once('data', () => answered++);
+      const from = `x-forwarded-for: 192.0.${2 + (i >> 8)}.${i & 255}`;
+      socket.write(`${head}\r\nhost: ${host}\r\n${from}\r\ncontent-length: ${body.length}\r\n\r\n`);
+    });
+    // Meanwhile the requests begin.
+    for (let i = 0; i < 10 * CALLS; i++) await call();
+    t.is(answered, 0);
+    for (const socket of others) socket.write(body);
+    for (let i = 0; i < CALLS; i++) await call();
+    t.true(answered < STRANGERS / 2, `${answered} of ${STRANGERS} others were answered first`);
+  });
+
 test.serial('health checks do not wait behind other requests from their address', async (t) => {
   const gateway = await startGateway(t, null, { API_RATE_LIMIT: '1000000' });
   const { host, port } = new URL(gateway.url);
