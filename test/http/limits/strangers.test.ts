@@ -67,7 +67,10 @@ for (const [what, request] of Object.entries(HELD))
   test.serial(`${what} whose bodies arrive together do not all begin before the requests of another user`, async (t) => {
     const gateway = await startGateway(t, null, { TRUST_PROXY: 'true', FIRST_ADMIN: 'open' });
     const admin = await person(gateway, 'admin@example.com');
-    const [head = '', body = ''] = request((await person(gateway, 'user@example.com')).token);
+    const { token } = await person(gateway, 'user@example.com');
+    // From now on its requests are not those of a stranger.
+    await gateway.rest(200, 'GET', '/api/auth/me', { token });
+    const [head = '', body = ''] = request(token);
     const { host, port } = new URL(gateway.url);
     const [user, ...others] = await Promise.all(Array.from({ length: STRANGERS + 1 }, () => open(t, port)));
     if (user === undefined) throw new Error('there is no connection');
@@ -86,7 +89,7 @@ for (const [what, request] of Object.entries(HELD))
     for (let i = 0; i < 10 * CALLS; i++) await call();
     t.is(answered, 0);
     for (const socket of others) socket.write(body);
-    for (let i = 0; i < CALLS; i++) await call();
+    await call();
     t.true(answered < STRANGERS / 2, `${answered} of ${STRANGERS} others were answered first`);
   });
 
