@@ -159,4 +159,11 @@ test.serial('a caller who sends many values waits, while small bodies and other 
   t.true(Number(refused.headers['retry-after']) >= 1);
   t.is((await send('/api/auth/logout', user.token, { a: 0 })).status, 400, 'a small body is read');
   t.is((await send('/api/auth/logout', other.token, body)).status, 400);
+  // Refusals that come at once would take the thread from others.
+  const order: string[] = [];
+  const again = send('/api/auth/logout', user.token, body).then(() => order.push('refused'));
+  for (let i = 0; i < 5; i++) await send('/api/auth/logout', user.token, { a: 0 });
+  order.push('small ones');
+  await again;
+  t.deepEqual(order, ['small ones', 'refused']);
 });
