@@ -82,7 +82,7 @@ export const DEFAULT_LIMITS: McpLimits = {
   lists: {
     readingOfPrincipal: 512 * 1024,
     readingOfAll: 2 * 1024 * 1024,
-    answer: 4 * 1024 * 1024,
+    answer: 2 * 1024 * 1024,
     smallAnswer: 512 * 1024,
     answersOfPrincipal: 4 * 1024 * 1024,
     answersOfAll: 16 * 1024 * 1024,
