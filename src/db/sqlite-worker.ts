@@ -112,6 +112,14 @@ function goOn(): void {
   }
 }
 
+/** Reads for one connection in the transaction of another, which has only read. A lack of memory makes SQLite roll that one back. */
+function readBeside(other: number, request: SqliteRequest): void {
+  parentPort?.postMessage(run(request));
+  if (database.inTransaction) return;
+  undone.add(other);
+  holder = null;
+}
+
 /** Rolls back what the connection has not committed, and drops what it waits for. */
 function end(connection: number): void {
   undone.delete(connection);
@@ -135,7 +143,7 @@ parentPort?.on('message', (message: SqliteMessage) => {
   }
   if ('ended' in message) end(message.ended);
   else if (holder === null || holder === message.connection) answer(message);
-  else if (hasOnlyRead && isRead(message.sql) && !undone.has(message.connection)) parentPort?.postMessage(run(message));
+  else if (hasOnlyRead && isRead(message.sql) && !undone.has(message.connection)) readBeside(holder, message);
   else hold(message);
   goOn();
 });

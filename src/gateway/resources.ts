@@ -45,7 +45,7 @@ export function createPolicies({ config, database, newId, now }: Base, { module 
   const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });
   const moments = createMoments({ database, sets, targets, findDraft });
   const applyTested = createApplyTested({ sets, test: heavy.test });
-  const drafts = createDrafts({ database, administer, sets, applyTested, now });
+  const drafts = createDrafts({ database, administer, sets, applyTested, checkTests: heavy.checkTests, now });
   return {
     ...{ module, edits, ownerEdits, invariants, targets, heavy, sets, moments, applyTested, drafts, foundUsers },
     engineOf: createEngineCache(module),

@@ -19,7 +19,7 @@ import type { Moments } from '../../src/policies/sets/candidate-set.ts';
 import { draftHash } from '../../src/policies/sets/draft.ts';
 import { ANY } from '../../src/policies/sets/planning.ts';
 import type { PolicySets } from '../../src/policies/sets/sets.ts';
-import type { ApplyTested } from '../../src/policies/sets/test-set.ts';
+import { type ApplyTested, readTests } from '../../src/policies/sets/test-set.ts';
 import { decision, quietWriter } from '../audit/records.ts';
 import { matcher, world } from '../engine/arbitraries.ts';
 import { decide, decideTarget } from '../engine/oracle.ts';
@@ -288,7 +288,7 @@ eachEngine(test.serial, 'a draft that is deleted or replaced during its activati
     return { result: { plan, targets: [] }, position };
   };
   const sets = {} as PolicySets;
-  const drafts = createDrafts({ administer, sets, applyTested, database, now: Date.now });
+  const drafts = createDrafts({ administer, sets, applyTested, checkTests: async (texts) => void (await readTests(texts)), database, now: Date.now });
   const caller = { principal: {} as Principal, requestId: 'r' };
   const activate = () => drafts.activate(caller, DRAFT, { ifMatch: undefined, expected: ANY });
 

@@ -8,7 +8,7 @@ import { requireOwner } from '../owners.ts';
 import { type Draft, type DraftContent, draftHash } from '../sets/draft.ts';
 import { ANY, type Expected, type PlannedFiles } from '../sets/planning.ts';
 import type { ApplyRequest, Planned, PolicySets } from '../sets/sets.ts';
-import { type ApplyTested, readTests } from '../sets/test-set.ts';
+import type { ApplyTested } from '../sets/test-set.ts';
 import { draftStore, shadowStore } from './draft-store.ts';
 import { newShadow } from './shadow.ts';
 
@@ -25,6 +25,8 @@ export interface DraftParts {
   readonly administer: Administer;
   readonly sets: PolicySets;
   readonly applyTested: ApplyTested;
+  /** Rejects with what is wrong with the tests. `by`: the user in whose turn the work runs. */
+  readonly checkTests: (texts: ReadonlyMap<string, string>, by: string) => Promise<void>;
   readonly database: { readonly knex: Connection };
   readonly now: () => number;
 }
@@ -36,7 +38,7 @@ const applyRequestOf = ({ files, owner, prune, adopt }: DraftContent, expected: 
   ...{ owner, prune, adopt, ...expected },
 });
 
-export function createDrafts({ administer, sets, applyTested, database, now }: DraftParts) {
+export function createDrafts({ administer, sets, applyTested, checkTests, database, now }: DraftParts) {
   async function requireDraft(db: Connection, name: string, ifMatch: string | undefined): Promise<Draft> {
     const draft = await draftStore(db).find(name);
     if (draft === null) throw new AppError('not_found', `No draft has the name ${name}.`);
@@ -62,7 +64,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
   }
 
   return {
-    /** Also throws `limit_reached`, and what `PolicySets.plan` and `readTests` throw. Restarts the shadow of the draft. */
+    /** Also throws `limit_reached`, and what `PolicySets.plan` and `checkTests` throw. Restarts the shadow of the draft. */
     async save(
       caller: Caller,
       name: string,
@@ -76,7 +78,7 @@ export function createDrafts({ administer, sets, applyTested, database, now }: D
         );
       }
       await sets.plan(applyRequestOf(content, ANY), caller.principal.sub);
-      await readTests(new Map(Object.entries(content.tests)));
+      await checkTests(new Map(Object.entries(content.tests)), caller.principal.sub);
       const at = now();
       const { principal } = caller;
       const hash = draftHash(content);

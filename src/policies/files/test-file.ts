@@ -33,6 +33,8 @@ export interface TestCase {
 }
 
 export const CASES_PER_FILE = 10_000;
+/** More errors would not help. */
+const ERRORS_IN_FILE = 200;
 /** The maximum number of principals, requests, tests and expectations each. */
 const MAX_ITEMS = 1_000;
 
@@ -147,15 +149,29 @@ export function parseTestFile(
 ): { readonly cases: readonly TestCase[] } | { readonly errors: readonly PolicyFileError[] } {
   const read = readStrictYaml(text, file, testFileForm, 'only one set of tests per file is allowed');
   if ('errors' in read) return read;
+  const wrong = wrongRequests(read);
+  if (wrong.length > 0) return { errors: wrong };
   const errors: PolicyFileError[] = [];
   const cases: TestCase[] = [];
   for (const [i, written] of read.value.tests.entries()) {
     const made = casesOf(written, ['tests', i], file, read, CASES_PER_FILE - cases.length);
-    if ('errors' in made) errors.push(...made.errors);
-    else for (const each of made.cases) cases.push(each);
+    for (const each of 'errors' in made ? made.errors : []) errors.push(each);
+    for (const each of 'cases' in made ? made.cases : []) cases.push(each);
+    if (errors.length >= ERRORS_IN_FILE) break;
   }
   return errors.length > 0 ? { errors } : { cases };
 }
+
+/** Each request is checked once: a file can have a thousand tests of all its requests. */
+const wrongRequests = ({ value: whole, errorAt }: StrictYaml<Written>): PolicyFileError[] =>
+  Object.entries(whole.requests).flatMap(([name, { target = whole.target, ...written }]) => {
+    const object = objectOf(written);
+    const wrong = [
+      ...(target === undefined ? ['names no target, and the file has no default target'] : []),
+      ...(object !== null && !canBeSent(object.resource_type, object.resource_name) ? [NOT_SENT] : []),
+    ];
+    return wrong.map((message) => errorAt(['requests', name], message));
+  });
 
 function casesOf(
   written: WrittenTest,
@@ -172,22 +188,15 @@ function casesOf(
     at: Path,
     all: readonly string[],
   ): string[] {
+    if (list === undefined) return [...all];
     const known = new Set(all);
-    list?.forEach((name, i) => {
+    list.forEach((name, i) => {
       if (!known.has(name)) errors.push(errorAt([...at, kind, i], `${JSON.stringify(name)} is not one of the ${kind}`));
     });
-    return [...(list ?? all)];
+    return [...list];
   }
   const principals = named('principals', written.principals, path, Object.keys(whole.principals));
   const requests = named('requests', written.requests, path, Object.keys(whole.requests));
-  for (const name of requests) {
-    if (whole.target === undefined && whole.requests[name]?.target === undefined) {
-      errors.push(errorAt(['requests', name], `names no target, and the file has no default target`));
-    }
-    const object = objectOf(whole.requests[name] ?? {});
-    if (object !== null && !canBeSent(object.resource_type, object.resource_name))
-      errors.push(errorAt(['requests', name], NOT_SENT));
-  }
   if (principals.length * requests.length > left) {
     return { errors: [errorAt(path, `makes more than ${CASES_PER_FILE} cases in this file (principals times requests)`)] };
   }

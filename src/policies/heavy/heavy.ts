@@ -148,6 +148,10 @@ export function createHeavyWork(parts: HeavyParts) {
     /** Checks invariants on the stored policies and invariants. */
     checkInvariants: (check: ToCheck, by: string): Promise<Checked> =>
       work.run<Checked>({ name: 'checkInvariants', input: check, by, host: { state: host.state } }),
+    /** Rejects with what is wrong with the tests. */
+    async checkTests(texts: ReadonlyMap<string, string>, by: string): Promise<void> {
+      await work.run({ name: 'checkTests', input: { texts: [...texts] }, by, host: {} });
+    },
     test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested> {
       const given = async (give: Give): Promise<Pick<SetToTest, 'targets'>> => {
         await give(withReadings(set.policies));

@@ -337,6 +337,12 @@ export const jobs = {
     return { glance, broken: await judge({ ...sets, targets, now, isStored: (id) => known.has(id) }, build) };
   },
 
+  /** Says what is wrong with tests. */
+  async checkTests({ texts }: { texts: readonly (readonly [string, string])[] }): Promise<null> {
+    await readTests(new Map(texts));
+    return null;
+  },
+
   /** Runs the tests of a request on its candidate set. */
   async tests({ texts }: { texts: readonly (readonly [string, string])[] }, desk: Desk) {
     const cases = await readTests(new Map(texts));

@@ -15,7 +15,9 @@ import type { Alongside, ApplyRequest, PolicySets } from './sets.ts';
 /** The limit for all files together. */
 const MAX_CASES = 10_000;
 
-/** `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the positions of the errors. */
+/**
+ * Call this in a thread: it can take a second. `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the positions of the errors.
+ */
 export async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
   const errors: PolicyFileError[] = [];
   const cases: TestCase[] = [];
@@ -26,7 +28,7 @@ export async function readTests(texts: ReadonlyMap<string, string>): Promise<Tes
       continue;
     }
     const parsed = parseTestFile(text, file);
-    if ('errors' in parsed) errors.push(...parsed.errors);
+    if ('errors' in parsed) for (const each of parsed.errors) errors.push(each);
     else if (cases.length + parsed.cases.length > MAX_CASES) {
       throw invalidRequest([{ path: 'tests', message: `must have at most ${MAX_CASES} cases in all files together` }]);
     } else for (const each of parsed.cases) cases.push(each);
