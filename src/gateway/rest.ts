@@ -134,7 +134,10 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/targets', createTargetConnectionRoutes({ ...connected, vault, administer, publicUrl: config.publicUrl, now })),
     mount('/connections', createOwnConnectionRoutes(connected)),
     { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targets.edits, limits }) },
-    mount('/policies', createPolicySetRoutes({ database, sets, applyTested, heavy, targets: policies.targets })),
+    mount(
+      '/policies',
+      createPolicySetRoutes({ database, sets, applyTested, heavy, moments: policies.moments, targets: policies.targets }),
+    ),
     mount(
       '/policies',
       createAccessRoutes({
@@ -148,7 +151,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, foundUsers, now })),
     mount('/policies', createBundleRoutes({ database, keys, engineOf })),
     mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy, foundUsers })),
-    mount('/policies', createPolicyRoutes({ database, edits: policies.edits })),
+    mount('/policies', createPolicyRoutes({ database, edits: policies.edits, moments: policies.moments })),
     mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
     mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, heavy })),
     mount(

@@ -2,6 +2,7 @@
  * Earlier states of the policy set. They are computed from the recorded changes, which are never altered. `sets/sets.ts` rolls back to one
  * of them.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
 import { newestOf, policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
@@ -9,20 +10,39 @@ import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { policyStore } from './policy-store.ts';
 import { policyFromJson } from './schema.ts';
 
+const REST = 2;
+
 /**
  * Returns every policy of the set at this revision, sorted by id, each with its subjects sorted by id. It starts from the current
- * set and undoes the later changes.
+ * set and undoes the later changes. `current`: the current set, if it is known; then call it within `readEarlier`.
  * `db` is a snapshot or a transaction. Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before
  * the first.
  */
-export async function policiesAt(db: Connection, revision: number): Promise<StoredPolicy[]> {
+export async function policiesAt(db: Connection, revision: number, current?: readonly StoredPolicy[]): Promise<StoredPolicy[]> {
   await requireRevision(db, revision);
-  const set = new Map((await policyStore(db).all()).map((policy) => [policy.id, policy]));
+  const set = new Map((current ?? (await policyStore(db).all())).map((policy) => [policy.id, policy]));
   for (const { object_id, before } of await policiesBefore(db, revision)) {
     if (before === null) set.delete(object_id);
     else set.set(object_id, policyFromJson(before as Parameters<typeof policyFromJson>[0]));
   }
   return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+let reading = Promise.resolve();
+
+/**
+ * Does the work, which reads earlier states in a snapshot, when no other does, and then rests twice as long: on SQLite nobody can write during a
+ * snapshot.
+ */
+export function readEarlier<T>(work: () => Promise<T>): Promise<T> {
+  let began = 0;
+  const done = reading.then(() => {
+    began = performance.now();
+    return work();
+  });
+  const rest = (): Promise<void> => sleep(REST * (performance.now() - began), undefined, { ref: false });
+  reading = done.then(rest, rest);
+  return done;
 }
 
 /** Returns the newest revision. Throws AppError `not_found` if `revision` does not exist. */

@@ -162,8 +162,8 @@ test.serial('a caller who sends many values waits, while small bodies and other 
   // Refusals that come at once would take the thread from others.
   const order: string[] = [];
   const again = send('/api/auth/logout', user.token, body).then(() => order.push('refused'));
-  for (let i = 0; i < 5; i++) await send('/api/auth/logout', user.token, { a: 0 });
-  order.push('small ones');
+  await send('/api/auth/logout', user.token, { a: 0 });
+  order.push('small');
   await again;
-  t.deepEqual(order, ['small ones', 'refused']);
+  t.deepEqual(order, ['small', 'refused']);
 });

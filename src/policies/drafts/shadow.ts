@@ -19,7 +19,7 @@ import { shadowStore } from './draft-store.ts';
 export interface ShadowParts {
   readonly database: Database;
   readonly module: PolicyModule;
-  readonly moments: Moments;
+  readonly moments: Pick<Moments, 'of'>;
   readonly replicaId: string;
   /** Called with the number of decisions, or names in lists, that the draft would have decided differently. */
   readonly diverged: (draft: string, effect: 'allow' | 'deny', count: number) => void;

@@ -7,7 +7,7 @@ import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { FoundUsers } from '../../state/found-users.ts';
 import { userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
-import { ownerHistory, policiesAt } from '../history.ts';
+import { ownerHistory, policiesAt, readEarlier } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
 import type { ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
@@ -84,7 +84,7 @@ export function createHeavyWork(parts: HeavyParts) {
       return stored;
     },
     async at(give: Give, revision: number) {
-      await give(withReadings(await database.snapshot((db) => policiesAt(db, revision))));
+      await give(withReadings(await readEarlier(() => database.snapshot((db) => policiesAt(db, revision)))));
       return null;
     },
     async draft(_: Give, name: string) {

@@ -56,10 +56,14 @@ export type Moments = ReturnType<typeof createMoments>;
 
 export function createMoments({ database, sets, targets, findDraft }: MomentParts) {
   const policiesIn = createPolicyReader();
+  /** The stored policies, sorted by id. `db` must be a consistent snapshot. */
+  async function stored(db: Connection): Promise<Pick<Moment, 'position' | 'policies'>> {
+    const position = await readPosition(db);
+    return { position, policies: await policiesIn(db, position) };
+  }
   /** `db` must be a consistent snapshot. */
   const now = async (db: Connection): Promise<Moment> => {
-    const [position, known] = await Promise.all([readPosition(db), targets(db)]);
-    const policies = await policiesIn(db, position);
+    const [{ position, policies }, known] = await Promise.all([stored(db), targets(db)]);
     return { position, policies, stored: policies, targets: known, changes: [] };
   };
 
@@ -83,6 +87,7 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
 
   return {
     now,
+    stored,
     /**
      * Throws AppError `not_found` if the draft does not exist, and what plans of `PolicySets` throw if the change could not be
      * made. `by`: the user in whose turn the work runs.

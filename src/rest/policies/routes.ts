@@ -20,14 +20,20 @@ import {
   readSubject,
   subjectJson,
 } from '../../policies/schema.ts';
+import type { Moments } from '../../policies/sets/candidate-set.ts';
 
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 /** Priority, effect and id: the members that the order of evaluation depends on. */
 const PLACE = /^(-?[0-9]{1,10}) (allow|deny) ([0-9a-f-]{36})$/;
 const ORDER_PAGE = { defaultLimit: 100, maxLimit: 1000, key: PLACE, also: Object.keys(orderMembers) };
 
-export function createPolicyRoutes(deps: { readonly database: Database; readonly edits: PolicyEdits }): Router {
-  const { database, edits } = deps;
+export interface PolicyRouteParts {
+  readonly database: Database;
+  readonly edits: PolicyEdits;
+  readonly moments: Pick<Moments, 'stored'>;
+}
+
+export function createPolicyRoutes({ database, edits, moments }: PolicyRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   /** Reads in a snapshot and labels the response with its revision. */
@@ -40,7 +46,15 @@ export function createPolicyRoutes(deps: { readonly database: Database; readonly
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const owners = plannableOwners(heldOf(res));
-    const policies = await read(res, (db) => policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners));
+    const policies = await database.snapshot(async (db) => {
+      if (page.limit !== null || owners !== null) {
+        showRevision(res, await readPosition(db));
+        return policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners);
+      }
+      const { position, policies } = await moments.stored(db);
+      showRevision(res, position);
+      return policies.filter(({ id }) => page.cursor === null || id > page.cursor);
+    });
     await sendPage(req, res, page, policies, ({ id }) => id, policyJson);
   });
 

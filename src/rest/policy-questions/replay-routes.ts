@@ -17,7 +17,7 @@ import { replayBody } from './replay-contract.ts';
 export interface ReplayRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
-  readonly moments: Moments;
+  readonly moments: Pick<Moments, 'now' | 'of'>;
   readonly engineOf: EngineCache;
   readonly logReads: LogReads;
   readonly now: () => number;

@@ -10,10 +10,11 @@ import { heldOf } from '../../http/context.ts';
 import { readPage, sendList, sendPage } from '../../http/page.ts';
 import { DEFAULT_OWNER, OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
-import { policiesAt } from '../../policies/history.ts';
+import { policiesAt, readEarlier } from '../../policies/history.ts';
 import { requireOwner } from '../../policies/owners.ts';
 import { policyJson, timestamp } from '../../policies/schema.ts';
 import { moveBody, moveOf, requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
+import type { Moments } from '../../policies/sets/candidate-set.ts';
 import { changesBetween, type PolicyChange } from '../../policies/sets/plan.ts';
 import { appliedCounts, changeJsonWith } from '../../policies/sets/plan-json.ts';
 import type { TargetName } from '../../policies/sets/planning.ts';
@@ -30,9 +31,10 @@ export function createPolicySetRoutes(deps: {
   readonly sets: PolicySets;
   readonly applyTested: ApplyTested;
   readonly heavy: HeavyWork;
+  readonly moments: Pick<Moments, 'stored'>;
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
 }): Router {
-  const { database, sets, applyTested, heavy, targets } = deps;
+  const { database, sets, applyTested, heavy, moments, targets } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/history', async (req, res) => {
@@ -48,28 +50,31 @@ export function createPolicySetRoutes(deps: {
   router.get('/history/:revision', async (req, res) => {
     const { revision } = req.params;
     if (!REVISION.test(revision)) throw new AppError('not_found', 'A revision must be a number.');
-    res.json(
-      await database.snapshot(async (db) => {
-        showRevision(res, await readPosition(db));
-        const policies = await policiesAt(db, Number(revision));
+    const { policies, made } = await readEarlier(() =>
+      database.snapshot(async (db) => {
+        const { position, policies } = await moments.stored(db);
+        showRevision(res, position);
         const [made] = await listRevisions(db, 1, Number(revision) + 1);
-        return {
-          revision: Number(revision),
-          made: made?.revision === Number(revision) ? revisionJson(made) : null,
-          policies: policies.map(policyJson),
-        };
+        return { made, policies: await policiesAt(db, Number(revision), policies) };
       }),
     );
+    res.json({
+      revision: Number(revision),
+      made: made?.revision === Number(revision) ? revisionJson(made) : null,
+      policies: policies.map(policyJson),
+    });
   });
 
   router.get('/diff', async (req, res) => {
     const { from, to } = revisionsOf(req);
-    const { last, before, after, known } = await database.snapshot(async (db) => {
-      const position = await readPosition(db);
-      showRevision(res, position);
-      const last = to ?? position.revision;
-      return { last, after: await policiesAt(db, last), before: await policiesAt(db, from), known: await targets(db) };
-    });
+    const { last, before, after, known } = await readEarlier(() =>
+      database.snapshot(async (db) => {
+        const [{ position, policies }, known] = await Promise.all([moments.stored(db), targets(db)]);
+        showRevision(res, position);
+        const last = to ?? position.revision;
+        return { last, known, after: await policiesAt(db, last, policies), before: await policiesAt(db, from, policies) };
+      }),
+    );
     await sendChanges(res, { from, to: last }, changesBetween(before, after), known);
   });
 
