@@ -34,7 +34,7 @@ interface Connection {
   /** The principal, or the address of a stranger. Empty: behind a proxy, the first request has not come yet. */
   sender: string;
   isStranger: boolean;
-  /** The last request, and its answer. */
+  /** The last request, and its answer, until that is closed. */
   last: { readonly req: IncomingMessage; readonly res: ServerResponse } | null;
 }
 
@@ -146,7 +146,12 @@ export function limitConnections(
         const connection = bySocket.get(req.socket);
         // After its end it must not be counted again: nothing would take it away.
         if (connection !== undefined && !req.socket.destroyed) {
-          connection.last = { req, res };
+          const last = { req, res };
+          connection.last = last;
+          // A head takes up to 30 KB, and there can be thousands of connections.
+          res.once('close', () => {
+            if (connection.last === last) connection.last = null;
+          });
           assignBy(connection, req);
         }
         handle(req, res);

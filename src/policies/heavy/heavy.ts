@@ -21,7 +21,7 @@ import type { Holders } from '../sets/unknown.ts';
 import type { Suggestion, SuggestTask } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
 import { withReadings } from './given.ts';
-import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored } from './jobs.ts';
+import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored, UserNow } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */
 export interface AskedBy {
@@ -93,7 +93,11 @@ export function createHeavyWork(parts: HeavyParts) {
       const { files, owner, prune, adopt, tests } = found;
       return { files, owner, prune, adopt, tests };
     },
-    user: (_: Give, name: string) => database.snapshot((db) => foundUsers.find(db, name)),
+    user: (_: Give, name: string): Promise<UserNow> =>
+      database.snapshot(async (db) => {
+        const [position, user] = await Promise.all([readPosition(db), foundUsers.find(db, name)]);
+        return { revision: position.revision, user };
+      }),
     async holders(): Promise<Holders> {
       const holders = { roles: new Set<string>(), groups: new Set<string>(), users: new Set<string>() };
       for (let after: string | null = null; ; ) {

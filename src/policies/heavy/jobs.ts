@@ -57,6 +57,12 @@ export interface HeavyAnswer {
   readonly position: Position;
 }
 
+/** A user, and the newest revision of the policies when it was read. */
+export interface UserNow {
+  readonly user: FoundUser | null;
+  readonly revision: number;
+}
+
 /** What a job needs from the gateway. Policies arrive as items. */
 export interface Stored {
   readonly position: Position;
@@ -260,7 +266,13 @@ export const jobs = {
   async simulate({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
     const { requests, ...source } = validate(simulateBody, bodyOf(body));
     const { position, stored, policies, targets } = await momentOf(desk, source, null);
-    const find = async (user: string) => (await desk.ask<FoundUser | null>('user', user)).value;
+    // An answer is true if the user was like this while the policies were in force. Users are read later than policies.
+    const find = async (name: string): Promise<FoundUser | null> => {
+      const { user, revision } = (await desk.ask<UserNow>('user', name)).value;
+      if (revision !== position.revision)
+        throw new AppError('unavailable', 'Policies have changed while the answer was made.', { retryAfter: 1 });
+      return user;
+    };
     const asked = await readRequests(requests, targets, (i) => `requests.${i}.`, find);
     const questions = asked.map(({ question }) => question);
     const before = await decideEach(await build(stored), questions);

@@ -78,6 +78,13 @@ test('a test file is refused with the places of its mistakes', (t) => {
   t.regex(change('    expect:', '    expected:')[0] ?? '', /^11:5: tests\.0\.expected is not an allowed key/);
 });
 
+test('a wrong request is reported once, however many tests use it', (t) => {
+  const requests = Array.from({ length: 50 }, (_, i) => `  r${i}: { tool: x }`).join('\n');
+  const tests = Array.from({ length: 50 }, (_, i) => `  - name: t${i}`).join('\n');
+  const errors = refused(`principals:\n  one: { role: x }\nrequests:\n${requests}\ntests:\n${tests}\n`);
+  t.is(errors.length, 50);
+});
+
 test('a short file cannot make more than the allowed number of cases', (t) => {
   const many = (count: number, of: string): string => Array.from({ length: count }, (_, i) => `  n${i}: ${of}\n`).join('');
   const text = (tests: string): string =>
