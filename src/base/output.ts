@@ -80,7 +80,7 @@ export function openStandardOutput(lost: (lines: number) => string): ReturnType<
       try {
         left = left.subarray(writeSync(STANDARD_OUTPUT, left));
       } catch (error) {
-        // The pipe is full, and its reader may make room. Any other error ends it: nobody is left to tell.
+        // A full pipe is tried again, because its reader may make room. After any other error nothing more is written.
         if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return;
         tries++;
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LAST_TRY_MS);

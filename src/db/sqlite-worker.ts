@@ -55,11 +55,11 @@ function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
 /** The connection whose transaction is open. Only its statements run, so that nobody sees what is not committed. */
 let holder: number | null = null;
 /**
- * Whether that transaction has read at most. Then others may read, too: they find the newest state, because nobody writes before its end. So a
- * long read keeps no gate from reading.
+ * Whether that transaction has written nothing so far. Then others may read, too, so that a long report keeps no gate from reading. They find
+ * the newest state, because nobody writes before the transaction ends.
  */
 let hasOnlyRead = false;
-/** Statements of other connections, which wait for the end of that transaction. A connection sends one at a time. */
+/** Statements of other connections, which wait for the end of that transaction. */
 let held: { readonly request: SqliteRequest; readonly timer: NodeJS.Timeout }[] = [];
 
 /**

@@ -14,7 +14,7 @@ const REST = 2;
 
 /**
  * Returns every policy of the set at this revision, sorted by id, each with its subjects sorted by id. It starts from the current
- * set and undoes the later changes. `current`: the current set, if it is known; then call it within `readEarlier`.
+ * set and undoes the later changes. `current`: the current set, if it is known.
  * `db` is a snapshot or a transaction. Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before
  * the first.
  */
@@ -31,8 +31,8 @@ export async function policiesAt(db: Connection, revision: number, current?: rea
 let reading = Promise.resolve();
 
 /**
- * Does the work, which reads earlier states in a snapshot, when no other does, and then rests twice as long: on SQLite nobody can write during a
- * snapshot.
+ * Does work that reads earlier states in a snapshot. Only one such work runs at a time, and a rest follows that is twice as long. On SQLite
+ * nobody can write during a snapshot.
  */
 export function readEarlier<T>(work: () => Promise<T>): Promise<T> {
   let began = 0;

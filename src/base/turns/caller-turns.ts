@@ -134,7 +134,8 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     },
     /**
      * Begins the work: at once, or when it is the turn of the caller (`key`), and less than `most` work with the same key is under way. The
-     * work must not throw. If there is a limit, it calls `end` when it is over. `caller`: who brings the work; null: nobody that counts.
+     * work must not throw. If there is a limit, it calls `end` when it is over. `caller`: who brings the work. null: the
+     * work does not show that a caller is there.
      */
     run(key: string, work: (end: () => void) => void, limit = NO_LIMIT, caller = limit === NO_LIMIT ? key : limit.partOf): void {
       arm();

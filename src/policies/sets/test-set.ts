@@ -16,7 +16,8 @@ import type { Alongside, ApplyRequest, PolicySets } from './sets.ts';
 const MAX_CASES = 10_000;
 
 /**
- * Call this in a thread: it can take a second. `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the positions of the errors.
+ * Call this in a thread: it can take a second. `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the
+ * positions of the errors.
  */
 export async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
   const errors: PolicyFileError[] = [];

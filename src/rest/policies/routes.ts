@@ -46,13 +46,9 @@ export function createPolicyRoutes({ database, edits, moments }: PolicyRoutePart
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const owners = plannableOwners(heldOf(res));
-    const policies = await database.snapshot(async (db) => {
-      if (page.limit !== null || owners !== null) {
-        showRevision(res, await readPosition(db));
-        return policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners);
-      }
-      const { position, policies } = await moments.stored(db);
-      showRevision(res, position);
+    const policies = await read(res, async (db) => {
+      if (page.limit !== null || owners !== null) return policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners);
+      const { policies } = await moments.stored(db);
       return policies.filter(({ id }) => page.cursor === null || id > page.cursor);
     });
     await sendPage(req, res, page, policies, ({ id }) => id, policyJson);

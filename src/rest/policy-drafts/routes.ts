@@ -25,7 +25,7 @@ import { activateBody, draftBody } from './contract.ts';
 export interface DraftRouteParts {
   readonly database: Database;
   readonly drafts: Drafts;
-  readonly moments: Pick<Moments, 'now' | 'of'>;
+  readonly moments: Moments;
 }
 
 export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts): Router {

@@ -34,7 +34,7 @@ import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers, SEARCHED } f
 
 export interface AccessRouteParts {
   readonly database: Database;
-  readonly moments: Pick<Moments, 'now' | 'of'>;
+  readonly moments: Moments;
   readonly engineOf: EngineCache;
   /** Engines of the revisions with which the matrix is compared, so that they do not evict the current one. */
   readonly engineBefore: EngineCache;

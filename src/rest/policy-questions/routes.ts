@@ -22,7 +22,7 @@ import { lintQuery } from './reports-contract.ts';
 export interface QuestionRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
-  readonly moments: Pick<Moments, 'now' | 'of'>;
+  readonly moments: Moments;
   readonly engineOf: EngineCache;
   readonly heavy: HeavyWork;
   readonly foundUsers: Pick<FoundUsers, 'find'>;
