@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
@@ -8,7 +9,7 @@ import type { Database } from '../../src/db/database.ts';
 import { compile } from '../../src/engine/compile/compile.ts';
 import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
-import { policiesAt } from '../../src/policies/history.ts';
+import { policiesAt, readEarlier } from '../../src/policies/history.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
@@ -189,4 +190,24 @@ test.serial('the set of a revision compiles to the hash that the log recorded', 
     const policies = body.policies.map((policy) => ({ ...policy, created_at: 0, updated_at: 0 }));
     t.is(hash(policies), data_hash, `revision ${revision}`);
   }
+});
+
+test('earlier states are read one at a time, also after a failure', async (t) => {
+  // The rests alone do not keep a process running.
+  const running = setInterval(() => undefined, 1_000);
+  t.teardown(() => clearInterval(running));
+  let [reading, most] = [0, 0];
+  const read = (fails: boolean) =>
+    readEarlier(async () => {
+      most = Math.max(most, ++reading);
+      await setImmediate();
+      reading--;
+      if (fails) throw new Error('failed');
+    });
+  const results = await Promise.allSettled([read(false), read(true), read(false)]);
+  t.deepEqual(
+    results.map(({ status }) => status),
+    ['fulfilled', 'rejected', 'fulfilled'],
+  );
+  t.is(most, 1);
 });
