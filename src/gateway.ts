@@ -79,6 +79,8 @@ const SCRAPE_TIMEOUT_MS = 1_000;
 const REQUEST_TIMEOUT_MS = 60_000;
 /** Longer than the 60 s of usual balancers: one that sends a request while the gateway closes the connection answers it with 502. */
 const IDLE_CONNECTION_MS = 65_000;
+/** How many connections may wait to be accepted. The system drops others, and their clients try again after a second: more than all strangers may have. */
+const BACKLOG = 4_096;
 
 /**
  * Creates the gateway. Throws AppError with a message for the operator if the database, the keys or the policy engine cannot be
@@ -208,7 +210,11 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     handle,
   )
     .on('connection', opened.note)
-    .on('connection', (socket) => readInTurns(socket, (handOver) => packetInTurn(opened.senderOf(socket), socket, handOver)))
+    .on('connection', (socket) => {
+      readInTurns(socket, (packet, handOver) =>
+        packetInTurn(opened.senderOf(socket) ?? accounts.callers.senderIn(packet, socket), socket, handOver),
+      );
+    })
     // Otherwise node itself answers requests with unknown expectations, as many as arrive.
     .on('checkExpectation', handle);
   server.maxHeadersCount = HEAD_LIMITS.maxHeadersCount;
@@ -292,7 +298,7 @@ function listenOn(server: TcpServer, { host, port }: Config): Promise<void> {
   return new Promise((resolve, reject) => {
     const failed = (cause: Error): void => reject(new Error(`cannot listen: ${cause.message}`, { cause }));
     server.once('error', failed);
-    server.listen(port, host, () => {
+    server.listen({ port, host, backlog: BACKLOG }, () => {
       server.off('error', failed);
       resolve();
     });

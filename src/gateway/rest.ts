@@ -175,10 +175,10 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
     async limit(req, res) {
       const [principal, address] = [accounts.callers.principalOf(req), addressOf(req, config.trustProxy)];
-      if (principal === null) return await refuseLater(req, limits.stranger(address));
+      if (principal === null) return await refuseLater(req, address, limits.stranger(address));
       const allowed = limits.api(principal, address);
       if (allowed !== null && 'inSpareTime' in allowed) await turnInCrowd(res, principal, allowed.uses);
-      else await refuseLater(req, allowed);
+      else await refuseLater(req, principal, allowed);
     },
     idJag: async () => [...(await decisions.current.fresh()).providers.values()].some(({ id_jag }) => id_jag),
     unread: createUnreadLimits(DEFAULT_LIMITS),

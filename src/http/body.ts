@@ -8,7 +8,7 @@ import { type JsonReading, NOT_UTF8, readJson } from '../base/json/json.ts';
 import { decodeLarge, readLargeJson, WHOLE } from '../base/json/large.ts';
 import { contextOf } from './context.ts';
 import { addressGroup, addressOf } from './limits/client-address.ts';
-import { refuseLater } from './limits/rate-limit.ts';
+import { beforeRefusal } from './limits/rate-limit.ts';
 
 const JSON_TYPE = /^application\/json[\t ]*(;[\t ]*(charset[\t ]*=[\t ]*("utf-8"|utf-8)[\t ]*(;[\t ]*)?)?)?$/i;
 
@@ -137,6 +137,8 @@ function tooMuch({ overdrawn, limit }: Overdrawn): AppError {
   return new AppError('too_many_requests', detail, { retryAfter: 1 });
 }
 
+const isTooMany = (error: unknown): boolean => error instanceof AppError && error.code === 'too_many_requests';
+
 /** Returns the JSON value of the body, for threads: it may take long. Throws AppError `invalid_request`. */
 export function parseBody(bytes: Uint8Array): unknown {
   return acceptable(readJson(bytes, RULES));
@@ -189,7 +191,7 @@ export function jsonBody({ limitOf, reading, trustProxy, isLeft = () => false, u
     checkContentType(req);
     const sender = senderOf(req, res, trustProxy);
     const wait = (bodyLength(req) ?? Number.POSITIVE_INFINITY) > FREE_BYTES ? reading.wait(sender) : 0;
-    if (wait > 0) await refuseLater(req, inDebt(wait));
+    if (wait > 0) throw inDebt(wait);
     const bytes = await readBytes(req, limit, underWay === null ? undefined : countedFor(res, underWay));
     if (bytes.length === 0) return undefined;
     const left = isLeft(req);
@@ -207,6 +209,7 @@ export function jsonBody({ limitOf, reading, trustProxy, isLeft = () => false, u
     } catch (error) {
       // Otherwise the rest of the body would be read as the next request.
       if (!req.complete) res.setHeader('Connection', 'close');
+      if (!req.complete || isTooMany(error)) await beforeRefusal(req, senderOf(req, res, trustProxy));
       throw error;
     }
     next();

@@ -1,12 +1,15 @@
 /** Tells which caller a request belongs to before its token is checked, so that callers can take turns. */
 import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import { isRefusal, principalKey, type TokenClaims } from '../auth/principal.ts';
 import { keep, perObject } from '../base/kept.ts';
 import { whenThere } from '../base/promises.ts';
 import type { Admit } from '../state/admission.ts';
 import { type Head, headOf, valuesOf } from './head.ts';
-import { addressGroup, addressOf } from './limits/client-address.ts';
+import { addressGroup, addressOf, forwardedAddress, peerOf } from './limits/client-address.ts';
+import type { PacketSender } from './limits/connections.ts';
+import { firstLook } from './limits/first-look.ts';
 
 /** How many headers are remembered: as many as the verifier of tokens remembers. */
 const KNOWN = 10_000;
@@ -31,6 +34,14 @@ export function createCallers(trustProxy: boolean) {
       return digest === null ? null : (known.get(digest) ?? null);
     },
     addressOf: (req: IncomingMessage): string => addressGroup(addressOf(req, trustProxy)),
+    /** Whose request begins with this packet. Only for turns. */
+    senderIn(packet: Buffer, socket: Socket): PacketSender {
+      const { authorization, forwardedFor, isHealth } = firstLook(packet);
+      const principal = authorization === undefined ? undefined : known.get(digestOf(authorization));
+      if (principal !== undefined) return { sender: principal, isStranger: false, isBody: false };
+      const address = addressGroup(trustProxy ? forwardedAddress(forwardedFor, socket) : peerOf(socket));
+      return { sender: isHealth ? `health ${address}` : address, isStranger: true, isBody: false };
+    },
     /** Notes which header carries the token of these claims. */
     heard(authorization: string | undefined, claims: TokenClaims): void {
       if (authorization !== undefined && !digests.has(claims)) digests.set(claims, digestOf(authorization));

@@ -60,8 +60,9 @@ export function receiveHead(
 ): Now<Arrived | Answer | 'answered'> {
   const fromPeer = deps.isFromPeer(req);
   const count: Count = (principal) => {
-    const wait = fromPeer ? null : deps.rateLimit({ address: deps.addressOf(req), principal });
-    return wait === null ? null : tooManyLater(req, 'Too many requests.', wait);
+    const address = deps.addressOf(req);
+    const wait = fromPeer ? null : deps.rateLimit({ address, principal });
+    return wait === null ? null : tooManyLater(req, principal ?? address, 'Too many requests.', wait);
   };
   const read = readHead(fromPeer ? null : deps.checkOrigin, req, res, count);
   if (read === 'answered' || !('targetName' in read)) return read;
@@ -81,8 +82,8 @@ export function receiveHead(
     const own = principalKey(claims);
     heard(own);
     const denied = deps.denialLimit(own);
-    if (denied !== null) return tooManyLater(req, 'Too many of your requests were denied.', denied);
-    if (deps.outbox.refusal(own) !== null) return tooManyLater(req, LEFT_UNREAD, 1);
+    if (denied !== null) return tooManyLater(req, own, 'Too many of your requests were denied.', denied);
+    if (deps.outbox.refusal(own) !== null) return tooManyLater(req, own, LEFT_UNREAD, 1);
     const unfit = checkHeaders(method, headers);
     return unfit === null ? { method, headers, targetName, claims, principal: own } : problem(unfit);
   });
@@ -143,8 +144,8 @@ function unauthenticated({ publicUrl }: ArrivalDeps, targetName: string, refusal
 }
 
 /** As for REST: refusals that are answered at once would take the thread from others. */
-async function tooManyLater(req: IncomingMessage, detail: string, retryAfter: number): Promise<Answer> {
-  await beforeRefusal(req);
+async function tooManyLater(req: IncomingMessage, who: string, detail: string, retryAfter: number): Promise<Answer> {
+  await beforeRefusal(req, who);
   return tooMany(detail, retryAfter);
 }
 

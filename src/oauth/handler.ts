@@ -9,7 +9,7 @@ import { misplaced } from '../browser/requests.ts';
 import type { SignedIn } from '../browser/sessions.ts';
 import { bodyLength, readBytes } from '../http/body.ts';
 import { contextOf } from '../http/context.ts';
-import { type RateLimits, refuseLater } from '../http/limits/rate-limit.ts';
+import { beforeRefusal, type RateLimits, refuseLater } from '../http/limits/rate-limit.ts';
 import { turnOfStranger } from '../http/limits/strangers.ts';
 import { problemOf } from '../http/problem.ts';
 import { destinationOf } from './client-rules.ts';
@@ -162,8 +162,12 @@ ${
   };
 
   const router = Router({ caseSensitive: true, strict: true });
-  router.use(async (req, _res, next) => {
-    await refuseLater(req, limits.oauth(addressOf(req)));
+  router.use(async (req, res, next) => {
+    const address = addressOf(req);
+    await refuseLater(req, address, limits.oauth(address));
+    // The library refuses a large body, and would discard the rest of it.
+    if ((bodyLength(req) ?? 0) > MOST_BYTES) await beforeRefusal(req, address);
+    res.once('finish', () => void (!req.complete && req.socket.destroySoon()));
     // The library looks for each parameter among all, so thousands of them would hold the thread for a quarter of a second.
     if (req.originalUrl.split('&', MOST_PARAMETERS + 1).length > MOST_PARAMETERS)
       throw new AppError('invalid_request', `An address may have at most ${MOST_PARAMETERS} parameters.`);

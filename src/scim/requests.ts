@@ -46,20 +46,20 @@ export function createRequests({ database, limits, bodies, addressOf }: RequestP
     const authorization = authorizationOf(req);
     const address = addressOf(req);
     if (authorization === undefined || !/^bearer(\s|$)/i.test(authorization)) {
-      await refuseLater(req, limits.scim(address));
+      await refuseLater(req, address, limits.scim(address));
       throw new AppError('unauthenticated', 'Send the SCIM token of the provider as a bearer token in the Authorization header.');
     }
     const token = BEARER.exec(authorization)?.[1] ?? '';
     if (!(await isStored(hashOfToken(token)))) {
       // Looking up one wrong token after the other must not keep the database from other callers.
-      await refuseLater(req, limits.scim(address, 0));
+      await refuseLater(req, address, limits.scim(address, 0));
       await turnOfStranger(res, address);
     }
     try {
       return await authenticated(database.knex, String(req.params['provider']), token, contextOf(res).requestId);
     } catch (error) {
       if (!(error instanceof AppError) || error.code !== 'invalid_token') throw error;
-      await refuseLater(req, limits.scim(address));
+      await refuseLater(req, address, limits.scim(address));
       throw error;
     }
   }

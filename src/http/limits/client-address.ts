@@ -17,11 +17,14 @@ export const peerOf = ({ remoteAddress }: Socket): string => plain(remoteAddress
  * Returns the client's IP address. Behind a trusted proxy it is the last entry of X-Forwarded-For: only that entry is written by
  * the proxy.
  */
-export function addressOf(req: IncomingMessage, trustProxy: boolean): string {
-  const remote = peerOf(req.socket);
-  if (!trustProxy) return remote;
-  const forwarded = plain(req.headersDistinct['x-forwarded-for']?.join(',').split(',').at(-1)?.trim() ?? '');
-  return isIP(forwarded) === 0 ? remote : forwarded;
+export function addressOf({ socket, headersDistinct }: IncomingMessage, trustProxy: boolean): string {
+  return trustProxy ? forwardedAddress(headersDistinct['x-forwarded-for']?.join(','), socket) : peerOf(socket);
+}
+
+/** The same for the value of X-Forwarded-For. */
+export function forwardedAddress(forwardedFor: string | undefined, socket: Socket): string {
+  const last = plain(forwardedFor?.split(',').at(-1)?.trim() ?? '');
+  return isIP(last) === 0 ? peerOf(socket) : last;
 }
 
 /** Returns the address, or for IPv6 its /64 network, to count requests by. An IPv6 client can choose any address in its /64. */

@@ -6,6 +6,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import type { Socket } from 'node:net';
 import type { Log } from '../../base/log.ts';
 import { addressGroup, peerOf } from './client-address.ts';
+import { holdInput } from './crowded.ts';
 
 export interface ConnectionLimits {
   /** How many connections one principal may have. */
@@ -14,9 +15,13 @@ export interface ConnectionLimits {
   readonly ofAddress: number;
   /** How many connections all strangers may have. */
   readonly ofStrangers: number;
+  /** How many connections are kept for a while before they are closed, and not read. */
+  readonly leaving: number;
 }
 
-const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrangers: 2_048 };
+const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrangers: 1_024, leaving: 1_024 };
+/** A client whose connection is closed opens the next one at once, and users' connections wait behind it to be accepted. Up to twice as long. */
+const CLOSED_AFTER_MS = 2_000;
 /** How long closed connections are counted for one line of the log. */
 const LOGGED_AFTER_MS = 60_000;
 
@@ -34,8 +39,15 @@ interface Connection {
   /** The principal, or the address of a stranger. Empty: behind a proxy, the first request has not come yet. */
   sender: string;
   isStranger: boolean;
+  /** It is no longer counted, and will be closed. */
+  isLeaving: boolean;
   /** The last request, and its answer, until that is closed. */
   last: { readonly req: IncomingMessage; readonly res: ServerResponse } | null;
+}
+
+interface Found {
+  oldest: Connection | null;
+  count: number;
 }
 
 interface Senders {
@@ -66,6 +78,7 @@ export function limitConnections(
   const strangers = new Map<string, Set<Connection>>();
   let ofStrangers = 0;
   let closed = 0;
+  let leaving = 0;
 
   function leave(connection: Connection): void {
     const { isStranger, sender } = connection;
@@ -103,17 +116,32 @@ export function limitConnections(
   const isKnown = ({ last, isStranger }: Connection): boolean => isStranger && last !== null && principalOf(last.req) !== null;
 
   function closeOne(own: ReadonlySet<Connection>, newest: Connection): void {
-    const others = [...own].filter((connection) => connection !== newest);
-    const serving = others.filter(isServing);
-    const idle = others.filter((connection) => !isServing(connection));
-    const known = serving.find(isKnown);
-    if (known?.last) assignBy(known, known.last.req);
-    else close((newest.isStranger && serving.length > idle.length ? serving : idle)[0] ?? newest);
+    const serving: Found = { oldest: null, count: 0 };
+    const idle: Found = { oldest: null, count: 0 };
+    for (const connection of own) {
+      if (connection === newest) continue;
+      const isIdle = !isServing(connection);
+      if (!isIdle && isKnown(connection) && connection.last !== null) {
+        assignBy(connection, connection.last.req);
+        return;
+      }
+      const found = isIdle ? idle : serving;
+      found.oldest ??= connection;
+      found.count++;
+    }
+    close((newest.isStranger && serving.count > idle.count ? serving : idle).oldest ?? newest);
   }
 
   function close(connection: Connection): void {
     leave(connection);
-    connection.socket.destroy();
+    connection.isLeaving = true;
+    const { socket } = connection;
+    if (leaving < limits.leaving) {
+      leaving++;
+      holdInput(socket, true);
+      setTimeout(() => socket.destroy(), CLOSED_AFTER_MS * (1 + Math.random())).unref();
+      socket.once('close', () => leaving--);
+    } else socket.destroy();
     if (closed++ > 0) return;
     setTimeout(() => {
       log.warn({ closed, ...limits }, 'connections were closed, because their senders had too many');
@@ -122,18 +150,18 @@ export function limitConnections(
   }
 
   return {
-    /** Whose next packet it is. null: the connection is not known, or a proxy sends the next request, which can be anybody's. */
+    /** Whose next packet it is. null: it begins a request, which can be that of a proxy, or the first one of a user. */
     senderOf(socket: Socket): PacketSender | null {
       const connection = bySocket.get(socket);
       if (connection === undefined) return null;
       const { sender, isStranger, last } = connection;
       const isBody = last?.req.complete === false;
-      return trustProxy && !isBody ? null : { sender, isStranger, isBody };
+      return isBody || !(trustProxy || isStranger) ? { sender, isStranger, isBody } : null;
     },
 
     /** Call it for each new connection. */
     note(socket: Socket): void {
-      const connection: Connection = { socket, sender: '', isStranger: true, last: null };
+      const connection: Connection = { socket, sender: '', isStranger: true, isLeaving: false, last: null };
       bySocket.set(socket, connection);
       socket.once('close', () => leave(connection));
       if (!trustProxy) assign(connection, addressGroup(peerOf(socket)), true);
@@ -152,9 +180,9 @@ export function limitConnections(
           res.once('close', () => {
             if (connection.last === last) connection.last = null;
           });
-          assignBy(connection, req);
+          if (!connection.isLeaving) assignBy(connection, req);
         }
-        handle(req, res);
+        if (connection?.isLeaving !== true) handle(req, res);
       },
   };
 }

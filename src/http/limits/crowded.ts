@@ -17,25 +17,36 @@ const SKIPPED = ['\r', '\n'].map((character) => Buffer.alloc(256, character));
 /** Shorter packets are not searched for such runs. */
 const LONG_PACKET = 4 * 1_024;
 
+/** The rest of a shorter body takes little memory, and while it can arrive, it is noticed that the client leaves. */
+const LONG_BODY = 64 * 1_024;
+
 const crowded = new WeakSet<Socket>();
 
 interface Input {
   /** For how many reasons node gets nothing more from the connection. */
   holds: number;
+  /** For how many of them nothing more is read from it either. Then nobody notices that the client leaves. */
+  stops: number;
   handOverAll(): Promise<void>;
 }
 
 const inputs = new WeakMap<Socket, Input>();
 
-/** Node gets nothing more of what the connection sends, until the returned function is called. Nobody reads it while a request waits. */
-export function holdInput(socket: Socket): () => void {
+/**
+ * Node gets nothing more of what the connection sends, until the returned function is called. Nobody reads it while a request waits.
+ * `isStopped`: nothing more is read either, so that no packet waits in memory.
+ */
+export function holdInput(socket: Socket, isStopped = false): () => void {
   const input = inputs.get(socket);
   if (input === undefined) return () => undefined;
+  const stops = isStopped ? 1 : 0;
   input.holds++;
+  input.stops += stops;
   let isHeld = true;
   return () => {
     if (!isHeld) return;
     isHeld = false;
+    input.stops -= stops;
     if (--input.holds === 0) void input.handOverAll();
   };
 }
@@ -43,8 +54,11 @@ export function holdInput(socket: Socket): () => void {
 /** Whether the connection has sent a crowded packet. */
 export const hasSentCrowded = (socket: Socket): boolean => crowded.has(socket);
 
-/** Keeps the rest of the body from node while the request waits. */
-export const holdBody = ({ complete, socket }: IncomingMessage): (() => void) => (complete ? () => undefined : holdInput(socket));
+/** Keeps the rest of the body from node while the request waits. Of a long body nothing more is read. */
+export function holdBody({ complete, headers, socket }: IncomingMessage): () => void {
+  if (complete) return () => undefined;
+  return holdInput(socket, headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > LONG_BODY);
+}
 
 function isCrowded(packet: Buffer): boolean {
   let lines = 0;
@@ -55,13 +69,13 @@ function isCrowded(packet: Buffer): boolean {
 }
 
 /** Calls `handOver`, at once or later, when node may get the next packet of the connection. */
-export type InTurn = (handOver: () => void) => void;
+export type InTurn = (packet: Buffer, handOver: () => void) => void;
 
 /**
  * Hands the packets of the connection to node in turn, and crowded ones in parts. All connections of an address share the turns of one owner
  * in the lane, so that others keep most of the thread. Call it for each connection.
  */
-export function readInTurns(socket: Socket, inTurn: InTurn = (handOver) => handOver()): void {
+export function readInTurns(socket: Socket, inTurn: InTurn = (_packet, handOver) => handOver()): void {
   const push = socket.push.bind(socket);
   const read = socket._read.bind(socket);
   const owner = addressGroup(peerOf(socket));
@@ -69,7 +83,7 @@ export function readInTurns(socket: Socket, inTurn: InTurn = (handOver) => handO
   const waiting: (Buffer | null)[] = [];
   let wanted: number | null = null;
   let isHandingOver = false;
-  const input: Input = { holds: 0, handOverAll };
+  const input: Input = { holds: 0, stops: 0, handOverAll };
   inputs.set(socket, input);
   const isStopped = (): boolean => socket.destroyed || socket.isPaused() || input.holds > 0;
 
@@ -95,7 +109,7 @@ export function readInTurns(socket: Socket, inTurn: InTurn = (handOver) => handO
       else handOver(Number.POSITIVE_INFINITY);
     }
     isHandingOver = false;
-    if (waiting.length > 0 || wanted === null) return;
+    if (waiting.length > 0 || wanted === null || input.stops > 0) return;
     const size = wanted;
     wanted = null;
     read(size);
@@ -105,11 +119,11 @@ export function readInTurns(socket: Socket, inTurn: InTurn = (handOver) => handO
   function pushInTurn(packet: Buffer): boolean {
     let wantsMore: boolean | null = null;
     let release: (() => void) | null = null;
-    inTurn(() => {
+    inTurn(packet, () => {
       if (release === null) wantsMore = push(packet);
       else release();
     });
-    if (wantsMore !== null) return wantsMore;
+    if (wantsMore !== null) return wantsMore && input.stops === 0;
     release = holdInput(socket);
     waiting.push(packet);
     return false;
@@ -125,7 +139,7 @@ export function readInTurns(socket: Socket, inTurn: InTurn = (handOver) => handO
     return false;
   };
   socket._read = (size: number): void => {
-    if (waiting.length === 0) read(size);
+    if (waiting.length === 0 && input.stops === 0) read(size);
     else wanted = size;
   };
   socket.on('resume', () => void (waiting.length > 0 && handOverAll()));

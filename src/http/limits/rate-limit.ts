@@ -2,6 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../../base/errors.ts';
+import { createSpareTurns } from '../../base/turns/spare-turns.ts';
 import type { Config } from '../../config/config.ts';
 import { addressGroup } from './client-address.ts';
 import { holdBody } from './crowded.ts';
@@ -19,17 +20,28 @@ const SPARING_SHARE = 1 / 10;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
-/** Resolves when the request may be refused. */
-export async function beforeRefusal(req: IncomingMessage): Promise<void> {
+/** Refusals begin while the thread has time to spare: after each, a client sends its next request, or opens its next connection. */
+const refusals = createSpareTurns({
+  mostUnderWay: Number.POSITIVE_INFINITY,
+  longestRestMs: 5,
+  mostWaiting: Number.POSITIVE_INFINITY,
+  mostAtOnce: 1,
+});
+
+/** Resolves when the request may be refused. Senders (`who`) take turns. */
+export async function beforeRefusal(req: IncomingMessage, who: string): Promise<void> {
   const release = holdBody(req);
+  // Otherwise what has arrived of the body would wait in memory.
+  if (!req.complete) req.resume();
   await sleep(REFUSED_AFTER_MS * (1 + Math.random()), undefined, { ref: false });
+  (await refusals.come(who, () => !req.socket.writable))?.();
   release();
 }
 
 /** Throws the refusal after a while; null: returns at once. */
-export async function refuseLater(req: IncomingMessage, refusal: AppError | null): Promise<void> {
+export async function refuseLater(req: IncomingMessage, who: string, refusal: AppError | null): Promise<void> {
   if (refusal === null) return;
-  await beforeRefusal(req);
+  await beforeRefusal(req, who);
   throw refusal;
 }
 

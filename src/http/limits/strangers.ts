@@ -34,34 +34,40 @@ async function come(turns: SpareTurns, key: string, whose: string, res: ServerRe
   if (!res.req.complete) setTimeout(end, BODY_MS).unref();
 }
 
-/** Health checks of a load balancer do not wait behind other requests from its address. */
-const HEALTH = /^\/health(?:\/|$)/;
+/** The connections whose next request has had its turn. */
+const hadTurn = new WeakSet<Socket>();
 
-/** Begins a request without a token that was admitted before when it is the turn of its address. If its client leaves, it does not begin. */
+/**
+ * Begins a request without a token that was admitted before. It had its turn with its first packet; those that the client has sent ahead wait for
+ * the turn of their address. If its client leaves, it does not begin.
+ */
 export async function beginUnknown(req: IncomingMessage, res: ServerResponse, address: string, begin: () => void): Promise<void> {
+  if (hadTurn.delete(req.socket)) return begin();
   const release = holdBody(req);
-  const key = HEALTH.test(req.url ?? '') ? `health ${address}` : address;
-  const end = await unknown.come(key, () => res.closed || !req.socket.writable);
+  const end = await unknown.come(address, () => res.closed || !req.socket.writable);
   release();
-  if (end === null) return;
-  res.once('close', end);
-  begin();
+  if (end !== null) begin();
 }
 
 /**
  * Hands over a packet when it is the turn of its sender. Its last byte can begin work: of a stranger only in spare time, whose request has given
  * its turn back if it waited for its body.
  */
-export function packetInTurn(from: PacketSender | null, socket: Socket, handOver: () => void): void {
-  if (from === null) handOver();
-  else if (from.isStranger && from.isBody) void unknown.come(from.sender, () => socket.destroyed).then(handOver);
-  else {
-    const work = (end: () => void): void => {
-      handOver();
-      end();
-    };
-    starts.run(`packets of ${from.sender}`, work, PACKETS, from.isStranger ? null : from.sender);
+export function packetInTurn({ sender, isStranger, isBody }: PacketSender, socket: Socket, handOver: () => void): void {
+  if (isStranger) {
+    void unknown
+      .come(sender, () => socket.destroyed)
+      .then(() => {
+        if (!isBody) hadTurn.add(socket);
+        handOver();
+      });
+    return;
   }
+  const work = (end: () => void): void => {
+    handOver();
+    end();
+  };
+  starts.run(`packets of ${sender}`, work, PACKETS, sender);
 }
 
 /** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */

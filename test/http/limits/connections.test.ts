@@ -6,6 +6,7 @@ import { setImmediate as turnOver } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { addressOf } from '../../../src/http/limits/client-address.ts';
 import { limitConnections } from '../../../src/http/limits/connections.ts';
+import { readInTurns } from '../../../src/http/limits/crowded.ts';
 
 const LIMITS = { ofPrincipal: 3, ofAddress: 4, ofStrangers: 6 };
 const HEAD = 'GET / HTTP/1.1\r\nHost: x\r\n';
@@ -16,16 +17,19 @@ interface Options {
   readonly admitted?: Set<string>;
   readonly trustProxy?: boolean;
   readonly handle?: RequestListener;
+  /** How many connections are kept for a while before they are closed. */
+  readonly leaving?: number;
 }
 
-async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy = false, handle }: Options = {}) {
+async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy = false, handle, leaving = 0 }: Options = {}) {
   const senders = {
     principalOf: ({ headers: { authorization = '' } }: { headers: { authorization?: string } }) =>
       admitted.has(authorization) ? authorization : null,
     addressOf: (req: Parameters<RequestListener>[0]) => addressOf(req, trustProxy),
   };
-  const limits = limitConnections(senders, trustProxy, { warn: () => undefined }, LIMITS);
-  const server = createServer(limits.noting(handle ?? ((_req, res) => res.end('done')))).on('connection', limits.note);
+  const limits = limitConnections(senders, trustProxy, { warn: () => undefined }, { ...LIMITS, leaving });
+  const server = createServer(limits.noting(handle ?? ((_req, res) => res.end('done'))));
+  server.on('connection', limits.note).on('connection', (socket) => readInTurns(socket));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const sockets: Socket[] = [];
@@ -35,6 +39,7 @@ async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy
     server.close();
   });
   return {
+    server,
     /** Opens a connection from an address, and sends the text. */
     async open(text = HEAD, localAddress = '127.0.0.1'): Promise<Socket> {
       const isComplete = text.endsWith('\r\n\r\n');
@@ -69,6 +74,23 @@ test('a stranger has at most so many connections: the oldest one is closed, also
   await server.open('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1234');
   for (let i = 0; i < 5; i++) await server.open();
   t.deepEqual(await server.openOnes(), [2, 3, 4, 5]);
+});
+
+test('a connection that is closed because there are too many is kept for a while, and not read, so that its client does not open the next one at once', async (t) => {
+  let requests = 0;
+  const server = await listening(t, { leaving: 1, handle: () => void requests++ });
+  const first = await server.open();
+  const second = await server.open();
+  for (let i = 0; i < 3; i++) await server.open();
+  first.write('\r\n');
+  t.deepEqual(await server.openOnes(), [0, 1, 2, 3, 4]);
+  t.is(requests, 0);
+  second.write('\r\n');
+  await once(server.server, 'request');
+  await server.open();
+  t.deepEqual(await server.openOnes(), [0, 1, 3, 4, 5], 'no more than so many are kept');
+  await once(first, 'close');
+  t.is(requests, 1);
 });
 
 test('a stranger with more connections without a request than with one loses the oldest of the former', async (t) => {

@@ -60,6 +60,27 @@ test('node parses no more of a body in small chunks after the connection is clos
   t.true(parsed > 0 && parsed < 200, `${parsed} chunks were parsed`);
 });
 
+test('nothing more is read while the body of a request is held, so that no packet waits in memory', async (t) => {
+  const waits = deferred<IncomingMessage>();
+  const goOn = deferred();
+  const socket = await listening(t, async (req, res) => {
+    const release = holdBody(req);
+    waits.resolve(req);
+    await goOn.promise;
+    release();
+    res.end(String((await buffer(req)).length));
+  });
+  socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n');
+  const req = await waits.promise;
+  const { bytesRead } = req.socket;
+  socket.write(Buffer.alloc(1_000_000));
+  for (let i = 0; i < 100; i++) await setImmediate();
+  t.is(req.socket.bytesRead, bytesRead);
+  goOn.resolve();
+  const [answer] = (await once(socket, 'data')) as [Buffer];
+  t.regex(answer.toString(), /1000000$/, 'all of it arrives afterwards');
+});
+
 test('node gets no chunks of a body while its request waits, and all of them afterwards', async (t) => {
   const waits = deferred<IncomingMessage>();
   const goOn = deferred();
@@ -183,7 +204,9 @@ test('what a connection sends is handed over in turn and in its order, and nothi
     isInTurn = true;
     begun.resolve(req);
     res.end(`<${await text(req)}>`);
-  }).on('connection', (socket: Socket) => readInTurns(socket, (handOver) => void (isInTurn ? turns.push(handOver) : handOver())));
+  }).on('connection', (socket: Socket) =>
+    readInTurns(socket, (_packet, handOver) => void (isInTurn ? turns.push(handOver) : handOver())),
+  );
   const socket = await connected(t, server);
   const turn = async (): Promise<void> => {
     while (turns.length === 0) await setImmediate();

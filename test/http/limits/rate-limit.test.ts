@@ -1,7 +1,39 @@
-import test from 'ava';
+import { IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
 import { AppError } from '../../../src/base/errors.ts';
 import { addressGroup, addressSite } from '../../../src/http/limits/client-address.ts';
-import { createRateLimits } from '../../../src/http/limits/rate-limit.ts';
+import { beforeRefusal, createRateLimits } from '../../../src/http/limits/rate-limit.ts';
+
+/** The time before a refusal does not keep the process alive. */
+const alive = (t: ExecutionContext): void => {
+  const ticking = setInterval(() => undefined, 1_000);
+  t.teardown(() => clearInterval(ticking));
+};
+
+/** A request whose body has not arrived. */
+const incoming = (): IncomingMessage => Object.assign(new IncomingMessage(new Socket()), { complete: false });
+
+test('many refusals of one sender do not begin at once, and those of others do not wait behind them', async (t) => {
+  alive(t);
+  let refused = 0;
+  const req = incoming();
+  for (let i = 0; i < 20_000; i++) void beforeRefusal(req, '192.0.2.1').then(() => refused++);
+  await Promise.all(Array.from({ length: 10 }, (_, i) => beforeRefusal(req, `198.51.100.${i}`)));
+  t.true(refused < 10_000, `${refused} of 20,000 were refused before`);
+});
+
+test('what has arrived of the body is dropped while its refusal waits', async (t) => {
+  alive(t);
+  const req = incoming();
+  req.push(Buffer.alloc(60_000));
+  t.is(req.readableLength, 60_000);
+  const refused = beforeRefusal(req, '192.0.2.3');
+  await setImmediate();
+  t.is(req.readableLength, 0);
+  await refused;
+});
 
 test('MCP_RATE_LIMIT counts each pair of principal and address', (t) => {
   const limits = createRateLimits({ login: 60, mcp: 2, api: 3, changes: 30, oauth: 600, registration: 20 });
