@@ -1,6 +1,8 @@
 /** Attacks on the authorization server, one test for each. */
 import { randomBytes } from 'node:crypto';
 import { IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { apiToken, type Person, person } from '../support/gateway.ts';
 import { type World, world } from '../support/world.ts';
@@ -786,6 +788,21 @@ test('the library reads bodies in one chunk, so that chunks of one byte do not f
   });
   t.like(await long.json(), { error: 'invalid_request' });
 });
+
+for (const [what, head, chunk] of [
+  ['announced', 'content-length: 40000000', 'x'.repeat(100_000)],
+  ['not announced', 'transfer-encoding: chunked', `186a0\r\n${'x'.repeat(100_000)}\r\n`],
+] as const)
+  test(`a connection with a body that is too large, ${what}, is answered and ended`, async (t) => {
+    const { host, hostname, port } = new URL(shared.gateway.url);
+    const socket = connect(Number(port), hostname);
+    t.teardown(() => void socket.destroy());
+    socket.write(
+      `POST /oauth/token HTTP/1.1\r\nhost: ${host}\r\ncontent-type: application/x-www-form-urlencoded\r\n${head}\r\n\r\n`,
+    );
+    socket.write(chunk);
+    t.regex(await text(socket), /^HTTP\/1\.1 4\d\d .*invalid_request/s);
+  });
 
 test('an address with very many parameters is refused before they are read', async (t) => {
   for (const path of ['authorize', 'authorize/x']) {
