@@ -9,19 +9,22 @@ import type { Connection } from '../db/database.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { policyStore } from './policy-store.ts';
 import { policyFromJson } from './schema.ts';
+import type { StoredSet } from './stored-set.ts';
 
 const REST = 2;
 
 /**
  * Returns every policy of the set at this revision, sorted by id, each with its subjects sorted by id. It starts from the current
- * set and undoes the later changes. `current`: the current set, if it is known.
- * `db` is a snapshot or a transaction. Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before
- * the first.
+ * set and undoes the later changes, which need not be read in the same snapshot. Throws AppError `not_found` for a revision that does not
+ * exist; 0 is the empty set before the first.
  */
-export async function policiesAt(db: Connection, revision: number, current?: readonly StoredPolicy[]): Promise<StoredPolicy[]> {
-  await requireRevision(db, revision);
-  const set = new Map((current ?? (await policyStore(db).all())).map((policy) => [policy.id, policy]));
-  for (const { object_id, before } of await policiesBefore(db, revision)) {
+export async function policiesAt(db: Connection, revision: number, current: StoredSet): Promise<StoredPolicy[]> {
+  const { revision: newest } = current.position;
+  if (!Number.isSafeInteger(revision) || revision < 0 || revision > newest) {
+    throw new AppError('not_found', `Revision ${revision} does not exist: the newest is ${newest}.`);
+  }
+  const set = new Map(current.policies.map((policy) => [policy.id, policy]));
+  for (const { object_id, before } of await policiesBefore(db, revision, newest)) {
     if (before === null) set.delete(object_id);
     else set.set(object_id, policyFromJson(before as Parameters<typeof policyFromJson>[0]));
   }
@@ -30,10 +33,7 @@ export async function policiesAt(db: Connection, revision: number, current?: rea
 
 let reading = Promise.resolve();
 
-/**
- * Does work that reads earlier states in a snapshot. Only one such work runs at a time, and a rest follows that is twice as long. On SQLite
- * nobody can write during a snapshot.
- */
+/** Does work that reads earlier states. Only one such work runs at a time, and a rest follows that is twice as long. */
 export function readEarlier<T>(work: () => Promise<T>): Promise<T> {
   let began = 0;
   const done = reading.then(() => {
@@ -43,15 +43,6 @@ export function readEarlier<T>(work: () => Promise<T>): Promise<T> {
   const rest = (): Promise<void> => sleep(REST * (performance.now() - began), undefined, { ref: false });
   reading = done.then(rest, rest);
   return done;
-}
-
-/** Returns the newest revision. Throws AppError `not_found` if `revision` does not exist. */
-export async function requireRevision(db: Connection, revision: number): Promise<number> {
-  const { revision: newest } = await readPosition(db);
-  if (!Number.isSafeInteger(revision) || revision < 0 || revision > newest) {
-    throw new AppError('not_found', `Revision ${revision} does not exist: the newest is ${newest}.`);
-  }
-  return newest;
 }
 
 /** What was changed of the policies of an owner. */

@@ -38,7 +38,10 @@ async function start(t: ExecutionContext, at: TestDatabase) {
 
 const live = (database: Database): Promise<{ revision: number; policies: StoredPolicy[] }> =>
   database.snapshot(async (db) => ({ revision: (await readPosition(db)).revision, policies: await policyStore(db).all() }));
-const at = (database: Database, revision: number): Promise<StoredPolicy[]> => database.snapshot((db) => policiesAt(db, revision));
+const at = (database: Database, revision: number): Promise<StoredPolicy[]> =>
+  database.snapshot(async (db) =>
+    policiesAt(db, revision, { position: await readPosition(db), policies: await policyStore(db).all() }),
+  );
 const hash = (policies: readonly StoredPolicy[]): string => compile(policies, { checkPattern: () => null }).hash;
 
 type Step =
@@ -145,7 +148,7 @@ eachEngine(test.serial, 'changes without file and reason, from older versions, c
     .where('sequence', 2)
     .update({ before: JSON.stringify(old) });
   t.deepEqual(await at(database, 1), [result]);
-  t.is((await database.snapshot((db) => policiesBefore(db, 1))).length, 1);
+  t.is((await database.snapshot((db) => policiesBefore(db, 1, 2))).length, 1);
 });
 
 test.serial('the set of a revision compiles to the hash that the log recorded', async (t) => {

@@ -12,12 +12,12 @@ import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-ed
 import type { ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
 import { ownerStore } from '../limits/owner-store.ts';
-import { policyStore } from '../policy-store.ts';
 import type { Moment } from '../sets/candidate-set.ts';
 import type { Draft } from '../sets/draft.ts';
 import type { SetState, TargetName } from '../sets/planning.ts';
 import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
+import { createStoredSet, type ReadStoredSet } from '../stored-set.ts';
 import type { Suggestion, SuggestTask } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
 import { withReadings } from './given.ts';
@@ -53,6 +53,7 @@ export interface HeavyParts {
   readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
   readonly foundUsers: Pick<FoundUsers, 'find'>;
+  readonly stored?: ReadStoredSet;
   readonly now?: () => number;
   readonly limits?: Partial<WorkLimits>;
 }
@@ -60,7 +61,7 @@ export interface HeavyParts {
 const USERS_AT_ONCE = 1_000;
 
 export function createHeavyWork(parts: HeavyParts) {
-  const { database, targets, findDraft, now = Date.now, limits = {}, foundUsers } = parts;
+  const { database, targets, findDraft, stored = createStoredSet(), now = Date.now, limits = {}, foundUsers } = parts;
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
   const work: Work = createWork({ thread: new URL(file, import.meta.url), limits });
 
@@ -74,17 +75,18 @@ export function createHeavyWork(parts: HeavyParts) {
   const host = {
     now: () => database.snapshot(storedNow),
     async state(give: Give, owner: string | null) {
-      const { policies, ...stored } = await database.snapshot(async (db) => ({
+      const { policies, ...rest } = await database.snapshot(async (db) => ({
         ...(await storedNow(db)),
-        policies: await policyStore(db).all(),
+        policies: (await stored(db)).policies,
         limits: await ownerStore(db).limits(),
         history: await ownerHistory(db, owner),
       }));
       await give(withReadings(policies));
-      return stored;
+      return rest;
     },
     async at(give: Give, revision: number) {
-      await give(withReadings(await readEarlier(() => database.snapshot((db) => policiesAt(db, revision)))));
+      const policies = await readEarlier(async () => policiesAt(database.knex, revision, await database.snapshot(stored)));
+      await give(withReadings(policies));
       return null;
     },
     async draft(_: Give, name: string) {

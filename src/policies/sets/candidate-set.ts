@@ -1,9 +1,9 @@
 /** The current policy set, and the candidate set that files or a draft would make. Questions, tests and replays use them. */
 import { AppError } from '../../base/errors.ts';
-import { changedBetween, type Position, readPosition } from '../../db/changes.ts';
+import type { Position } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
-import { policyStore } from '../policy-store.ts';
+import type { ReadStoredSet } from '../stored-set.ts';
 import { moveOf, type PlanBody, requestOf, rollbackOf, type SetSource } from './bodies.ts';
 import type { Draft, DraftContent } from './draft.ts';
 import { type PolicyChange, setBefore } from './plan.ts';
@@ -26,6 +26,7 @@ export interface MomentParts {
   readonly sets: PolicySets;
   readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
+  readonly stored: ReadStoredSet;
 }
 
 /** Returns the files that make the set, and their options; null: the set is the current one. */
@@ -38,29 +39,9 @@ export async function filesOf(
   return { ...rest, files: its, owner, prune, adopt };
 }
 
-/** Returns the stored policies, and keeps those of the newest revision: most questions are about one set, and to read it takes long. */
-function createPolicyReader(): (db: Connection, position: Position) => Promise<readonly StoredPolicy[]> {
-  let last: { readonly position: Position; readonly policies: readonly StoredPolicy[] } | null = null;
-  return async (db, position) => {
-    const known = last;
-    // The feed shows that both belong to one history. Then the same revision is the same set.
-    const isSame =
-      known?.position.revision === position.revision && (await changedBetween(db, known.position, position)) !== null;
-    const policies = isSame ? known.policies : await policyStore(db).all();
-    last = { position, policies };
-    return policies;
-  };
-}
-
 export type Moments = ReturnType<typeof createMoments>;
 
-export function createMoments({ database, sets, targets, findDraft }: MomentParts) {
-  const policiesIn = createPolicyReader();
-  /** The stored policies, sorted by id. `db` must be a consistent snapshot. */
-  async function stored(db: Connection): Promise<Pick<Moment, 'position' | 'policies'>> {
-    const position = await readPosition(db);
-    return { position, policies: await policiesIn(db, position) };
-  }
+export function createMoments({ database, sets, targets, findDraft, stored }: MomentParts) {
   /** `db` must be a consistent snapshot. */
   const now = async (db: Connection): Promise<Moment> => {
     const [{ position, policies }, known] = await Promise.all([stored(db), targets(db)]);
@@ -87,7 +68,6 @@ export function createMoments({ database, sets, targets, findDraft }: MomentPart
 
   return {
     now,
-    stored,
     /**
      * Throws AppError `not_found` if the draft does not exist, and what plans of `PolicySets` throw if the change could not be
      * made. `by`: the user in whose turn the work runs.

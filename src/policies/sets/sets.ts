@@ -65,10 +65,10 @@ export function createPolicySets(parts: PolicySetParts) {
     history: await ownerHistory(db, owner),
   });
 
-  const readBoth = async (db: Connection, { revision }: RollbackRequest) => ({
-    state: await read(db, null),
-    old: await policiesAt(db, revision),
-  });
+  async function readBoth(db: Connection, { revision }: RollbackRequest) {
+    const state = await read(db, null);
+    return { state, old: await policiesAt(db, revision, state) };
+  }
 
   async function tried<P extends SetPlan>({ targets, position }: SetState, plan: P, by: string) {
     if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);

@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { type Response, Router } from 'express';
 import type { KeyRing } from '../../auth/keys.ts';
 import { readQuery } from '../../base/validate.ts';
-import { readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import {
@@ -14,26 +13,27 @@ import {
   bundleStatement,
   type RegoSources,
 } from '../../policies/bundle.ts';
-import { policiesAt } from '../../policies/history.ts';
+import { policiesAt, readEarlier } from '../../policies/history.ts';
+import type { ReadStoredSet } from '../../policies/stored-set.ts';
 import { showRevision } from './routes.ts';
 
 const REVISION = /^[0-9]{1,15}$/;
 
 export function createBundleRoutes(deps: {
   readonly database: Database;
+  readonly stored: ReadStoredSet;
   readonly keys: KeyRing;
   readonly engineOf: EngineCache;
 }): Router {
-  const { database, keys, engineOf } = deps;
+  const { database, stored, keys, engineOf } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function partsOf(res: Response, asked: string | undefined): Promise<BundleParts> {
-    const { revision, policies } = await database.snapshot(async (db) => {
-      const position = await readPosition(db);
-      showRevision(res, position);
-      const revision = asked === undefined ? position.revision : Number(asked);
-      return { revision, policies: await policiesAt(db, revision) };
-    });
+    const current = await database.snapshot(stored);
+    showRevision(res, current.position);
+    const revision = asked === undefined ? current.position.revision : Number(asked);
+    const policies =
+      asked === undefined ? current.policies : await readEarlier(() => policiesAt(database.knex, revision, current));
     const [{ compiled, engineHash }, rego] = await Promise.all([engineOf(policies, revision), regoSources()]);
     return { revision, data: compiled.json, dataHash: compiled.hash, engineHash, rego };
   }

@@ -20,7 +20,7 @@ import {
   readSubject,
   subjectJson,
 } from '../../policies/schema.ts';
-import type { Moments } from '../../policies/sets/candidate-set.ts';
+import type { ReadStoredSet } from '../../policies/stored-set.ts';
 
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY };
 /** Priority, effect and id: the members that the order of evaluation depends on. */
@@ -30,10 +30,10 @@ const ORDER_PAGE = { defaultLimit: 100, maxLimit: 1000, key: PLACE, also: Object
 export interface PolicyRouteParts {
   readonly database: Database;
   readonly edits: PolicyEdits;
-  readonly moments: Pick<Moments, 'stored'>;
+  readonly stored: ReadStoredSet;
 }
 
-export function createPolicyRoutes({ database, edits, moments }: PolicyRouteParts): Router {
+export function createPolicyRoutes({ database, edits, stored }: PolicyRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   /** Reads in a snapshot and labels the response with its revision. */
@@ -48,7 +48,7 @@ export function createPolicyRoutes({ database, edits, moments }: PolicyRoutePart
     const owners = plannableOwners(heldOf(res));
     const policies = await read(res, async (db) => {
       if (page.limit !== null || owners !== null) return policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners);
-      const { policies } = await moments.stored(db);
+      const { policies } = await stored(db);
       return policies.filter(({ id }) => page.cursor === null || id > page.cursor);
     });
     await sendPage(req, res, page, policies, ({ id }) => id, policyJson);

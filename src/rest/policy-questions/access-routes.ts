@@ -26,7 +26,7 @@ import {
   namedHolders,
 } from '../../policies/access.ts';
 import { canBeSent, NOT_SENT } from '../../policies/analysis/names.ts';
-import { policiesAt } from '../../policies/history.ts';
+import { policiesAt, readEarlier } from '../../policies/history.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { type FoundUser, type FoundUsers, reaches } from '../../state/found-users.ts';
 import { showRevision } from '../policies/routes.ts';
@@ -155,14 +155,15 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     const compared = asked.compare === undefined ? null : Number(asked.compare);
     const isPart = asked.changed === 'yes';
     if (isPart && compared === null) throw invalidRequest([{ path: 'changed', message: 'needs `compare`, too' }]);
-    const [{ position, policies, targets }, seen, users, earlier] = await database.snapshot((db) =>
+    const [moment, seen, users] = await database.snapshot((db) =>
       Promise.all([
         moments.now(db),
         seenObjects(db),
         asked.rows === 'users' ? foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
-        compared === null ? null : policiesAt(db, compared),
       ]),
     );
+    const { position, policies, targets } = moment;
+    const earlier = compared === null ? null : await readEarlier(() => policiesAt(database.knex, compared, moment));
     showRevision(res, position);
     const target = targets.find(({ name }) => name === asked.target);
     if (target === undefined) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);

@@ -14,12 +14,12 @@ import { policiesAt, readEarlier } from '../../policies/history.ts';
 import { requireOwner } from '../../policies/owners.ts';
 import { policyJson, timestamp } from '../../policies/schema.ts';
 import { moveBody, moveOf, requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
-import type { Moments } from '../../policies/sets/candidate-set.ts';
 import { changesBetween, type PolicyChange } from '../../policies/sets/plan.ts';
 import { appliedCounts, changeJsonWith } from '../../policies/sets/plan-json.ts';
 import type { TargetName } from '../../policies/sets/planning.ts';
 import type { PolicySets } from '../../policies/sets/sets.ts';
 import type { ApplyTested } from '../../policies/sets/test-set.ts';
+import type { ReadStoredSet } from '../../policies/stored-set.ts';
 import { answerWork, bytesOf } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
 
@@ -31,10 +31,10 @@ export function createPolicySetRoutes(deps: {
   readonly sets: PolicySets;
   readonly applyTested: ApplyTested;
   readonly heavy: HeavyWork;
-  readonly moments: Pick<Moments, 'stored'>;
+  readonly stored: ReadStoredSet;
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
 }): Router {
-  const { database, sets, applyTested, heavy, moments, targets } = deps;
+  const { database, sets, applyTested, heavy, stored, targets } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/history', async (req, res) => {
@@ -50,14 +50,10 @@ export function createPolicySetRoutes(deps: {
   router.get('/history/:revision', async (req, res) => {
     const { revision } = req.params;
     if (!REVISION.test(revision)) throw new AppError('not_found', 'A revision must be a number.');
-    const { policies, made } = await readEarlier(() =>
-      database.snapshot(async (db) => {
-        const { position, policies } = await moments.stored(db);
-        showRevision(res, position);
-        const [made] = await listRevisions(db, 1, Number(revision) + 1);
-        return { made, policies: await policiesAt(db, Number(revision), policies) };
-      }),
-    );
+    const current = await database.snapshot(stored);
+    showRevision(res, current.position);
+    const policies = await readEarlier(() => policiesAt(database.knex, Number(revision), current));
+    const [made] = await listRevisions(database.knex, 1, Number(revision) + 1);
     res.json({
       revision: Number(revision),
       made: made?.revision === Number(revision) ? revisionJson(made) : null,
@@ -67,14 +63,13 @@ export function createPolicySetRoutes(deps: {
 
   router.get('/diff', async (req, res) => {
     const { from, to } = revisionsOf(req);
-    const { last, before, after, known } = await readEarlier(() =>
-      database.snapshot(async (db) => {
-        const [{ position, policies }, known] = await Promise.all([moments.stored(db), targets(db)]);
-        showRevision(res, position);
-        const last = to ?? position.revision;
-        return { last, known, after: await policiesAt(db, last, policies), before: await policiesAt(db, from, policies) };
-      }),
-    );
+    const [current, known] = await database.snapshot((db) => Promise.all([stored(db), targets(db)]));
+    showRevision(res, current.position);
+    const last = to ?? current.position.revision;
+    const [before, after] = await readEarlier(async () => [
+      await policiesAt(database.knex, from, current),
+      await policiesAt(database.knex, last, current),
+    ]);
     await sendChanges(res, { from, to: last }, changesBetween(before, after), known);
   });
 

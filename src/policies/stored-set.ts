@@ -1,0 +1,26 @@
+/** The stored policies of the newest revision that was read. Most questions are about that one set, and to read it takes long. */
+import { changedBetween, type Position, readPosition } from '../db/changes.ts';
+import type { Connection } from '../db/database.ts';
+import type { StoredPolicy } from '../engine/compile/policy.ts';
+import { policyStore } from './policy-store.ts';
+
+export interface StoredSet {
+  readonly position: Position;
+  /** Sorted by id. */
+  readonly policies: readonly StoredPolicy[];
+}
+
+/** Returns the stored policies. `db` must be a consistent snapshot. */
+export type ReadStoredSet = (db: Connection) => Promise<StoredSet>;
+
+export function createStoredSet(): ReadStoredSet {
+  let known: StoredSet | null = null;
+  return async (db) => {
+    const position = await readPosition(db);
+    const last = known;
+    // The feed shows that both belong to one history. Then the same revision is the same set.
+    const isSame = last?.position.revision === position.revision && (await changedBetween(db, last.position, position)) !== null;
+    known = { position, policies: isSame ? last.policies : await policyStore(db).all() };
+    return known;
+  };
+}
