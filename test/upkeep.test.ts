@@ -67,7 +67,7 @@ eachEngine(test.serial, 'old changes are removed, except those of policies and t
     ['newest', 'young', 'p2', 'p1'],
   );
   t.deepEqual(
-    (await policiesBefore(database.knex, 0, 9)).map(({ object_id }) => object_id),
+    (await policiesBefore(database.knex, 0)).map(({ object_id }) => object_id),
     ['p1', 'p2'],
   );
   const [newest] = (await changes.page(1, null)).changes;

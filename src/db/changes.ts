@@ -305,19 +305,17 @@ const FIRST = 8;
 const PAGE_CHARACTERS = 2 * 1024 * 1024;
 
 /**
- * Returns, for each policy changed after this revision and not after `newest`, its document at that revision; null if it did not exist. The
- * answer is the same at any time: these changes are never altered or deleted.
+ * Returns, for each policy changed after this revision, its document at that revision; null if it did not exist. These changes are never
+ * altered or deleted, so `db` need not be a snapshot.
  */
 export async function policiesBefore(
   db: Connection,
   revision: number,
-  newest: number,
 ): Promise<{ readonly object_id: string; readonly before: object | null }[]> {
   // The `before` of the first change since then is the state at the revision.
   const firsts: { first: number }[] = await db('changes')
     .where('object_type', 'policy')
     .where('revision', '>', revision)
-    .where('revision', '<=', newest)
     .groupBy('object_id')
     .select(db.raw('min(sequence) as ??', ['first']));
   const found: { readonly object_id: string; readonly before: object | null }[] = [];

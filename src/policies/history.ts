@@ -24,7 +24,7 @@ export async function policiesAt(db: Connection, revision: number, current: Stor
     throw new AppError('not_found', `Revision ${revision} does not exist: the newest is ${newest}.`);
   }
   const set = new Map(current.policies.map((policy) => [policy.id, policy]));
-  for (const { object_id, before } of await policiesBefore(db, revision, newest)) {
+  for (const { object_id, before } of await policiesBefore(db, revision)) {
     if (before === null) set.delete(object_id);
     else set.set(object_id, policyFromJson(before as Parameters<typeof policyFromJson>[0]));
   }

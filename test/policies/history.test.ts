@@ -117,7 +117,14 @@ eachEngine(test.serial, 'each revision shows the policies that were live then, w
         else t.is(revision, seen.size);
         seen.set(revision, policies);
       }
-      for (const [revision, policies] of [...seen].slice(-40)) t.deepEqual(await at(database, revision), policies);
+      const recent = [...seen].slice(-40);
+      for (const [revision, policies] of recent) t.deepEqual(await at(database, revision), policies);
+      // Later changes do not matter for who began from an earlier set.
+      const [newest, policies] = recent[Math.floor(recent.length / 2)] ?? [0, []];
+      const current = { position: { ...(await readPosition(database.knex)), revision: newest }, policies };
+      for (const [revision, policies] of recent) {
+        if (revision <= newest) t.deepEqual(await policiesAt(database.knex, revision, current), policies);
+      }
     }),
     { numRuns: 6 },
   );
@@ -148,7 +155,7 @@ eachEngine(test.serial, 'changes without file and reason, from older versions, c
     .where('sequence', 2)
     .update({ before: JSON.stringify(old) });
   t.deepEqual(await at(database, 1), [result]);
-  t.is((await database.snapshot((db) => policiesBefore(db, 1, 2))).length, 1);
+  t.is((await database.snapshot((db) => policiesBefore(db, 1))).length, 1);
 });
 
 test.serial('the set of a revision compiles to the hash that the log recorded', async (t) => {
