@@ -9,6 +9,7 @@ import type { Database } from '../../src/db/database.ts';
 import { compile } from '../../src/engine/compile/compile.ts';
 import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
+import { createHeavyWork } from '../../src/policies/heavy/heavy.ts';
 import { policiesAt, readEarlier } from '../../src/policies/history.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
@@ -220,4 +221,29 @@ test('earlier states are read one at a time, also after a failure', async (t) =>
     ['fulfilled', 'rejected', 'fulfilled'],
   );
   t.is(most, 1);
+});
+
+eachEngine(test.serial, 'a simulation is refused if policies change before its users are read', async (t, at) => {
+  const { database, edits } = await start(t, at);
+  await edits.create(ADMIN, readPolicy(policyBody()));
+  let [snapshots, changesBefore] = [0, 0];
+  const work = createHeavyWork({
+    database: {
+      ...database,
+      async snapshot(read) {
+        if (++snapshots === changesBefore) await edits.create(ADMIN, readPolicy(policyBody({ name: 'New' })));
+        return database.snapshot(read);
+      },
+    },
+    targets: async () => [{ id: 'x', name: 'x', enabled: true }],
+    findDraft: async () => null,
+    foundUsers: { find: async () => null },
+  });
+  t.teardown(() => work.close());
+  const requests = [{ principal: { user: 'ann@example.com' }, target: 'x', resource_type: 'tool', resource_name: 'y' }];
+  const body = Buffer.from(JSON.stringify({ files: {}, requests }));
+  const refused = async () => (await t.throwsAsync<AppError>(work.answer('simulate', { body }, { by: 'ann' })))?.code;
+  t.is(await refused(), 'invalid_request', 'there is no such user');
+  [snapshots, changesBefore] = [0, snapshots];
+  t.is(await refused(), 'unavailable');
 });
