@@ -21,6 +21,7 @@ import { createGuard } from '../src/policies/invariants/invariant-edits.ts';
 import { invariantStore } from '../src/policies/invariants/invariant-store.ts';
 import { policyStore } from '../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../src/policies/schema.ts';
+import { createStoredSet } from '../src/policies/stored-set.ts';
 import { createFoundUsers } from '../src/state/found-users.ts';
 import { ADMIN, ALL_RIGHTS } from '../test/support/authority.ts';
 import type { Bar } from './bars.ts';
@@ -51,6 +52,7 @@ async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
     database,
     targets: async () => [],
     findDraft: async () => null,
+    readStoredSet: createStoredSet(),
     foundUsers: createFoundUsers(),
   });
   const changes = await createChanges(database, Date.now);

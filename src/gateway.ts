@@ -79,7 +79,10 @@ const SCRAPE_TIMEOUT_MS = 1_000;
 const REQUEST_TIMEOUT_MS = 60_000;
 /** Longer than the 60 s of usual balancers: one that sends a request while the gateway closes the connection answers it with 502. */
 const IDLE_CONNECTION_MS = 65_000;
-/** How many connections may wait to be accepted. The system drops others, and their clients try again after a second: more than all strangers may have. */
+/**
+ * How many connections may wait to be accepted: more than all strangers may have. The system drops further ones, and their clients try again after
+ * a second.
+ */
 const BACKLOG = 4_096;
 
 /**

@@ -13,6 +13,7 @@ import { createEngine, loadPolicyModule } from '../../src/engine/engine.ts';
 import { createEngineCache } from '../../src/engine/engines.ts';
 import { openContext } from '../../src/http/context.ts';
 import { createHeavyWork } from '../../src/policies/heavy/heavy.ts';
+import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { createLogReads } from '../../src/rest/policy-questions/log-reads.ts';
 import { createSuggestRoutes } from '../../src/rest/policy-questions/suggest-routes.ts';
 import type { Admission } from '../../src/state/admission.ts';
@@ -88,6 +89,7 @@ export async function measureSuggestions(database: Database): Promise<Suggestion
       database,
       targets: async () => targets,
       findDraft: async () => null,
+      readStoredSet: createStoredSet(),
       foundUsers: createFoundUsers(),
     });
     const position = { sequence: 1, nonce: '', revision: 1 };

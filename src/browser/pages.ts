@@ -3,7 +3,7 @@ import { gzipSync } from 'node:zlib';
 import { type RequestHandler, type Response, Router } from 'express';
 import { AppError } from '../base/errors.ts';
 import type { Config } from '../config/config.ts';
-import { bodyLength } from '../http/body.ts';
+import { bodyLength } from '../http/body-length.ts';
 import { addressGroup, addressOf } from '../http/limits/client-address.ts';
 import { takeTurn } from '../http/limits/turn.ts';
 import type { Problem } from '../http/problem.ts';

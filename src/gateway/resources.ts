@@ -31,8 +31,8 @@ export function createPolicies({ config, database, newId, now }: Base, { module 
   const targets = (db: Connection) => targetStore(db).page(null, null, null);
   const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
   const foundUsers = createFoundUsers(config.localSignIn, now);
-  const stored = createStoredSet();
-  const heavy = createHeavyWork({ database, targets, findDraft, foundUsers, stored, now });
+  const readStoredSet = createStoredSet();
+  const heavy = createHeavyWork({ database, targets, findDraft, foundUsers, readStoredSet, now });
   const check = heavy.checkInvariants;
   const parts = {
     ...{ database, administer, newId, now },
@@ -45,11 +45,11 @@ export function createPolicies({ config, database, newId, now }: Base, { module 
   const ownerEdits = createOwnerEdits({ ...parts, targetExists });
   const invariants = createInvariantEdits({ ...parts, check, targets, readFiles: heavy.readInvariantFiles });
   const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });
-  const moments = createMoments({ database, sets, targets, findDraft, stored });
+  const moments = createMoments({ database, sets, targets, findDraft, readStoredSet });
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, checkTests: heavy.checkTests, now });
   return {
-    ...{ module, edits, ownerEdits, invariants, targets, heavy, sets, stored, moments, applyTested, drafts, foundUsers },
+    ...{ module, edits, ownerEdits, invariants, targets, heavy, sets, readStoredSet, moments, applyTested, drafts, foundUsers },
     engineOf: createEngineCache(module),
     engineBefore: createEngineCache(module),
   };

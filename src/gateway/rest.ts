@@ -136,7 +136,14 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     { path: '/credentials', router: createOwnCredentialRoutes({ database, edits: targets.edits, limits }) },
     mount(
       '/policies',
-      createPolicySetRoutes({ database, sets, applyTested, heavy, stored: policies.stored, targets: policies.targets }),
+      createPolicySetRoutes({
+        database,
+        sets,
+        applyTested,
+        heavy,
+        readStoredSet: policies.readStoredSet,
+        targets: policies.targets,
+      }),
     ),
     mount(
       '/policies',
@@ -149,9 +156,9 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/policies', createDraftRoutes({ database, drafts, moments })),
     mount('/policies', createReplayRoutes({ database, module, moments, engineOf, logReads, now })),
     mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, foundUsers, now })),
-    mount('/policies', createBundleRoutes({ database, stored: policies.stored, keys, engineOf })),
+    mount('/policies', createBundleRoutes({ database, readStoredSet: policies.readStoredSet, keys, engineOf })),
     mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy, foundUsers })),
-    mount('/policies', createPolicyRoutes({ database, edits: policies.edits, stored: policies.stored })),
+    mount('/policies', createPolicyRoutes({ database, edits: policies.edits, readStoredSet: policies.readStoredSet })),
     mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),
     mount('/invariants', createInvariantRoutes({ database, edits: policies.invariants, heavy })),
     mount(

@@ -6,6 +6,7 @@ import { createFlow, type Flow, isOverdrawn, type Overdrawn, type Stock } from '
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { type JsonReading, NOT_UTF8, readJson } from '../base/json/json.ts';
 import { decodeLarge, readLargeJson, WHOLE } from '../base/json/large.ts';
+import { bodyLength } from './body-length.ts';
 import { contextOf } from './context.ts';
 import { addressGroup, addressOf } from './limits/client-address.ts';
 import { beforeRefusal } from './limits/rate-limit.ts';
@@ -20,15 +21,8 @@ const FREE_BYTES = 4 * 1024;
 const BYTES_PER_VALUE = 512;
 const BYTES_PER_WRONG_VALUE = 16;
 
-/** A body with more bytes is large: its sender must be admitted before the body is read. */
-export const LARGE_BODY = 64 * 1024;
 /** Each chunk takes up to 400 bytes in addition to its own, so this many chunks are joined into one. */
 const CHUNKS_AT_ONCE = 64;
-
-/** Returns the announced length of the body in bytes; null if the request does not announce it. */
-export function bodyLength(req: IncomingMessage): number | null {
-  return req.headers['transfer-encoding'] === undefined ? Number(req.headers['content-length'] ?? 0) : null;
-}
 
 /**
  * Returns the body if all of it is here; null: it is not, or it has more than `limit` bytes. A small body usually comes in one packet with its
@@ -103,8 +97,7 @@ function checkContentType(req: IncomingMessage): void {
   }
 }
 
-const hasBody = (req: IncomingMessage): boolean =>
-  req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0;
+const hasBody = (req: IncomingMessage): boolean => bodyLength(req) !== 0;
 
 const unread = (reason: string, repeated: string | null): FieldError =>
   repeated === null

@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../base/errors.ts';
 import { perObject } from '../base/kept.ts';
 import type { Config } from '../config/config.ts';
-import { bodyLength } from './body.ts';
+import { bodyLength } from './body-length.ts';
 import { type Head, headOf, valuesOf } from './head.ts';
 
 type OriginRules = Pick<Config, 'allowedHosts' | 'allowedOrigins'>;

@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import { joinInSlices, partsOf } from '../base/turns/slices.ts';
-import { bodyLength, LARGE_BODY } from './body.ts';
+import { bodyLength, LARGE_BODY } from './body-length.ts';
 import { hasSentCrowded } from './limits/crowded.ts';
 
 /** After an early answer the rest of the body is discarded for this long, so that the client receives the answer. */

@@ -7,7 +7,8 @@ import { html } from '../browser/html.ts';
 import { redirect, sendPage } from '../browser/page.ts';
 import { misplaced } from '../browser/requests.ts';
 import type { SignedIn } from '../browser/sessions.ts';
-import { bodyLength, readBytes } from '../http/body.ts';
+import { readBytes } from '../http/body.ts';
+import { bodyLength } from '../http/body-length.ts';
 import { contextOf } from '../http/context.ts';
 import { beforeRefusal, type RateLimits, refuseLater } from '../http/limits/rate-limit.ts';
 import { turnOfStranger } from '../http/limits/strangers.ts';
@@ -79,7 +80,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
       // Programs get errors as JSON, whatever they accept.
       if (!isPage) req.headers.accept = 'application/json';
       // The library keeps each chunk that it reads, which takes far more memory than the bytes of short chunks.
-      Object.assign(req, { iterator: () => inOneChunk(req) });
+      Object.assign(req, { iterator: () => inOneChunk(req, addressOf(req)) });
       await provider.callback()(req, res);
     };
 
@@ -165,8 +166,9 @@ ${
   router.use(async (req, res, next) => {
     const address = addressOf(req);
     await refuseLater(req, address, limits.oauth(address));
-    // The library refuses a large body, and would discard the rest of it.
+    // The library refuses such a body without reading it, and so without `inOneChunk`.
     if ((bodyLength(req) ?? 0) > MOST_BYTES) await beforeRefusal(req, address);
+    // Otherwise node would discard the rest of a refused body at full speed.
     res.once('finish', () => void (!req.complete && req.socket.destroySoon()));
     // The library looks for each parameter among all, so thousands of them would hold the thread for a quarter of a second.
     if (req.originalUrl.split('&', MOST_PARAMETERS + 1).length > MOST_PARAMETERS)
@@ -185,8 +187,13 @@ ${
 /** The library accepts 56 KiB. */
 const MOST_BYTES = 64 * 1024;
 
-async function* inOneChunk(req: IncomingMessage): AsyncGenerator<Buffer> {
-  yield await readBytes(req, MOST_BYTES);
+async function* inOneChunk(req: IncomingMessage, address: string): AsyncGenerator<Buffer> {
+  try {
+    yield await readBytes(req, MOST_BYTES);
+  } catch (error) {
+    await beforeRefusal(req, address);
+    throw error;
+  }
 }
 
 /** Registrations, and devices that ask for a code, leave rows behind. */

@@ -5,24 +5,29 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
 import { newestOf, policiesBefore, readPosition } from '../db/changes.ts';
-import type { Connection } from '../db/database.ts';
+import type { Connection, Database } from '../db/database.ts';
+import { createTurns } from '../db/turns.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { policyStore } from './policy-store.ts';
 import { policyFromJson } from './schema.ts';
 import type { StoredSet } from './stored-set.ts';
 
+/** After the work for an earlier set the next one waits for this many times its duration. */
 const REST = 2;
+
+/** Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before the first. */
+function requireRevision(revision: number, newest: number): void {
+  if (Number.isSafeInteger(revision) && revision >= 0 && revision <= newest) return;
+  throw new AppError('not_found', `Revision ${revision} does not exist: the newest is ${newest}.`);
+}
 
 /**
  * Returns every policy of the set at this revision, sorted by id, each with its subjects sorted by id. It starts from the current
- * set and undoes the later changes, which need not be read in the same snapshot. Throws AppError `not_found` for a revision that does not
- * exist; 0 is the empty set before the first.
+ * set and undoes the later changes. `current` may be older than the newest state: changes that came later undo themselves. Throws AppError
+ * `not_found`.
  */
 export async function policiesAt(db: Connection, revision: number, current: StoredSet): Promise<StoredPolicy[]> {
-  const { revision: newest } = current.position;
-  if (!Number.isSafeInteger(revision) || revision < 0 || revision > newest) {
-    throw new AppError('not_found', `Revision ${revision} does not exist: the newest is ${newest}.`);
-  }
+  requireRevision(revision, current.position.revision);
   const set = new Map(current.policies.map((policy) => [policy.id, policy]));
   for (const { object_id, before } of await policiesBefore(db, revision)) {
     if (before === null) set.delete(object_id);
@@ -31,18 +36,33 @@ export async function policiesAt(db: Connection, revision: number, current: Stor
   return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-let reading = Promise.resolve();
+const inTurn = createTurns();
 
-/** Does work that reads earlier states. Only one such work runs at a time, and a rest follows that is twice as long. */
-export function readEarlier<T>(work: () => Promise<T>): Promise<T> {
-  let began = 0;
-  const done = reading.then(() => {
-    began = performance.now();
-    return work();
+/**
+ * Runs work that computes earlier sets. Users (`by`) take turns, one set is computed at a time, and a rest follows: otherwise calls would wait for
+ * the thread and the database.
+ */
+export function readEarlier<T>(by: string, work: () => Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const withRest = async (): Promise<void> => {
+      const began = performance.now();
+      await work().then(resolve, reject);
+      await sleep(REST * (performance.now() - began), undefined, { ref: false });
+    };
+    inTurn(by, withRest).catch(reject);
   });
-  const rest = (): Promise<void> => sleep(REST * (performance.now() - began), undefined, { ref: false });
-  reading = done.then(rest, rest);
-  return done;
+}
+
+/** Like `policiesAt`, in the turn of the user. On SQLite nobody can write during a snapshot, so none may be open meanwhile. */
+export async function earlierSet(
+  { knex }: Pick<Database, 'knex'>,
+  by: string,
+  revision: number,
+  current: StoredSet,
+): Promise<readonly StoredPolicy[]> {
+  requireRevision(revision, current.position.revision);
+  if (revision === current.position.revision) return current.policies;
+  return readEarlier(by, () => policiesAt(knex, revision, current));
 }
 
 /** What was changed of the policies of an owner. */

@@ -1,4 +1,4 @@
-/** The stored policies of the newest revision that was read. Most questions are about that one set, and to read it takes long. */
+/** The stored policies as they were read last. Most questions are about the current set, and reading it takes long. */
 import { changedBetween, type Position, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';

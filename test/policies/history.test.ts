@@ -1,4 +1,4 @@
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
@@ -15,6 +15,7 @@ import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
+import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
@@ -203,13 +204,31 @@ test.serial('the set of a revision compiles to the hash that the log recorded', 
   }
 });
 
+test('users take turns to read earlier states, and after each a rest follows', async (t) => {
+  const running = setInterval(() => undefined, 1_000);
+  t.teardown(() => clearInterval(running));
+  const begun: { readonly by: string; readonly at: number }[] = [];
+  const read = (by: string) =>
+    readEarlier(by, async () => {
+      begun.push({ by, at: performance.now() });
+      await sleep(50);
+    });
+  await Promise.all([read('ann'), read('ann'), read('ann'), read('ben')]);
+  t.deepEqual(
+    begun.map(({ by }) => by),
+    ['ann', 'ann', 'ben', 'ann'],
+  );
+  const [first, second] = begun;
+  t.true((second?.at ?? 0) - (first?.at ?? 0) > 120);
+});
+
 test('earlier states are read one at a time, also after a failure', async (t) => {
   // The rests alone do not keep a process running.
   const running = setInterval(() => undefined, 1_000);
   t.teardown(() => clearInterval(running));
   let [reading, most] = [0, 0];
   const read = (fails: boolean) =>
-    readEarlier(async () => {
+    readEarlier('ann', async () => {
       most = Math.max(most, ++reading);
       await setImmediate();
       reading--;
@@ -237,6 +256,7 @@ eachEngine(test.serial, 'a simulation is refused if policies change before its u
     },
     targets: async () => [{ id: 'x', name: 'x', enabled: true }],
     findDraft: async () => null,
+    readStoredSet: createStoredSet(),
     foundUsers: { find: async () => null },
   });
   t.teardown(() => work.close());

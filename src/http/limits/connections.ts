@@ -15,12 +15,15 @@ export interface ConnectionLimits {
   readonly ofAddress: number;
   /** How many connections all strangers may have. */
   readonly ofStrangers: number;
-  /** How many connections are kept for a while before they are closed, and not read. */
-  readonly leaving: number;
+  /** How many surplus connections are kept unread for a while before they are closed. */
+  readonly mostLeaving: number;
 }
 
-const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrangers: 1_024, leaving: 1_024 };
-/** A client whose connection is closed opens the next one at once, and users' connections wait behind it to be accepted. Up to twice as long. */
+const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrangers: 1_024, mostLeaving: 1_024 };
+/**
+ * A client whose connection is closed opens the next one at once, and connections of users wait behind it. The time varies up to twice as long,
+ * so that these clients spread.
+ */
 const CLOSED_AFTER_MS = 2_000;
 /** How long closed connections are counted for one line of the log. */
 const LOGGED_AFTER_MS = 60_000;
@@ -80,7 +83,7 @@ export function limitConnections(
   let closed = 0;
   let leaving = 0;
 
-  function leave(connection: Connection): void {
+  function uncount(connection: Connection): void {
     const { isStranger, sender } = connection;
     const senders = isStranger ? strangers : principals;
     const own = senders.get(sender);
@@ -91,7 +94,7 @@ export function limitConnections(
 
   function assign(connection: Connection, sender: string, isStranger: boolean): void {
     if (connection.sender === sender) return;
-    leave(connection);
+    uncount(connection);
     connection.sender = sender;
     connection.isStranger = isStranger;
     const senders = isStranger ? strangers : principals;
@@ -112,8 +115,9 @@ export function limitConnections(
     assign(connection, principal ?? addressOf(req), principal === null);
   }
 
-  /** Whether the token of a stranger has been admitted since its last request began. */
-  const isKnown = ({ last, isStranger }: Connection): boolean => isStranger && last !== null && principalOf(last.req) !== null;
+  /** The request of a stranger whose token has been admitted since it began; null: there is none. */
+  const knownOn = ({ last, isStranger }: Connection): IncomingMessage | null =>
+    isStranger && last !== null && principalOf(last.req) !== null ? last.req : null;
 
   function closeOne(own: ReadonlySet<Connection>, newest: Connection): void {
     const serving: Found = { oldest: null, count: 0 };
@@ -121,8 +125,9 @@ export function limitConnections(
     for (const connection of own) {
       if (connection === newest) continue;
       const isIdle = !isServing(connection);
-      if (!isIdle && isKnown(connection) && connection.last !== null) {
-        assignBy(connection, connection.last.req);
+      const known = isIdle ? null : knownOn(connection);
+      if (known !== null) {
+        assignBy(connection, known);
         return;
       }
       const found = isIdle ? idle : serving;
@@ -133,10 +138,10 @@ export function limitConnections(
   }
 
   function close(connection: Connection): void {
-    leave(connection);
+    uncount(connection);
     connection.isLeaving = true;
     const { socket } = connection;
-    if (leaving < limits.leaving) {
+    if (leaving < limits.mostLeaving) {
       leaving++;
       holdInput(socket, true);
       setTimeout(() => socket.destroy(), CLOSED_AFTER_MS * (1 + Math.random())).unref();
@@ -163,7 +168,7 @@ export function limitConnections(
     note(socket: Socket): void {
       const connection: Connection = { socket, sender: '', isStranger: true, isLeaving: false, last: null };
       bySocket.set(socket, connection);
-      socket.once('close', () => leave(connection));
+      socket.once('close', () => uncount(connection));
       if (!trustProxy) assign(connection, addressGroup(peerOf(socket)), true);
     },
 

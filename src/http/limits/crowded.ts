@@ -6,6 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { lane } from '../../base/turns/lane.ts';
+import { bodyLength, LARGE_BODY } from '../body-length.ts';
 import { addressGroup, peerOf } from './client-address.ts';
 
 /** A request, a header and a chunk each take a line. Ordinary requests have fewer, and bodies in JSON end lines without CR. */
@@ -16,9 +17,6 @@ const END_OF_LINE = Buffer.from('\r\n');
 const SKIPPED = ['\r', '\n'].map((character) => Buffer.alloc(256, character));
 /** Shorter packets are not searched for such runs. */
 const LONG_PACKET = 4 * 1_024;
-
-/** The rest of a shorter body takes little memory, and while it can arrive, it is noticed that the client leaves. */
-const LONG_BODY = 64 * 1_024;
 
 const crowded = new WeakSet<Socket>();
 
@@ -33,13 +31,13 @@ interface Input {
 const inputs = new WeakMap<Socket, Input>();
 
 /**
- * Node gets nothing more of what the connection sends, until the returned function is called. Nobody reads it while a request waits.
- * `isStopped`: nothing more is read either, so that no packet waits in memory.
+ * Node gets nothing more of what the connection sends, until the returned function is called. `isUnread`: after at most one more packet,
+ * nothing is read from the connection either.
  */
-export function holdInput(socket: Socket, isStopped = false): () => void {
+export function holdInput(socket: Socket, isUnread = false): () => void {
   const input = inputs.get(socket);
   if (input === undefined) return () => undefined;
-  const stops = isStopped ? 1 : 0;
+  const stops = isUnread ? 1 : 0;
   input.holds++;
   input.stops += stops;
   let isHeld = true;
@@ -54,10 +52,12 @@ export function holdInput(socket: Socket, isStopped = false): () => void {
 /** Whether the connection has sent a crowded packet. */
 export const hasSentCrowded = (socket: Socket): boolean => crowded.has(socket);
 
-/** Keeps the rest of the body from node while the request waits. Of a long body nothing more is read. */
-export function holdBody({ complete, headers, socket }: IncomingMessage): () => void {
-  if (complete) return () => undefined;
-  return holdInput(socket, headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > LONG_BODY);
+/**
+ * Keeps the rest of the body from node while the request waits. That of a small body takes little memory, and while it can arrive, the gateway
+ * notices that its client leaves.
+ */
+export function holdBody(req: IncomingMessage): () => void {
+  return req.complete ? () => undefined : holdInput(req.socket, (bodyLength(req) ?? Number.POSITIVE_INFINITY) > LARGE_BODY);
 }
 
 function isCrowded(packet: Buffer): boolean {

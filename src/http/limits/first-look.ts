@@ -1,10 +1,11 @@
 /**
- * What the bytes of a request say of its sender before node parses them. To parse a head takes more of the thread than to look at it, so whose turn
- * it is must be known before. Only for turns: nobody has checked the head.
+ * Reads from the bytes of a request who has sent it, before node parses them. Parsing a head takes far longer, so it must wait for the sender's
+ * turn. Use the result only for turns: nobody has checked the head.
  */
+import { HEAD_LIMITS } from './heads.ts';
 
 const LINES = /\r\n(authorization|x-forwarded-for):([^\r\n]*)/gi;
-const HEALTH = /^\S+ \/health[/ ?]/;
+const HEALTH = /^[A-Z]{1,16} \/health[/ ?]/;
 
 export interface FirstLook {
   readonly authorization: string | undefined;
@@ -15,8 +16,10 @@ export interface FirstLook {
 
 /** `packet`: what a connection sends first, or after a request. */
 export function firstLook(packet: Buffer): FirstLook {
-  const end = packet.indexOf('\r\n\r\n');
-  const head = packet.toString('latin1', 0, end === -1 ? packet.length : end);
+  // Node refuses a longer head, and nobody has waited for a turn yet.
+  const start = packet.subarray(0, HEAD_LIMITS.maxHeaderSize);
+  const end = start.indexOf('\r\n\r\n');
+  const head = start.toString('latin1', 0, end === -1 ? start.length : end);
   const lines = [...head.matchAll(LINES)].map(([, name = '', value = '']) => ({ name: name.toLowerCase(), value: value.trim() }));
   return {
     authorization: lines.find(({ name }) => name === 'authorization')?.value,

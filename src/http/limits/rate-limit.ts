@@ -20,7 +20,7 @@ const SPARING_SHARE = 1 / 10;
 /** Without this, clients that do not wait after a refusal would take the thread with refusals alone. Up to twice as long, so that they spread. */
 const REFUSED_AFTER_MS = 500;
 
-/** Refusals begin while the thread has time to spare: after each, a client sends its next request, or opens its next connection. */
+/** A refusal is sent when the thread has time to spare, because the client then sends its next request, or opens its next connection. */
 const refusals = createSpareTurns({
   mostUnderWay: Number.POSITIVE_INFINITY,
   longestRestMs: 5,
@@ -28,13 +28,13 @@ const refusals = createSpareTurns({
   mostAtOnce: 1,
 });
 
-/** Resolves when the request may be refused. Senders (`who`) take turns. */
+/** Resolves when the request may be refused. Senders take turns. `who`: the principal, or the address. */
 export async function beforeRefusal(req: IncomingMessage, who: string): Promise<void> {
   const release = holdBody(req);
   // Otherwise what has arrived of the body would wait in memory.
   if (!req.complete) req.resume();
   await sleep(REFUSED_AFTER_MS * (1 + Math.random()), undefined, { ref: false });
-  (await refusals.come(who, () => !req.socket.writable))?.();
+  await refusals.come(addressGroup(who), () => !req.socket.writable);
   release();
 }
 

@@ -38,8 +38,8 @@ async function come(turns: SpareTurns, key: string, whose: string, res: ServerRe
 const hadTurn = new WeakSet<Socket>();
 
 /**
- * Begins a request without a token that was admitted before. It had its turn with its first packet; those that the client has sent ahead wait for
- * the turn of their address. If its client leaves, it does not begin.
+ * Begins a request without a token that was admitted before. The first request of a packet had its turn with the packet. Requests behind it wait
+ * for the turn of their address. If its client leaves, a request does not begin.
  */
 export async function beginUnknown(req: IncomingMessage, res: ServerResponse, address: string, begin: () => void): Promise<void> {
   if (hadTurn.delete(req.socket)) return begin();
@@ -49,10 +49,7 @@ export async function beginUnknown(req: IncomingMessage, res: ServerResponse, ad
   if (end !== null) begin();
 }
 
-/**
- * Hands over a packet when it is the turn of its sender. Its last byte can begin work: of a stranger only in spare time, whose request has given
- * its turn back if it waited for its body.
- */
+/** Hands over a packet when it is the turn of its sender, because its last byte can begin work. Packets of strangers wait for spare time. */
 export function packetInTurn({ sender, isStranger, isBody }: PacketSender, socket: Socket, handOver: () => void): void {
   if (isStranger) {
     void unknown

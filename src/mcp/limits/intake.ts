@@ -11,7 +11,8 @@ import { isObject, type JsonReading, type JsonValue, NOT_UTF8 } from '../../base
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES } from '../../base/json/selection.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
-import { bodyAtHand, bodyLength, LARGE_BODY, readBytes } from '../../http/body.ts';
+import { bodyAtHand, readBytes } from '../../http/body.ts';
+import { bodyLength, LARGE_BODY } from '../../http/body-length.ts';
 import { type Answer, problem } from '../../protocol/answer.ts';
 import { OPAQUE } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';

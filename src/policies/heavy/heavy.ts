@@ -7,7 +7,7 @@ import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { FoundUsers } from '../../state/found-users.ts';
 import { userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
-import { ownerHistory, policiesAt, readEarlier } from '../history.ts';
+import { earlierSet, ownerHistory } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
 import type { ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
@@ -17,7 +17,7 @@ import type { Draft } from '../sets/draft.ts';
 import type { SetState, TargetName } from '../sets/planning.ts';
 import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
-import { createStoredSet, type ReadStoredSet } from '../stored-set.ts';
+import type { ReadStoredSet } from '../stored-set.ts';
 import type { Suggestion, SuggestTask } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
 import { withReadings } from './given.ts';
@@ -53,7 +53,7 @@ export interface HeavyParts {
   readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
   readonly foundUsers: Pick<FoundUsers, 'find'>;
-  readonly stored?: ReadStoredSet;
+  readonly readStoredSet: ReadStoredSet;
   readonly now?: () => number;
   readonly limits?: Partial<WorkLimits>;
 }
@@ -61,7 +61,7 @@ export interface HeavyParts {
 const USERS_AT_ONCE = 1_000;
 
 export function createHeavyWork(parts: HeavyParts) {
-  const { database, targets, findDraft, stored = createStoredSet(), now = Date.now, limits = {}, foundUsers } = parts;
+  const { database, targets, findDraft, readStoredSet, now = Date.now, limits = {}, foundUsers } = parts;
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
   const work: Work = createWork({ thread: new URL(file, import.meta.url), limits });
 
@@ -77,17 +77,12 @@ export function createHeavyWork(parts: HeavyParts) {
     async state(give: Give, owner: string | null) {
       const { policies, ...rest } = await database.snapshot(async (db) => ({
         ...(await storedNow(db)),
-        policies: (await stored(db)).policies,
+        policies: (await readStoredSet(db)).policies,
         limits: await ownerStore(db).limits(),
         history: await ownerHistory(db, owner),
       }));
       await give(withReadings(policies));
       return rest;
-    },
-    async at(give: Give, revision: number) {
-      const policies = await readEarlier(async () => policiesAt(database.knex, revision, await database.snapshot(stored)));
-      await give(withReadings(policies));
-      return null;
     },
     async draft(_: Give, name: string) {
       const found = await findDraft(database.knex, name);
@@ -115,6 +110,13 @@ export function createHeavyWork(parts: HeavyParts) {
     },
   } satisfies Host;
 
+  const at =
+    (by: string) =>
+    async (give: Give, revision: number): Promise<null> => {
+      await give(withReadings(await earlierSet(database, by, revision, await database.snapshot(readStoredSet))));
+      return null;
+    };
+
   async function read<T extends { readonly file: string }>(
     name: 'read' | 'readInvariants',
     texts: ReadonlyMap<string, string>,
@@ -130,7 +132,7 @@ export function createHeavyWork(parts: HeavyParts) {
 
   return {
     answer: (name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer> =>
-      work.run<HeavyAnswer>({ ...asked, name, input, host }),
+      work.run<HeavyAnswer>({ ...asked, name, input, host: { ...host, at: at(asked.by) } }),
     /** Reads the body of an apply. Returns its files and tests by name. */
     async applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>> {
       const texts = { files: new Map<string, string>(), tests: new Map<string, string>() };

@@ -26,7 +26,7 @@ export interface MomentParts {
   readonly sets: PolicySets;
   readonly targets: (db: Connection) => Promise<readonly (TargetName & { readonly enabled: boolean })[]>;
   readonly findDraft: (db: Connection, name: string) => Promise<Draft | null>;
-  readonly stored: ReadStoredSet;
+  readonly readStoredSet: ReadStoredSet;
 }
 
 /** Returns the files that make the set, and their options; null: the set is the current one. */
@@ -41,10 +41,10 @@ export async function filesOf(
 
 export type Moments = ReturnType<typeof createMoments>;
 
-export function createMoments({ database, sets, targets, findDraft, stored }: MomentParts) {
+export function createMoments({ database, sets, targets, findDraft, readStoredSet }: MomentParts) {
   /** `db` must be a consistent snapshot. */
   const now = async (db: Connection): Promise<Moment> => {
-    const [{ position, policies }, known] = await Promise.all([stored(db), targets(db)]);
+    const [{ position, policies }, known] = await Promise.all([readStoredSet(db), targets(db)]);
     return { position, policies, stored: policies, targets: known, changes: [] };
   };
 

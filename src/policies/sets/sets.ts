@@ -4,7 +4,7 @@ import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
-import { ownerHistory, policiesAt } from '../history.ts';
+import { earlierSet, ownerHistory, policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
@@ -85,7 +85,8 @@ export function createPolicySets(parts: PolicySetParts) {
 
     /** Returns what `rollback` would do. */
     async planRollback(request: RollbackRequest, by: string): Promise<Planned<SetPlan> & Pick<SetState, 'position'>> {
-      const { state, old } = await database.snapshot((db) => readBoth(db, request));
+      const state = await database.snapshot((db) => read(db, null));
+      const old = await earlierSet(database, by, request.revision, state);
       return tried(state, await planRollback(state, old, request, madeForRequest(parts)), by);
     },
 

@@ -5,6 +5,7 @@ import type { KeyRing } from '../../auth/keys.ts';
 import { readQuery } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import type { EngineCache } from '../../engine/engines.ts';
+import { admissionOf } from '../../http/context.ts';
 import {
   BUNDLE_TYPE,
   type BundleParts,
@@ -13,7 +14,7 @@ import {
   bundleStatement,
   type RegoSources,
 } from '../../policies/bundle.ts';
-import { policiesAt, readEarlier } from '../../policies/history.ts';
+import { earlierSet } from '../../policies/history.ts';
 import type { ReadStoredSet } from '../../policies/stored-set.ts';
 import { showRevision } from './routes.ts';
 
@@ -21,19 +22,18 @@ const REVISION = /^[0-9]{1,15}$/;
 
 export function createBundleRoutes(deps: {
   readonly database: Database;
-  readonly stored: ReadStoredSet;
+  readonly readStoredSet: ReadStoredSet;
   readonly keys: KeyRing;
   readonly engineOf: EngineCache;
 }): Router {
-  const { database, stored, keys, engineOf } = deps;
+  const { database, readStoredSet, keys, engineOf } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function partsOf(res: Response, asked: string | undefined): Promise<BundleParts> {
-    const current = await database.snapshot(stored);
+    const current = await database.snapshot(readStoredSet);
     showRevision(res, current.position);
     const revision = asked === undefined ? current.position.revision : Number(asked);
-    const policies =
-      asked === undefined ? current.policies : await readEarlier(() => policiesAt(database.knex, revision, current));
+    const policies = await earlierSet(database, admissionOf(res).principal.sub, revision, current);
     const [{ compiled, engineHash }, rego] = await Promise.all([engineOf(policies, revision), regoSources()]);
     return { revision, data: compiled.json, dataHash: compiled.hash, engineHash, rego };
   }

@@ -30,10 +30,10 @@ const ORDER_PAGE = { defaultLimit: 100, maxLimit: 1000, key: PLACE, also: Object
 export interface PolicyRouteParts {
   readonly database: Database;
   readonly edits: PolicyEdits;
-  readonly stored: ReadStoredSet;
+  readonly readStoredSet: ReadStoredSet;
 }
 
-export function createPolicyRoutes({ database, edits, stored }: PolicyRouteParts): Router {
+export function createPolicyRoutes({ database, edits, readStoredSet }: PolicyRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
 
   /** Reads in a snapshot and labels the response with its revision. */
@@ -48,7 +48,7 @@ export function createPolicyRoutes({ database, edits, stored }: PolicyRouteParts
     const owners = plannableOwners(heldOf(res));
     const policies = await read(res, async (db) => {
       if (page.limit !== null || owners !== null) return policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners);
-      const { policies } = await stored(db);
+      const { policies } = await readStoredSet(db);
       return policies.filter(({ id }) => page.cursor === null || id > page.cursor);
     });
     await sendPage(req, res, page, policies, ({ id }) => id, policyJson);

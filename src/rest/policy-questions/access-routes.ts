@@ -26,7 +26,7 @@ import {
   namedHolders,
 } from '../../policies/access.ts';
 import { canBeSent, NOT_SENT } from '../../policies/analysis/names.ts';
-import { policiesAt, readEarlier } from '../../policies/history.ts';
+import { earlierSet } from '../../policies/history.ts';
 import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
 import { type FoundUser, type FoundUsers, reaches } from '../../state/found-users.ts';
 import { showRevision } from '../policies/routes.ts';
@@ -163,7 +163,8 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
       ]),
     );
     const { position, policies, targets } = moment;
-    const earlier = compared === null ? null : await readEarlier(() => policiesAt(database.knex, compared, moment));
+    const current = { position, policies: moment.stored };
+    const earlier = compared === null ? null : await earlierSet(database, admissionOf(res).principal.sub, compared, current);
     showRevision(res, position);
     const target = targets.find(({ name }) => name === asked.target);
     if (target === undefined) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);

@@ -6,11 +6,11 @@ import { readQuery, validate } from '../../base/validate.ts';
 import { listRevisions, type RevisionRow, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { callerOf } from '../../http/caller.ts';
-import { heldOf } from '../../http/context.ts';
+import { admissionOf, heldOf } from '../../http/context.ts';
 import { readPage, sendList, sendPage } from '../../http/page.ts';
 import { DEFAULT_OWNER, OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
-import { policiesAt, readEarlier } from '../../policies/history.ts';
+import { earlierSet } from '../../policies/history.ts';
 import { requireOwner } from '../../policies/owners.ts';
 import { policyJson, timestamp } from '../../policies/schema.ts';
 import { moveBody, moveOf, requestOf, rollbackBody, rollbackOf } from '../../policies/sets/bodies.ts';
@@ -31,10 +31,10 @@ export function createPolicySetRoutes(deps: {
   readonly sets: PolicySets;
   readonly applyTested: ApplyTested;
   readonly heavy: HeavyWork;
-  readonly stored: ReadStoredSet;
+  readonly readStoredSet: ReadStoredSet;
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
 }): Router {
-  const { database, sets, applyTested, heavy, stored, targets } = deps;
+  const { database, sets, applyTested, heavy, readStoredSet, targets } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/history', async (req, res) => {
@@ -50,9 +50,9 @@ export function createPolicySetRoutes(deps: {
   router.get('/history/:revision', async (req, res) => {
     const { revision } = req.params;
     if (!REVISION.test(revision)) throw new AppError('not_found', 'A revision must be a number.');
-    const current = await database.snapshot(stored);
+    const current = await database.snapshot(readStoredSet);
     showRevision(res, current.position);
-    const policies = await readEarlier(() => policiesAt(database.knex, Number(revision), current));
+    const policies = await earlierSet(database, admissionOf(res).principal.sub, Number(revision), current);
     const [made] = await listRevisions(database.knex, 1, Number(revision) + 1);
     res.json({
       revision: Number(revision),
@@ -63,13 +63,11 @@ export function createPolicySetRoutes(deps: {
 
   router.get('/diff', async (req, res) => {
     const { from, to } = revisionsOf(req);
-    const [current, known] = await database.snapshot((db) => Promise.all([stored(db), targets(db)]));
+    const [current, known] = await database.snapshot((db) => Promise.all([readStoredSet(db), targets(db)]));
     showRevision(res, current.position);
     const last = to ?? current.position.revision;
-    const [before, after] = await readEarlier(async () => [
-      await policiesAt(database.knex, from, current),
-      await policiesAt(database.knex, last, current),
-    ]);
+    const setAt = (revision: number) => earlierSet(database, admissionOf(res).principal.sub, revision, current);
+    const [before, after] = await Promise.all([setAt(from), setAt(last)]);
     await sendChanges(res, { from, to: last }, changesBetween(before, after), known);
   });
 

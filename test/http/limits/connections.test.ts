@@ -27,7 +27,7 @@ async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy
       admitted.has(authorization) ? authorization : null,
     addressOf: (req: Parameters<RequestListener>[0]) => addressOf(req, trustProxy),
   };
-  const limits = limitConnections(senders, trustProxy, { warn: () => undefined }, { ...LIMITS, leaving });
+  const limits = limitConnections(senders, trustProxy, { warn: () => undefined }, { ...LIMITS, mostLeaving: leaving });
   const server = createServer(limits.noting(handle ?? ((_req, res) => res.end('done'))));
   server.on('connection', limits.note).on('connection', (socket) => readInTurns(socket));
   server.listen(0, '127.0.0.1');

@@ -60,26 +60,31 @@ test('node parses no more of a body in small chunks after the connection is clos
   t.true(parsed > 0 && parsed < 200, `${parsed} chunks were parsed`);
 });
 
-test('nothing more is read while the body of a request is held, so that no packet waits in memory', async (t) => {
-  const waits = deferred<IncomingMessage>();
-  const goOn = deferred();
-  const socket = await listening(t, async (req, res) => {
-    const release = holdBody(req);
-    waits.resolve(req);
-    await goOn.promise;
-    release();
-    res.end(String((await buffer(req)).length));
+for (const [when, inTurn] of [
+  ['at once', undefined],
+  ['later', (_packet: Buffer, handOver: () => void) => void setImmediate().then(handOver)],
+] as const)
+  test(`nothing more is read while the body of a request is held, which was handed over ${when}`, async (t) => {
+    const waits = deferred<IncomingMessage>();
+    const goOn = deferred();
+    const server = createServer(async (req, res) => {
+      const release = holdBody(req);
+      waits.resolve(req);
+      await goOn.promise;
+      release();
+      res.end(String((await buffer(req)).length));
+    }).on('connection', (accepted: Socket) => readInTurns(accepted, inTurn));
+    const socket = await connected(t, server);
+    socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n');
+    const req = await waits.promise;
+    const { bytesRead } = req.socket;
+    socket.write(Buffer.alloc(1_000_000));
+    for (let i = 0; i < 100; i++) await setImmediate();
+    t.is(req.socket.bytesRead, bytesRead);
+    goOn.resolve();
+    const [answer] = (await once(socket, 'data')) as [Buffer];
+    t.regex(answer.toString(), /1000000$/, 'all of it arrives afterwards');
   });
-  socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n');
-  const req = await waits.promise;
-  const { bytesRead } = req.socket;
-  socket.write(Buffer.alloc(1_000_000));
-  for (let i = 0; i < 100; i++) await setImmediate();
-  t.is(req.socket.bytesRead, bytesRead);
-  goOn.resolve();
-  const [answer] = (await once(socket, 'data')) as [Buffer];
-  t.regex(answer.toString(), /1000000$/, 'all of it arrives afterwards');
-});
 
 test('node gets no chunks of a body while its request waits, and all of them afterwards', async (t) => {
   const waits = deferred<IncomingMessage>();

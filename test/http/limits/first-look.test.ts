@@ -21,6 +21,11 @@ test('only the head is searched', (t) => {
   t.is(other.authorization, undefined);
 });
 
+test('only as much as a head may have is searched', (t) => {
+  const { authorization } = firstLook(packet(`x: ${'x'.repeat(16 * 1024)}`, 'authorization: Bearer a'));
+  t.is(authorization, undefined);
+});
+
 test('health checks are known by their path', (t) => {
   for (const path of ['/health/live', '/health', '/health?x'])
     t.true(firstLook(Buffer.from(`GET ${path} HTTP/1.1\r\n\r\n`)).isHealth, path);

@@ -24,6 +24,15 @@ test('many refusals of one sender do not begin at once, and those of others do n
   t.true(refused < 10_000, `${refused} of 20,000 were refused before`);
 });
 
+test('addresses of one IPv6 network share the turn of a refusal', async (t) => {
+  alive(t);
+  let refused = 0;
+  const req = incoming();
+  for (let i = 0; i < 20_000; i++) void beforeRefusal(req, `2001:db8::${i.toString(16)}`).then(() => refused++);
+  await Promise.all(Array.from({ length: 10 }, (_, i) => beforeRefusal(req, `203.0.113.${i}`)));
+  t.true(refused < 10_000, `${refused} of 20,000 were refused before`);
+});
+
 test('what has arrived of the body is dropped while its refusal waits', async (t) => {
   alive(t);
   const req = incoming();

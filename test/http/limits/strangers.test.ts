@@ -1,7 +1,9 @@
 /** What strangers can send at once, beside the requests of a user. The order of the answers counts, and not their time. */
 import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
+import { IncomingMessage, ServerResponse } from 'node:http';
+import { connect, Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { beginUnknown, packetInTurn } from '../../../src/http/limits/strangers.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 import { registration, startProvider } from '../../support/provider.ts';
 
@@ -108,3 +110,20 @@ test.serial('health checks do not wait behind other requests from their address'
   t.is(data.toString('latin1', 9, 12), '200');
   t.true(answered < STRANGERS / 2, `${answered} of ${STRANGERS} others were answered first`);
 });
+
+test.serial(
+  'a request of a stranger has its turn with its packet, and one behind it in the packet has one of its own',
+  async (t) => {
+    const socket = new Socket();
+    const req = new IncomingMessage(socket);
+    const begun: number[] = [];
+    const begin = (n: number): Promise<void> => beginUnknown(req, new ServerResponse(req), '192.0.2.1', () => void begun.push(n));
+    await new Promise<void>((handOver) =>
+      packetInTurn({ sender: '192.0.2.1', isStranger: true, isBody: false }, socket, handOver),
+    );
+    const [first, second] = [begin(1), begin(2)];
+    t.deepEqual(begun, [1]);
+    await Promise.all([first, second]);
+    t.deepEqual(begun, [1, 2]);
+  },
+);

@@ -10,6 +10,7 @@ import { createEngineCache } from '../../../src/engine/engines.ts';
 import { openContext } from '../../../src/http/context.ts';
 import { createHeavyWork } from '../../../src/policies/heavy/heavy.ts';
 import type { Moment, Moments } from '../../../src/policies/sets/candidate-set.ts';
+import { createStoredSet } from '../../../src/policies/stored-set.ts';
 import { createLogReads } from '../../../src/rest/policy-questions/log-reads.ts';
 import { createSuggestRoutes } from '../../../src/rest/policy-questions/suggest-routes.ts';
 import type { Admission } from '../../../src/state/admission.ts';
@@ -54,6 +55,7 @@ async function routes(t: ExecutionContext, at: Parameters<typeof openTestDatabas
     database,
     targets: async () => moment.targets,
     findDraft: async () => null,
+    readStoredSet: createStoredSet(),
     foundUsers: createFoundUsers(),
   });
   t.teardown(() => work.close());
