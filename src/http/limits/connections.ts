@@ -6,7 +6,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import type { Socket } from 'node:net';
 import type { Log } from '../../base/log.ts';
 import { addressGroup, peerOf } from './client-address.ts';
-import { holdInput } from './crowded.ts';
+import { hasInput, holdInput } from './crowded.ts';
 
 export interface ConnectionLimits {
   /** How many connections one principal may have. */
@@ -59,8 +59,9 @@ interface Senders {
   readonly addressOf: (req: IncomingMessage) => string;
 }
 
-/** Whether the gateway works on a complete request of the connection. */
-const isServing = ({ last }: Connection): boolean => last?.req.complete === true && !last.res.closed;
+/** Whether the gateway works on a complete request of the connection, or lets one wait before it looks at it. */
+const isServing = ({ last, socket }: Connection): boolean =>
+  (last?.req.complete === true && !last.res.closed) || hasInput(socket);
 
 /**
  * A stranger is a sender whose token was not admitted the last time, or who has none. At its limit, a principal loses its oldest connection
@@ -141,7 +142,8 @@ export function limitConnections(
     uncount(connection);
     connection.isLeaving = true;
     const { socket } = connection;
-    if (leaving < limits.mostLeaving) {
+    // A proxy would send the next request of any user on it.
+    if (!trustProxy && leaving < limits.mostLeaving) {
       leaving++;
       holdInput(socket, true);
       setTimeout(() => socket.destroy(), CLOSED_AFTER_MS * (1 + Math.random())).unref();

@@ -25,6 +25,8 @@ interface Input {
   holds: number;
   /** For how many of them nothing more is read from it either. Then nobody notices that the client leaves. */
   stops: number;
+  /** What is not handed over yet. While there is any, nothing more is read. */
+  readonly waiting: (Buffer | null)[];
   handOverAll(): Promise<void>;
 }
 
@@ -48,6 +50,9 @@ export function holdInput(socket: Socket, isUnread = false): () => void {
     if (--input.holds === 0) void input.handOverAll();
   };
 }
+
+/** Whether something that the connection has sent waits for its turn. */
+export const hasInput = (socket: Socket): boolean => (inputs.get(socket)?.waiting.length ?? 0) > 0;
 
 /** Whether the connection has sent a crowded packet. */
 export const hasSentCrowded = (socket: Socket): boolean => crowded.has(socket);
@@ -79,11 +84,10 @@ export function readInTurns(socket: Socket, inTurn: InTurn = (_packet, handOver)
   const push = socket.push.bind(socket);
   const read = socket._read.bind(socket);
   const owner = addressGroup(peerOf(socket));
-  /** What is not handed over yet. While there is any, nothing more is read. */
   const waiting: (Buffer | null)[] = [];
   let wanted: number | null = null;
   let isHandingOver = false;
-  const input: Input = { holds: 0, stops: 0, handOverAll };
+  const input: Input = { holds: 0, stops: 0, waiting, handOverAll };
   inputs.set(socket, input);
   const isStopped = (): boolean => socket.destroyed || socket.isPaused() || input.holds > 0;
 

@@ -4,9 +4,10 @@ import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { setImmediate as turnOver } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
+import { deferred } from '../../../src/base/promises.ts';
 import { addressOf } from '../../../src/http/limits/client-address.ts';
 import { limitConnections } from '../../../src/http/limits/connections.ts';
-import { readInTurns } from '../../../src/http/limits/crowded.ts';
+import { type InTurn, readInTurns } from '../../../src/http/limits/crowded.ts';
 
 const LIMITS = { ofPrincipal: 3, ofAddress: 4, ofStrangers: 6 };
 const HEAD = 'GET / HTTP/1.1\r\nHost: x\r\n';
@@ -19,9 +20,13 @@ interface Options {
   readonly handle?: RequestListener;
   /** How many connections are kept for a while before they are closed. */
   readonly leaving?: number;
+  readonly inTurn?: InTurn;
 }
 
-async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy = false, handle, leaving = 0 }: Options = {}) {
+async function listening(
+  t: ExecutionContext,
+  { admitted = new Set(), trustProxy = false, handle, leaving = 0, inTurn }: Options = {},
+) {
   const senders = {
     principalOf: ({ headers: { authorization = '' } }: { headers: { authorization?: string } }) =>
       admitted.has(authorization) ? authorization : null,
@@ -29,7 +34,7 @@ async function listening(t: ExecutionContext, { admitted = new Set(), trustProxy
   };
   const limits = limitConnections(senders, trustProxy, { warn: () => undefined }, { ...LIMITS, mostLeaving: leaving });
   const server = createServer(limits.noting(handle ?? ((_req, res) => res.end('done'))));
-  server.on('connection', limits.note).on('connection', (socket) => readInTurns(socket));
+  server.on('connection', limits.note).on('connection', (socket) => readInTurns(socket, inTurn));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const sockets: Socket[] = [];
@@ -91,6 +96,16 @@ test('a connection that is closed because there are too many is kept for a while
   t.deepEqual(await server.openOnes(), [0, 1, 3, 4, 5], 'no more than so many are kept');
   await once(first, 'close');
   t.is(requests, 1);
+});
+
+test('a connection whose request waits for its turn is not lost before those that send nothing', async (t) => {
+  const arrived = deferred();
+  const server = await listening(t, { inTurn: () => arrived.resolve() });
+  (await server.open('')).write(`${HEAD}\r\n`);
+  await arrived.promise;
+  await turnOver();
+  for (let i = 0; i < 4; i++) await server.open('');
+  t.deepEqual(await server.openOnes(), [0, 2, 3, 4]);
 });
 
 test('a stranger with more connections without a request than with one loses the oldest of the former', async (t) => {
@@ -159,6 +174,12 @@ test('a connection whose token is admitted by its first request is not closed fo
   admitted.add('a');
   for (let i = 0; i < 8; i++) await server.open();
   t.deepEqual(await server.openOnes(), [0, 1, 6, 7, 8, 9]);
+});
+
+test('behind a proxy, connections are closed at once, because others may send requests on them', async (t) => {
+  const server = await listening(t, { trustProxy: true, leaving: 9 });
+  for (let i = 0; i < 5; i++) await answer(await server.open(''), `${HEAD}X-Forwarded-For: 192.0.2.1\r\n\r\n`);
+  t.deepEqual(await server.openOnes(), [1, 2, 3, 4]);
 });
 
 test('behind a proxy, connections count for the address that it names, and all strangers have a limit together', async (t) => {
