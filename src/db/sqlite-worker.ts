@@ -71,6 +71,7 @@ const undone = new Set<number>();
 const isBegin = (sql: string): boolean => /^\s*begin\s*;?\s*$/i.test(sql);
 const isRead = (sql: string): boolean => /^\s*select\b/i.test(sql);
 const isRollback = (sql: string): boolean => /^\s*rollback\s*;?\s*$/i.test(sql);
+const isCommit = (sql: string): boolean => /^\s*commit\b/i.test(sql);
 
 function refuse({ id }: SqliteRequest, code: string, message: string): void {
   parentPort?.postMessage({ id, error: { message, code } } satisfies SqliteReply);
@@ -79,8 +80,9 @@ function refuse({ id }: SqliteRequest, code: string, message: string): void {
 function answer(request: SqliteRequest): void {
   const { id, connection, sql } = request;
   if (undone.has(connection)) {
+    // After a commit that failed, no rollback comes.
+    if (isRollback(sql) || isCommit(sql)) undone.delete(connection);
     if (isRollback(sql)) {
-      undone.delete(connection);
       parentPort?.postMessage({ id, changes: 0, lastID: 0 } satisfies SqliteReply);
     } else refuse(request, 'SQLITE_ABORT', 'SQLite has rolled back the transaction');
     return;
@@ -91,7 +93,7 @@ function answer(request: SqliteRequest): void {
   holder = database.inTransaction ? connection : null;
   hasOnlyRead = wasHolder ? hasOnlyRead && isRead(sql) : isBegin(sql);
   // After a commit that failed, no rollback comes.
-  if (wasHolder && holder === null && 'error' in reply && !isRollback(sql) && !/^\s*commit/i.test(sql)) undone.add(connection);
+  if (wasHolder && holder === null && 'error' in reply && !isRollback(sql) && !isCommit(sql)) undone.add(connection);
 }
 
 function hold(request: SqliteRequest): void {

@@ -140,6 +140,17 @@ test('a transaction that failed, and one whose connection was closed, leave noth
   t.is(await count(), 1);
 });
 
+test('after a refused commit the connection can be used again', async (t) => {
+  const { knex, count } = await opened(t);
+  const [{ page_count: pages }] = (await knex.raw('pragma page_count')) as [{ page_count: number }];
+  await knex.raw(`pragma max_page_count = ${pages}`);
+  const refused = knex.transaction(async (trx) => {
+    await t.throwsAsync(async () => trx.raw('insert into entries values (randomblob(1000000))'));
+  });
+  t.like(await t.throwsAsync(refused), { code: 'SQLITE_ABORT' });
+  for (let i = 0; i < 60; i++) t.is(await count(), 0);
+});
+
 test('a statement does not wait for ever for the transaction of another connection', async (t) => {
   const { knex, count } = await opened(t);
   const inserted = deferred();

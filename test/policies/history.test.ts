@@ -242,15 +242,16 @@ test('earlier states are read one at a time, also after a failure', async (t) =>
   t.is(most, 1);
 });
 
-eachEngine(test.serial, 'a simulation is refused if policies change before its users are read', async (t, at) => {
-  const { database, edits } = await start(t, at);
+eachEngine(test.serial, 'a simulation is refused if policies or targets change before its users are read', async (t, at) => {
+  const { database, changes, edits } = await start(t, at);
   await edits.create(ADMIN, readPolicy(policyBody()));
   let [snapshots, changesBefore] = [0, 0];
+  let make = async (): Promise<unknown> => edits.create(ADMIN, readPolicy(policyBody({ name: 'New' })));
   const work = createHeavyWork({
     database: {
       ...database,
       async snapshot(read) {
-        if (++snapshots === changesBefore) await edits.create(ADMIN, readPolicy(policyBody({ name: 'New' })));
+        if (++snapshots === changesBefore) await make();
         return database.snapshot(read);
       },
     },
@@ -264,6 +265,16 @@ eachEngine(test.serial, 'a simulation is refused if policies change before its u
   const body = Buffer.from(JSON.stringify({ files: {}, requests }));
   const refused = async () => (await t.throwsAsync<AppError>(work.answer('simulate', { body }, { by: 'ann' })))?.code;
   t.is(await refused(), 'invalid_request', 'there is no such user');
-  [snapshots, changesBefore] = [0, snapshots];
-  t.is(await refused(), 'unavailable');
+  const last = snapshots;
+  [snapshots, changesBefore] = [0, last];
+  t.is(await refused(), 'unavailable', 'a policy');
+  for (const [type, expected] of [
+    ['target', 'unavailable'],
+    ['token', 'invalid_request'],
+  ] as const) {
+    const change = { action: `${type}.update`, object_id: 'x', before: null, after: {} } as const;
+    make = () => changes.change(actor, async () => ({ result: null, changes: [change] }));
+    snapshots = 0;
+    t.is(await refused(), expected, type);
+  }
 });

@@ -162,10 +162,12 @@ export function parseTestFile(
 }
 
 /** Each request is checked once: a file can have a thousand tests of all its requests. */
-const wrongRequests = ({ value: whole, errorAt }: StrictYaml<Written>): PolicyFileError[] =>
-  Object.entries(whole.requests)
-    .filter(([, { target = whole.target }]) => target === undefined)
+function wrongRequests({ value: whole, errorAt }: StrictYaml<Written>): PolicyFileError[] {
+  const used = new Set(whole.tests.flatMap(({ requests = Object.keys(whole.requests) }) => requests));
+  return Object.entries(whole.requests)
+    .filter(([name, { target = whole.target }]) => target === undefined && used.has(name))
     .map(([name]) => errorAt(['requests', name], 'names no target, and the file has no default target'));
+}
 
 function casesOf(
   written: WrittenTest,
@@ -184,9 +186,10 @@ function casesOf(
   ): string[] {
     if (list === undefined) return [...all];
     const known = new Set(all);
-    list.forEach((name, i) => {
+    for (const [i, name] of list.entries()) {
+      if (errors.length >= ERRORS_IN_FILE) break;
       if (!known.has(name)) errors.push(errorAt([...at, kind, i], `${JSON.stringify(name)} is not one of the ${kind}`));
-    });
+    }
     return [...list];
   }
   const principals = named('principals', written.principals, path, Object.keys(whole.principals));

@@ -1,7 +1,7 @@
 /** The interface to heavy work on policies. This file reads from the database what the thread needs. */
 import { AppError } from '../../base/errors.ts';
 import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../base/work/work.ts';
-import { readPosition } from '../../db/changes.ts';
+import { changedBetween, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { FoundUsers } from '../../state/found-users.ts';
@@ -21,7 +21,7 @@ import type { ReadStoredSet } from '../stored-set.ts';
 import type { Suggestion, SuggestTask } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
 import { withReadings } from './given.ts';
-import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored, UserNow } from './jobs.ts';
+import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored, UserAsked, UserNow } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */
 export interface AskedBy {
@@ -90,10 +90,12 @@ export function createHeavyWork(parts: HeavyParts) {
       const { files, owner, prune, adopt, tests } = found;
       return { files, owner, prune, adopt, tests };
     },
-    user: (_: Give, name: string): Promise<UserNow> =>
+    user: (_: Give, { name, since }: UserAsked): Promise<UserNow> =>
       database.snapshot(async (db) => {
         const [position, user] = await Promise.all([readPosition(db), foundUsers.find(db, name)]);
-        return { revision: position.revision, user };
+        const changed = await changedBetween(db, since, position);
+        const isSame = changed?.every(({ object_type: type }) => type !== 'policy' && type !== 'target') ?? false;
+        return { isSame, user };
       }),
     async holders(): Promise<Holders> {
       const holders = { roles: new Set<string>(), groups: new Set<string>(), users: new Set<string>() };

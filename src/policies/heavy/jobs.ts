@@ -58,9 +58,15 @@ export interface HeavyAnswer {
 }
 
 /** A user, and the newest revision of the policies when it was read. */
+export interface UserAsked {
+  readonly name: string;
+  readonly since: Position;
+}
+
 export interface UserNow {
   readonly user: FoundUser | null;
-  readonly revision: number;
+  /** Whether policies and targets are certainly as they were at `since`. */
+  readonly isSame: boolean;
 }
 
 /** What a job needs from the gateway. Policies arrive as items. */
@@ -266,11 +272,11 @@ export const jobs = {
   async simulate({ body }: { body: Uint8Array | null }, desk: Desk): Promise<HeavyAnswer> {
     const { requests, ...source } = validate(simulateBody, bodyOf(body));
     const { position, stored, policies, targets } = await momentOf(desk, source, null);
-    // An answer is true if the user was like this while the policies were in force. Users are read later than policies.
+    // An answer is true if the user was like this while these policies and targets were in force. Users are read later than policies.
     const find = async (name: string): Promise<FoundUser | null> => {
-      const { user, revision } = (await desk.ask<UserNow>('user', name)).value;
-      if (revision !== position.revision)
-        throw new AppError('unavailable', 'Policies have changed while the answer was made.', { retryAfter: 1 });
+      const { user, isSame } = (await desk.ask<UserNow>('user', { name, since: position } satisfies UserAsked)).value;
+      if (!isSame)
+        throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
       return user;
     };
     const asked = await readRequests(requests, targets, (i) => `requests.${i}.`, find);

@@ -14,6 +14,8 @@ import type { Alongside, ApplyRequest, PolicySets } from './sets.ts';
 
 /** The limit for all files together. */
 const MAX_CASES = 10_000;
+/** More errors are not looked for. */
+const MOST_ERRORS = 1_000;
 
 /**
  * Call this in a thread: it can take a second. `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the
@@ -24,6 +26,7 @@ export async function readTests(texts: ReadonlyMap<string, string>): Promise<Tes
   const cases: TestCase[] = [];
   for (const [file, text] of texts) {
     await pause();
+    if (errors.length >= MOST_ERRORS) break;
     if (!FILE_NAME.test(file)) {
       errors.push({ file, line: 1, column: 1, message: FILE_NAME_RULE });
       continue;

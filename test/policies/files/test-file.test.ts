@@ -57,6 +57,19 @@ test('every principal makes every request, and a request that is not listed must
   t.is(cases[2]?.object, null);
 });
 
+test('a request that no test uses needs no target', (t) => {
+  const text = `principals:
+  a: { role: user }
+requests:
+  unused: { tool: read }
+  used: { tool: read, target: files }
+tests:
+  - name: all
+    requests: [used]
+`;
+  t.is(casesOf(text).length, 1);
+});
+
 test('a test file is refused with the places of its mistakes', (t) => {
   const change = (from: string, to: string): string[] => refused(MATRIX.replace(from, to));
   t.deepEqual(change('principals: [developer]', 'principals: [developr]'), ['12:22: "developr" is not one of the principals']);
