@@ -215,7 +215,7 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     .on('connection', opened.note)
     .on('connection', (socket) => {
       readInTurns(socket, (packet, handOver) =>
-        packetInTurn(opened.senderOf(socket) ?? accounts.callers.senderIn(packet, socket), socket, handOver),
+        packetInTurn(socket, packet, opened.senderOf(socket), () => accounts.callers.senderIn(packet, socket), handOver),
       );
     })
     // Otherwise node itself answers requests with unknown expectations, as many as arrive.

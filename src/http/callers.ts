@@ -38,9 +38,9 @@ export function createCallers(trustProxy: boolean) {
     senderIn(packet: Buffer, socket: Socket): PacketSender {
       const { authorization, forwardedFor, isHealth } = firstLook(packet);
       const principal = authorization === undefined ? undefined : known.get(digestOf(authorization));
-      if (principal !== undefined) return { sender: principal, isStranger: false, isBody: false };
+      if (principal !== undefined) return { sender: principal, isStranger: false, isBody: false, isHealth };
       const address = addressGroup(trustProxy ? forwardedAddress(forwardedFor, socket) : peerOf(socket));
-      return { sender: isHealth ? `health ${address}` : address, isStranger: true, isBody: false };
+      return { sender: address, isStranger: true, isBody: false, isHealth };
     },
     /** Notes which header carries the token of these claims. */
     heard(authorization: string | undefined, claims: TokenClaims): void {

@@ -184,8 +184,8 @@ ${
   return { providers, router };
 }
 
-/** The library accepts 56 KiB. */
-const MOST_BYTES = 64 * 1024;
+/** The library refuses more. */
+const MOST_BYTES = 56 * 1024;
 
 async function* inOneChunk(req: IncomingMessage, address: string): AsyncGenerator<Buffer> {
   try {

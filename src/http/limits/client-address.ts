@@ -23,7 +23,7 @@ export function addressOf({ socket, headersDistinct }: IncomingMessage, trustPro
 
 /** The same for the value of X-Forwarded-For. */
 export function forwardedAddress(forwardedFor: string | undefined, socket: Socket): string {
-  const last = plain(forwardedFor?.split(',').at(-1)?.trim() ?? '');
+  const last = plain(forwardedFor?.slice(forwardedFor.lastIndexOf(',') + 1).trim() ?? '');
   return isIP(last) === 0 ? peerOf(socket) : last;
 }
 

@@ -35,6 +35,7 @@ export interface PacketSender {
   readonly isStranger: boolean;
   /** Whether the packet belongs to the body of a request that has begun. */
   readonly isBody: boolean;
+  readonly isHealth: boolean;
 }
 
 interface Connection {
@@ -44,7 +45,8 @@ interface Connection {
   isStranger: boolean;
   /** It is no longer counted, and will be closed. */
   isLeaving: boolean;
-  /** The last request, and its answer, until that is closed. */
+  wasAnswered: boolean;
+  /** The last request, and its answer, until that is closed and the whole body has arrived. */
   last: { readonly req: IncomingMessage; readonly res: ServerResponse } | null;
 }
 
@@ -142,8 +144,9 @@ export function limitConnections(
     uncount(connection);
     connection.isLeaving = true;
     const { socket } = connection;
-    // A proxy would send the next request of any user on it.
-    if (!trustProxy && leaving < limits.mostLeaving) {
+    // Its client waits for nothing. A browser could still send its next request on it, and a proxy that of any user.
+    const mayStay = !trustProxy && !connection.wasAnswered && !isServing(connection);
+    if (mayStay && leaving < limits.mostLeaving) {
       leaving++;
       holdInput(socket, true);
       setTimeout(() => socket.destroy(), CLOSED_AFTER_MS * (1 + Math.random())).unref();
@@ -163,12 +166,12 @@ export function limitConnections(
       if (connection === undefined) return null;
       const { sender, isStranger, last } = connection;
       const isBody = last?.req.complete === false;
-      return isBody || !(trustProxy || isStranger) ? { sender, isStranger, isBody } : null;
+      return isBody || !(trustProxy || isStranger) ? { sender, isStranger, isBody, isHealth: false } : null;
     },
 
     /** Call it for each new connection. */
     note(socket: Socket): void {
-      const connection: Connection = { socket, sender: '', isStranger: true, isLeaving: false, last: null };
+      const connection: Connection = { socket, sender: '', isStranger: true, isLeaving: false, wasAnswered: false, last: null };
       bySocket.set(socket, connection);
       socket.once('close', () => uncount(connection));
       if (!trustProxy) assign(connection, addressGroup(peerOf(socket)), true);
@@ -185,7 +188,8 @@ export function limitConnections(
           connection.last = last;
           // A head takes up to 30 KB, and there can be thousands of connections.
           res.once('close', () => {
-            if (connection.last === last) connection.last = null;
+            connection.wasAnswered = true;
+            if (connection.last === last && req.complete) connection.last = null;
           });
           if (!connection.isLeaving) assignBy(connection, req);
         }

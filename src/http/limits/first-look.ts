@@ -10,15 +10,16 @@ const HEALTH = /^[A-Z]{1,16} \/health[/ ?]/;
 export interface FirstLook {
   readonly authorization: string | undefined;
   readonly forwardedFor: string | undefined;
-  /** Health checks of a load balancer do not wait behind other requests from its address. */
   readonly isHealth: boolean;
 }
+
+export const HEAD_END = '\r\n\r\n';
 
 /** `packet`: what a connection sends first, or after a request. */
 export function firstLook(packet: Buffer): FirstLook {
   // Node refuses a longer head, and nobody has waited for a turn yet.
   const start = packet.subarray(0, HEAD_LIMITS.maxHeaderSize);
-  const end = start.indexOf('\r\n\r\n');
+  const end = start.indexOf(HEAD_END);
   const head = start.toString('latin1', 0, end === -1 ? start.length : end);
   const lines = [...head.matchAll(LINES)].map(([, name = '', value = '']) => ({ name: name.toLowerCase(), value: value.trim() }));
   return {

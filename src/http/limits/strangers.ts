@@ -7,6 +7,7 @@ import { createSpareTurns, type SpareTurns } from '../../base/turns/spare-turns.
 import { addressGroup } from './client-address.ts';
 import type { PacketSender } from './connections.ts';
 import { holdBody } from './crowded.ts';
+import { HEAD_END } from './first-look.ts';
 
 const LIMITS = { mostUnderWay: 2, longestRestMs: 25, mostWaiting: 100, mostAtOnce: 1 };
 /** A request whose body has not arrived gives its turn back soon: its work has not begun, and its sender may be slow on purpose. */
@@ -20,6 +21,8 @@ const UNKNOWN = {
 };
 const PACKETS = { most: Number.POSITIVE_INFINITY, partOf: null };
 const unknown = createSpareTurns(UNKNOWN);
+/** Health checks of a load balancer do not wait behind other requests: there can be thousands of addresses. */
+const checks = createSpareTurns(UNKNOWN);
 const strangers = createSpareTurns(LIMITS);
 const crowds = createSpareTurns(LIMITS);
 
@@ -49,13 +52,30 @@ export async function beginUnknown(req: IncomingMessage, res: ServerResponse, ad
   if (end !== null) begin();
 }
 
-/** Hands over a packet when it is the turn of its sender, because its last byte can begin work. Packets of strangers wait for spare time. */
-export function packetInTurn({ sender, isStranger, isBody }: PacketSender, socket: Socket, handOver: () => void): void {
-  if (isStranger) {
-    void unknown
-      .come(sender, () => socket.destroyed)
+/** Who sends the head that has begun on a connection and is not complete. */
+const inHead = new WeakMap<Socket, PacketSender>();
+
+/**
+ * Hands over a packet when it is the turn of its sender, because its last byte can begin work. `known`: the sender, if the connection tells. Packets
+ * of strangers wait for spare time, unless they only begin a head: a thousand addresses that do so must not keep others waiting.
+ */
+export function packetInTurn(
+  socket: Socket,
+  packet: Buffer,
+  known: PacketSender | null,
+  look: () => PacketSender,
+  handOver: () => void,
+): void {
+  const from = known ?? inHead.get(socket) ?? look();
+  const isPart = !from.isBody && !packet.includes(HEAD_END);
+  if (isPart) inHead.set(socket, from);
+  else inHead.delete(socket);
+  if (from.isStranger && !isPart) {
+    const turns = from.isHealth ? checks : unknown;
+    void turns
+      .come(from.sender, () => socket.destroyed)
       .then(() => {
-        if (!isBody) hadTurn.add(socket);
+        if (!from.isBody) hadTurn.add(socket);
         handOver();
       });
     return;
@@ -64,7 +84,7 @@ export function packetInTurn({ sender, isStranger, isBody }: PacketSender, socke
     handOver();
     end();
   };
-  starts.run(`packets of ${sender}`, work, PACKETS, sender);
+  starts.run(`packets of ${from.sender}`, work, PACKETS, from.isStranger ? null : from.sender);
 }
 
 /** Resolves when it is the turn of the address. Throws AppError `too_many_requests` if too many of its requests wait already, or if the client is gone. */

@@ -46,7 +46,7 @@ test('a packet is that of the principal whose token was admitted, and otherwise 
   const callers = createCallers(true);
   const socket = opened(t);
   const senderOf = (...lines: string[]) => callers.senderIn(packet(...lines), socket);
-  const address = { sender: '192.0.2.1', isStranger: true, isBody: false };
+  const address = { sender: '192.0.2.1', isStranger: true, isBody: false, isHealth: false };
   const lines = ['authorization: Bearer a', 'x-forwarded-for: 192.0.2.7, 192.0.2.1'];
   t.deepEqual(senderOf(...lines), address);
   callers.heard('Bearer a', CLAIMS);

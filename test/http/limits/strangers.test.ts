@@ -8,6 +8,7 @@ import { person, startGateway } from '../../support/gateway.ts';
 import { registration, startProvider } from '../../support/provider.ts';
 
 const STRANGERS = 300;
+const SENDER = { sender: '192.0.2.1', isStranger: true, isBody: false, isHealth: false };
 const CALLS = 10;
 
 const FLOODS: Readonly<Record<string, string>> = {
@@ -119,7 +120,7 @@ test.serial(
     const begun: number[] = [];
     const begin = (n: number): Promise<void> => beginUnknown(req, new ServerResponse(req), '192.0.2.1', () => void begun.push(n));
     await new Promise<void>((handOver) =>
-      packetInTurn({ sender: '192.0.2.1', isStranger: true, isBody: false }, socket, handOver),
+      packetInTurn(socket, Buffer.from('GET / HTTP/1.1\r\n\r\n'), SENDER, () => SENDER, handOver),
     );
     const [first, second] = [begin(1), begin(2)];
     t.deepEqual(begun, [1]);
@@ -127,3 +128,26 @@ test.serial(
     t.deepEqual(begun, [1, 2]);
   },
 );
+
+test.serial('heads that are only begun take no turns of strangers, and all of a head belongs to who began it', async (t) => {
+  const socket = new Socket();
+  const looked: string[] = [];
+  let handed = 0;
+  const hand = (text: string): Promise<void> =>
+    new Promise((done) => {
+      const look = (): typeof SENDER => {
+        looked.push(text);
+        return SENDER;
+      };
+      packetInTurn(socket, Buffer.from(text), null, look, () => {
+        handed++;
+        done();
+      });
+    });
+  const first = hand('GET / HTTP/1.1\r\n');
+  t.is(handed, 1, 'at once');
+  await first;
+  await hand('X-Forwarded-For: 192.0.2.2\r\n\r\n');
+  await hand('GET /second HTTP/1.1\r\n\r\n');
+  t.deepEqual(looked, ['GET / HTTP/1.1\r\n', 'GET /second HTTP/1.1\r\n\r\n']);
+});
