@@ -45,6 +45,7 @@ interface Connection {
   isStranger: boolean;
   /** It is no longer counted, and will be closed. */
   isLeaving: boolean;
+  /** Whether a request has been answered on it. */
   wasAnswered: boolean;
   /** The last request, and its answer, until that is closed and the whole body has arrived. */
   last: { readonly req: IncomingMessage; readonly res: ServerResponse } | null;
@@ -144,7 +145,7 @@ export function limitConnections(
     uncount(connection);
     connection.isLeaving = true;
     const { socket } = connection;
-    // Its client waits for nothing. A browser could still send its next request on it, and a proxy that of any user.
+    // A browser would send its next request on a connection that was answered, and a proxy that of any user on each.
     const mayStay = !trustProxy && !connection.wasAnswered && !isServing(connection);
     if (mayStay && leaving < limits.mostLeaving) {
       leaving++;
