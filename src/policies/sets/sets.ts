@@ -65,6 +65,7 @@ export function createPolicySets(parts: PolicySetParts) {
     history: await ownerHistory(db, owner),
   });
 
+  /** Also reads in the transaction of the rollback, so it cannot wait for a turn. */
   async function readBoth(db: Connection, { revision }: RollbackRequest) {
     const state = await read(db, null);
     return { state, old: await policiesAt(db, revision, state) };
