@@ -71,8 +71,12 @@ test('a string that may be kept does not keep the text from which it was read', 
     kept.map((name) => String(name).length),
     lengths,
   );
-  await setTimeout(50);
-  const bytes = held() - before;
-  // The last text is still in use.
-  t.true(bytes < 12_000_000, `${bytes} bytes`);
+  // The last text is still in use, and what read the others may not have ended yet.
+  const most = 12_000_000;
+  let bytes = held() - before;
+  for (let i = 0; i < 100 && bytes >= most; i++) {
+    await setTimeout(50);
+    bytes = held() - before;
+  }
+  t.true(bytes < most, `${bytes} bytes`);
 });
