@@ -35,7 +35,7 @@ import { limitConnections } from './http/limits/connections.ts';
 import { readInTurns } from './http/limits/crowded.ts';
 import { HEAD_LIMITS, refuseLargeHeads } from './http/limits/heads.ts';
 import { limitPipelining } from './http/limits/pipelining.ts';
-import { beginUnknown, packetInTurn } from './http/limits/strangers.ts';
+import { beginUnknown, endingHeads, packetInTurn } from './http/limits/strangers.ts';
 import { createBodies } from './mcp/limits/intake.ts';
 import { DEFAULT_LIMITS } from './mcp/limits/limits.ts';
 import { resealProviders } from './providers/edit.ts';
@@ -188,16 +188,18 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   });
   const opened = limitConnections(accounts.callers, config.trustProxy, log);
   const handle = opened.noting(
-    limitPipelining(
-      refuseLargeHeads((req, res) => {
-        if (draining) res.setHeader('Connection', 'close');
-        mcp(req, res, () => app(req, res));
-      }),
-      (req, res, begin) => {
-        const principal = accounts.callers.principalOf(req);
-        if (principal === null) void beginUnknown(req, res, accounts.callers.addressOf(req), begin);
-        else starts.run(principal, begin);
-      },
+    endingHeads(
+      limitPipelining(
+        refuseLargeHeads((req, res) => {
+          if (draining) res.setHeader('Connection', 'close');
+          mcp(req, res, () => app(req, res));
+        }),
+        (req, res, begin) => {
+          const principal = accounts.callers.principalOf(req);
+          if (principal === null) void beginUnknown(req, res, accounts.callers.addressOf(req), begin);
+          else starts.run(principal, begin);
+        },
+      ),
     ),
   );
   const server = createServer(

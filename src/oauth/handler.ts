@@ -13,6 +13,7 @@ import { contextOf } from '../http/context.ts';
 import { beforeRefusal, type RateLimits, refuseLater } from '../http/limits/rate-limit.ts';
 import { turnOfStranger } from '../http/limits/strangers.ts';
 import { problemOf } from '../http/problem.ts';
+import { endAnswer } from '../http/refused-body.ts';
 import { destinationOf } from './client-rules.ts';
 import { createProviders, type ProviderParts, type Providers, ROUTES } from './provider.ts';
 import { CLI_CLIENT } from './resources.ts';
@@ -80,7 +81,7 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
       // Programs get errors as JSON, whatever they accept.
       if (!isPage) req.headers.accept = 'application/json';
       // The library keeps each chunk that it reads, which takes far more memory than the bytes of short chunks.
-      Object.assign(req, { iterator: () => inOneChunk(req, addressOf(req)) });
+      Object.assign(req, { iterator: () => inOneChunk(req, res, addressOf(req)) });
       await provider.callback()(req, res);
     };
 
@@ -166,10 +167,13 @@ ${
   router.use(async (req, res, next) => {
     const address = addressOf(req);
     await refuseLater(req, address, limits.oauth(address));
-    // The library refuses such a body without reading it, and so without `inOneChunk`.
-    if ((bodyLength(req) ?? 0) > MOST_BYTES) await beforeRefusal(req, address);
-    // Otherwise node would discard the rest of a refused body at full speed.
-    res.once('finish', () => void (!req.complete && req.socket.destroySoon()));
+    if ((bodyLength(req) ?? 0) > MOST_BYTES) {
+      await beforeRefusal(req, address);
+      res.status(413).type('json').setHeader('Cache-Control', 'no-store');
+      const description = `The body must have at most ${MOST_BYTES} bytes.`;
+      endAnswer(res, JSON.stringify({ error: 'invalid_request', error_description: description }));
+      return;
+    }
     // The library looks for each parameter among all, so thousands of them would hold the thread for a quarter of a second.
     if (req.originalUrl.split('&', MOST_PARAMETERS + 1).length > MOST_PARAMETERS)
       throw new AppError('invalid_request', `An address may have at most ${MOST_PARAMETERS} parameters.`);
@@ -184,13 +188,15 @@ ${
   return { providers, router };
 }
 
-/** The library refuses more. */
+/** The library refuses more, but does not end the connection. */
 const MOST_BYTES = 56 * 1024;
 
-async function* inOneChunk(req: IncomingMessage, address: string): AsyncGenerator<Buffer> {
+async function* inOneChunk(req: IncomingMessage, res: ServerResponse, address: string): AsyncGenerator<Buffer> {
   try {
     yield await readBytes(req, MOST_BYTES);
   } catch (error) {
+    // Otherwise node would discard the rest of the body at full speed.
+    if (!req.complete) res.setHeader('Connection', 'close');
     await beforeRefusal(req, address);
     throw error;
   }

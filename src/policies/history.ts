@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
-import { newestOf, policiesBefore, readPosition } from '../db/changes.ts';
+import { changedBetween, newestOf, policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { createTurns } from '../db/turns.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
@@ -62,7 +62,12 @@ export async function earlierSet(
 ): Promise<readonly StoredPolicy[]> {
   requireRevision(revision, current.position.revision);
   if (revision === current.position.revision) return current.policies;
-  return readEarlier(by, () => policiesAt(knex, revision, current));
+  return readEarlier(by, async () => {
+    const policies = await policiesAt(knex, revision, current);
+    // A database that was restored meanwhile has other changes.
+    if ((await changedBetween(knex, current.position, await readPosition(knex))) !== null) return policies;
+    throw new AppError('unavailable', 'The history of the policies has changed while the answer was made.', { retryAfter: 1 });
+  });
 }
 
 /** What was changed of the policies of an owner. */

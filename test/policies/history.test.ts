@@ -10,7 +10,7 @@ import { compile } from '../../src/engine/compile/compile.ts';
 import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { createHeavyWork } from '../../src/policies/heavy/heavy.ts';
-import { policiesAt, readEarlier } from '../../src/policies/history.ts';
+import { earlierSet, policiesAt, readEarlier } from '../../src/policies/history.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
@@ -203,6 +203,19 @@ test.serial('the set of a revision compiles to the hash that the log recorded', 
     t.is(hash(policies), data_hash, `revision ${revision}`);
   }
 });
+
+eachEngine(
+  test.serial,
+  'an earlier set is refused if the database was restored after the current one was read',
+  async (t, where) => {
+    const { database, edits } = await start(t, where);
+    await edits.create(ADMIN, readPolicy(policyBody()));
+    const current = { position: await readPosition(database.knex), policies: await policyStore(database.knex).all() };
+    t.deepEqual(await earlierSet(database, 'ann', 0, current), []);
+    const other = { ...current, position: { ...current.position, nonce: 'that of another history' } };
+    t.is((await t.throwsAsync<AppError>(earlierSet(database, 'ann', 0, other)))?.code, 'unavailable');
+  },
+);
 
 test('users take turns to read earlier states, and after each a rest follows', async (t) => {
   const running = setInterval(() => undefined, 1_000);

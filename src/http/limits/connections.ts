@@ -146,7 +146,7 @@ export function limitConnections(
     connection.isLeaving = true;
     const { socket } = connection;
     // A browser would send its next request on a connection that was answered, and a proxy that of any user on each.
-    const mayStay = !trustProxy && !connection.wasAnswered && !isServing(connection);
+    const mayStay = connection.isStranger && !trustProxy && !connection.wasAnswered && !isServing(connection);
     if (mayStay && leaving < limits.mostLeaving) {
       leaving++;
       holdInput(socket, true);

@@ -1,5 +1,5 @@
 /** The turns of requests that begin only in spare time: those that anybody can send, and those of crowded addresses. */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { AppError } from '../../base/errors.ts';
 import { starts } from '../../base/turns/caller-turns.ts';
@@ -54,6 +54,14 @@ export async function beginUnknown(req: IncomingMessage, res: ServerResponse, ad
 
 /** Who sends the head that has begun on a connection and is not complete. */
 const inHead = new WeakMap<Socket, PacketSender>();
+
+/** Put it around what gets the requests: their heads are complete. */
+export const endingHeads =
+  (handle: RequestListener): RequestListener =>
+  (req, res) => {
+    inHead.delete(req.socket);
+    handle(req, res);
+  };
 
 /**
  * Hands over a packet when it is the turn of its sender, because its last byte can begin work. `known`: the sender, if the connection tells. Packets

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { IncomingMessage, ServerResponse } from 'node:http';
 import { connect, Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { beginUnknown, packetInTurn } from '../../../src/http/limits/strangers.ts';
+import { beginUnknown, endingHeads, packetInTurn } from '../../../src/http/limits/strangers.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 import { registration, startProvider } from '../../support/provider.ts';
 
@@ -149,5 +149,14 @@ test.serial('heads that are only begun take no turns of strangers, and all of a 
   await first;
   await hand('X-Forwarded-For: 192.0.2.2\r\n\r\n');
   await hand('GET /second HTTP/1.1\r\n\r\n');
-  t.deepEqual(looked, ['GET / HTTP/1.1\r\n', 'GET /second HTTP/1.1\r\n\r\n']);
+  await hand('GET /third HTTP/1.1\r\nHost: x\r\n\r');
+  await hand('\n');
+  endingHeads(() => undefined)(new IncomingMessage(socket), new ServerResponse(new IncomingMessage(socket)));
+  await hand('GET /fourth HTTP/1.1\r\n\r\n');
+  t.deepEqual(looked, [
+    'GET / HTTP/1.1\r\n',
+    'GET /second HTTP/1.1\r\n\r\n',
+    'GET /third HTTP/1.1\r\nHost: x\r\n\r',
+    'GET /fourth HTTP/1.1\r\n\r\n',
+  ]);
 });
