@@ -53,21 +53,26 @@ export function readEarlier<T>(by: string, work: () => Promise<T>): Promise<T> {
   });
 }
 
-/** Like `policiesAt`, in the turn of the user. On SQLite nobody can write during a snapshot, so none may be open meanwhile. */
+/**
+ * Like `policiesAt`, for a set that was read before. On SQLite nobody can write during a snapshot, so none may be open meanwhile. Throws AppError
+ * `unavailable` if the database was restored since.
+ */
+export async function setAt({ knex }: Pick<Database, 'knex'>, revision: number, current: StoredSet): Promise<StoredPolicy[]> {
+  const policies = await policiesAt(knex, revision, current);
+  if ((await changedBetween(knex, current.position, await readPosition(knex))) !== null) return policies;
+  throw new AppError('unavailable', 'The history of the policies has changed while the answer was made.', { retryAfter: 1 });
+}
+
+/** Like `setAt`, in the turn of the user. */
 export async function earlierSet(
-  { knex }: Pick<Database, 'knex'>,
+  database: Pick<Database, 'knex'>,
   by: string,
   revision: number,
   current: StoredSet,
 ): Promise<readonly StoredPolicy[]> {
   requireRevision(revision, current.position.revision);
   if (revision === current.position.revision) return current.policies;
-  return readEarlier(by, async () => {
-    const policies = await policiesAt(knex, revision, current);
-    // A database that was restored meanwhile has other changes.
-    if ((await changedBetween(knex, current.position, await readPosition(knex))) !== null) return policies;
-    throw new AppError('unavailable', 'The history of the policies has changed while the answer was made.', { retryAfter: 1 });
-  });
+  return readEarlier(by, () => setAt(database, revision, current));
 }
 
 /** What was changed of the policies of an owner. */

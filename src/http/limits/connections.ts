@@ -15,11 +15,13 @@ export interface ConnectionLimits {
   readonly ofAddress: number;
   /** How many connections all strangers may have. */
   readonly ofStrangers: number;
+  /** A sender with no more than so many is not the one who has too many. Browsers open six at once. */
+  readonly few: number;
   /** How many surplus connections are kept unread for a while before they are closed. */
   readonly mostLeaving: number;
 }
 
-const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrangers: 1_024, mostLeaving: 1_024 };
+const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrangers: 1_024, few: 8, mostLeaving: 1_024 };
 /**
  * A client whose connection is closed opens the next one at once, and connections of users wait behind it. The time varies up to twice as long,
  * so that these clients spread.
@@ -107,10 +109,10 @@ export function limitConnections(
     if (isStranger) ofStrangers++;
     if (own.size > (isStranger ? limits.ofAddress : limits.ofPrincipal)) closeOne(own, connection);
     else if (isStranger && ofStrangers > limits.ofStrangers) {
-      closeOne(
-        [...strangers.values()].reduce((most, others) => (others.size > most.size ? others : most)),
-        connection,
-      );
+      const all = [...strangers.values()];
+      const most = all.reduce((largest, others) => (others.size > largest.size ? others : largest));
+      // If nobody has many, the address that came first loses one: a user can open several at once, and others can have many addresses.
+      closeOne(most.size > limits.few ? most : (all[0] ?? most), connection);
     }
   }
 
@@ -138,16 +140,17 @@ export function limitConnections(
       found.oldest ??= connection;
       found.count++;
     }
-    close((newest.isStranger && serving.count > idle.count ? serving : idle).oldest ?? newest);
+    close((newest.isStranger && serving.count > idle.count ? serving : idle).oldest ?? newest, own.size > limits.few);
   }
 
-  function close(connection: Connection): void {
+  /** `mayStay`: its sender has many. */
+  function close(connection: Connection, mayStay: boolean): void {
     uncount(connection);
     connection.isLeaving = true;
     const { socket } = connection;
     // A browser would send its next request on a connection that was answered, and a proxy that of any user on each.
-    const mayStay = connection.isStranger && !trustProxy && !connection.wasAnswered && !isServing(connection);
-    if (mayStay && leaving < limits.mostLeaving) {
+    const isUnused = connection.isStranger && !trustProxy && !connection.wasAnswered && !isServing(connection);
+    if (mayStay && isUnused && leaving < limits.mostLeaving) {
       leaving++;
       holdInput(socket, true);
       setTimeout(() => socket.destroy(), CLOSED_AFTER_MS * (1 + Math.random())).unref();

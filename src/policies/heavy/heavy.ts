@@ -7,7 +7,7 @@ import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { FoundUsers } from '../../state/found-users.ts';
 import { userStore } from '../../users/user-store.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
-import { earlierSet, ownerHistory } from '../history.ts';
+import { ownerHistory, setAt } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
 import type { ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
@@ -84,6 +84,11 @@ export function createHeavyWork(parts: HeavyParts) {
       await give(withReadings(policies));
       return rest;
     },
+    // Without a turn: the job would hold a thread while it waits, and there are few.
+    async at(give: Give, revision: number) {
+      await give(withReadings(await setAt(database, revision, await database.snapshot(readStoredSet))));
+      return null;
+    },
     async draft(_: Give, name: string) {
       const found = await findDraft(database.knex, name);
       if (found === null) throw new AppError('not_found', `No draft has the name ${name}.`);
@@ -112,13 +117,6 @@ export function createHeavyWork(parts: HeavyParts) {
     },
   } satisfies Host;
 
-  const at =
-    (by: string) =>
-    async (give: Give, revision: number): Promise<null> => {
-      await give(withReadings(await earlierSet(database, by, revision, await database.snapshot(readStoredSet))));
-      return null;
-    };
-
   async function read<T extends { readonly file: string }>(
     name: 'read' | 'readInvariants',
     texts: ReadonlyMap<string, string>,
@@ -134,7 +132,7 @@ export function createHeavyWork(parts: HeavyParts) {
 
   return {
     answer: (name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer> =>
-      work.run<HeavyAnswer>({ ...asked, name, input, host: { ...host, at: at(asked.by) } }),
+      work.run<HeavyAnswer>({ ...asked, name, input, host }),
     /** Reads the body of an apply. Returns its files and tests by name. */
     async applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>> {
       const texts = { files: new Map<string, string>(), tests: new Map<string, string>() };

@@ -54,11 +54,8 @@ export function createPolicySetRoutes(deps: {
     showRevision(res, current.position);
     const policies = await earlierSet(database, admissionOf(res).principal.sub, Number(revision), current);
     const [made] = await listRevisions(database.knex, 1, Number(revision) + 1);
-    res.json({
-      revision: Number(revision),
-      made: made?.revision === Number(revision) ? revisionJson(made) : null,
-      policies: policies.map(policyJson),
-    });
+    const head = { revision: Number(revision), made: made?.revision === Number(revision) ? revisionJson(made) : null };
+    await sendList(res, `${JSON.stringify(head).slice(0, -1)},"policies":`, policies, policyJson, '}');
   });
 
   router.get('/diff', async (req, res) => {

@@ -9,7 +9,7 @@ import { addressOf } from '../../../src/http/limits/client-address.ts';
 import { limitConnections } from '../../../src/http/limits/connections.ts';
 import { type InTurn, readInTurns } from '../../../src/http/limits/crowded.ts';
 
-const LIMITS = { ofPrincipal: 3, ofAddress: 4, ofStrangers: 6 };
+const LIMITS = { ofPrincipal: 3, ofAddress: 4, ofStrangers: 6, few: 2 };
 const HEAD = 'GET / HTTP/1.1\r\nHost: x\r\n';
 const asked = (token: string): string => `${HEAD}Authorization: ${token}\r\n\r\n`;
 
@@ -174,6 +174,13 @@ test('a connection whose token is admitted by its first request is not closed fo
   admitted.add('a');
   for (let i = 0; i < 8; i++) await server.open();
   t.deepEqual(await server.openOnes(), [0, 1, 6, 7, 8, 9]);
+});
+
+test('strangers of many addresses do not take the connections that a user opens together', async (t) => {
+  const server = await listening(t);
+  for (let i = 1; i < 7; i++) await server.open('', `127.0.1.${i}`);
+  for (let i = 0; i < 2; i++) await server.open('', '127.0.1.7');
+  t.deepEqual(await server.openOnes(), [2, 3, 4, 5, 6, 7]);
 });
 
 test('behind a proxy, connections are closed at once, because others may send requests on them', async (t) => {
