@@ -56,7 +56,7 @@ function run({ id, sql, bindings }: SqliteRequest): SqliteReply {
 let holder: number | null = null;
 /**
  * Whether that transaction has written nothing so far. Then others may read, too, so that a long report keeps no gate from reading. They find
- * the newest state, because nobody writes before the transaction ends.
+ * the newest state, because no other connection writes before the transaction ends.
  */
 let hasOnlyRead = false;
 /** Statements of other connections, which wait for the end of that transaction. */

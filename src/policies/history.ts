@@ -54,8 +54,8 @@ export function readEarlier<T>(by: string, work: () => Promise<T>): Promise<T> {
 }
 
 /**
- * Like `policiesAt`, for a set that was read before. On SQLite nobody can write during a snapshot, so none may be open meanwhile. Throws AppError
- * `unavailable` if the database was restored since.
+ * Like `policiesAt`, for a set that was read before. On SQLite a snapshot keeps all others from writing, so none may be open
+ * meanwhile. Throws AppError `unavailable` if the database was restored since.
  */
 export async function setAt({ knex }: Pick<Database, 'knex'>, revision: number, current: StoredSet): Promise<StoredPolicy[]> {
   const policies = await policiesAt(knex, revision, current);

@@ -111,7 +111,7 @@ export function limitConnections(
     else if (isStranger && ofStrangers > limits.ofStrangers) {
       const all = [...strangers.values()];
       const most = all.reduce((largest, others) => (others.size > largest.size ? others : largest));
-      // If nobody has many, the address that came first loses one: a user can open several at once, and others can have many addresses.
+      // If no address has many, the one that came first loses a connection. A user can open several at once, and others can have many addresses.
       closeOne(most.size > limits.few ? most : (all[0] ?? most), connection);
     }
   }

@@ -23,7 +23,7 @@ const crowded = new WeakSet<Socket>();
 interface Input {
   /** For how many reasons node gets nothing more from the connection. */
   holds: number;
-  /** For how many of them nothing more is read from it either. Then nobody notices that the client leaves. */
+  /** For how many of them nothing more is read from it either. Then the gateway does not notice that the client leaves. */
   stops: number;
   /** What is not handed over yet. While there is any, nothing more is read. */
   readonly waiting: (Buffer | null)[];

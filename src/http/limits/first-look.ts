@@ -1,6 +1,6 @@
 /**
  * Reads from the bytes of a request who has sent it, before node parses them. Parsing a head takes far longer, so it must wait for the sender's
- * turn. Use the result only for turns: nobody has checked the head.
+ * turn. Use the result only for turns, because the head is not checked yet.
  */
 import { HEAD_LIMITS } from './heads.ts';
 
@@ -17,7 +17,7 @@ export const HEAD_END = '\r\n\r\n';
 
 /** `packet`: what a connection sends first, or after a request. */
 export function firstLook(packet: Buffer): FirstLook {
-  // Node refuses a longer head, and nobody has waited for a turn yet.
+  // Node refuses a longer head. This search runs before any turn, so it must be short.
   const start = packet.subarray(0, HEAD_LIMITS.maxHeaderSize);
   const end = start.indexOf(HEAD_END);
   const head = start.toString('latin1', 0, end === -1 ? start.length : end);

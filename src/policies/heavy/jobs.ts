@@ -57,7 +57,7 @@ export interface HeavyAnswer {
   readonly position: Position;
 }
 
-/** A user, and the newest revision of the policies when it was read. */
+/** A user to find. `since`: when policies and targets were read. */
 export interface UserAsked {
   readonly name: string;
   readonly since: Position;
