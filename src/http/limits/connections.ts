@@ -45,8 +45,6 @@ interface Connection {
   /** The principal, or the address of a stranger. Empty: behind a proxy, the first request has not come yet. */
   sender: string;
   isStranger: boolean;
-  /** It is no longer counted, and will be closed. */
-  isLeaving: boolean;
   /** Whether a request has been answered on it. */
   wasAnswered: boolean;
   /** The last request, and its answer, until that is closed and the whole body has arrived. */
@@ -146,7 +144,6 @@ export function limitConnections(
   /** `mayStay`: its sender has many. */
   function close(connection: Connection, mayStay: boolean): void {
     uncount(connection);
-    connection.isLeaving = true;
     const { socket } = connection;
     // A browser would send its next request on a connection that was answered, and a proxy that of any user on each.
     const isUnused = connection.isStranger && !trustProxy && !connection.wasAnswered && !isServing(connection);
@@ -175,7 +172,7 @@ export function limitConnections(
 
     /** Call it for each new connection. */
     note(socket: Socket): void {
-      const connection: Connection = { socket, sender: '', isStranger: true, isLeaving: false, wasAnswered: false, last: null };
+      const connection: Connection = { socket, sender: '', isStranger: true, wasAnswered: false, last: null };
       bySocket.set(socket, connection);
       socket.once('close', () => uncount(connection));
       if (!trustProxy) assign(connection, addressGroup(peerOf(socket)), true);
@@ -195,9 +192,9 @@ export function limitConnections(
             connection.wasAnswered = true;
             if (connection.last === last && req.complete) connection.last = null;
           });
-          if (!connection.isLeaving) assignBy(connection, req);
+          assignBy(connection, req);
         }
-        if (connection?.isLeaving !== true) handle(req, res);
+        handle(req, res);
       },
   };
 }

@@ -45,6 +45,7 @@ async function listening(
   });
   return {
     server,
+    senderOf: limits.senderOf,
     /** Opens a connection from an address, and sends the text. */
     async open(text = HEAD, localAddress = '127.0.0.1'): Promise<Socket> {
       const isComplete = text.endsWith('\r\n\r\n');
@@ -176,16 +177,39 @@ test('a connection whose token is admitted by its first request is not closed fo
   t.deepEqual(await server.openOnes(), [0, 1, 6, 7, 8, 9]);
 });
 
-test('strangers of many addresses do not take the connections that a user opens together', async (t) => {
+const BEGUN = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n';
+
+test('connections that were answered are closed at once, because browsers may send requests on them', async (t) => {
+  const server = await listening(t, { leaving: 9 });
+  for (let i = 0; i < 5; i++) await answer(await server.open(''), `${HEAD}\r\n`);
+  t.deepEqual(await server.openOnes(), [1, 2, 3, 4]);
+});
+
+test('surplus connections of a principal are closed at once', async (t) => {
+  const server = await listening(t, { admitted: new Set(['a']), leaving: 9, handle: () => undefined });
+  for (let i = 0; i < 4; i++) await server.open(`${BEGUN}Authorization: a\r\n\r\n`);
+  t.deepEqual(await server.openOnes(), [1, 2, 3]);
+});
+
+test('the rest of a body belongs to the sender of its request, also if that was answered early', async (t) => {
   const server = await listening(t);
+  const accepted = once(server.server, 'connection');
+  const socket = await server.open('');
+  t.is(await answer(socket, `${BEGUN}\r\n1234`), '200');
+  const [own] = (await accepted) as [Socket];
+  t.like(server.senderOf(own), { sender: '127.0.0.1', isBody: true });
+});
+
+test('strangers of many addresses do not take the connections that a user opens together', async (t) => {
+  const server = await listening(t, { leaving: 9 });
   for (let i = 1; i < 7; i++) await server.open('', `127.0.1.${i}`);
   for (let i = 0; i < 2; i++) await server.open('', '127.0.1.7');
   t.deepEqual(await server.openOnes(), [2, 3, 4, 5, 6, 7]);
 });
 
 test('behind a proxy, connections are closed at once, because others may send requests on them', async (t) => {
-  const server = await listening(t, { trustProxy: true, leaving: 9 });
-  for (let i = 0; i < 5; i++) await answer(await server.open(''), `${HEAD}X-Forwarded-For: 192.0.2.1\r\n\r\n`);
+  const server = await listening(t, { trustProxy: true, leaving: 9, handle: () => undefined });
+  for (let i = 0; i < 5; i++) await server.open(`${BEGUN}X-Forwarded-For: 192.0.2.1\r\n\r\n`);
   t.deepEqual(await server.openOnes(), [1, 2, 3, 4]);
 });
 
