@@ -8,6 +8,7 @@ import { type Cancellation, createCancellation } from '../base/cancellation.ts';
 import { AppError } from '../base/errors.ts';
 import { isObject, type JsonReading } from '../base/json/json.ts';
 import type { AddressRule } from '../base/network/network-address.ts';
+import { turnToCall } from '../base/turns/caller-turns.ts';
 import { createOutbox } from '../http/limits/outbox.ts';
 import { type Answer, problem, rpcError, unavailable } from '../protocol/answer.ts';
 import type { McpHeaders } from '../protocol/headers.ts';
@@ -162,6 +163,14 @@ interface Held {
   giveBack: () => void;
 }
 
+function alsoAtEnd(held: Held, then: () => void): void {
+  const { giveBack } = held;
+  held.giveBack = () => {
+    giveBack();
+    then();
+  };
+}
+
 /** The steps of a request, in their order. A step that fails answers it. null: it has already been answered. */
 async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: ServerResponse, held: Held): Promise<Answer | null> {
   const arrivedAt = endpoint.now();
@@ -206,6 +215,12 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const work = reading === null ? readBodiless(method, headers, claimed) : readPost({ reading, headers, session, everywhere });
   if (!('do' in work)) return work;
 
+  // The elements of a batch take turns of their own.
+  if (method === 'POST' && work.do !== 'batch') {
+    const turn = turnToCall(principal);
+    const end = turn instanceof Promise ? await turn : turn;
+    alsoAtEnd(held, end);
+  }
   const { gone } = held;
   const revoked = createCancellation();
   // The whole request has arrived: every fact that decides about it is read after its last byte.
@@ -214,13 +229,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   if ('kind' in admission) return reading === null ? admission : outage(work.id, admission);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
   const changes = createAdmissionChanges();
-  const whenAnswered = (then: () => void): void => {
-    const { giveBack } = held;
-    held.giveBack = () => {
-      giveBack();
-      then();
-    };
-  };
+  const whenAnswered = (then: () => void): void => alsoAtEnd(held, then);
   // The members are listed one by one because every call comes here: spreading an object is slow to make and to read.
   const caller: Caller = {
     deps: endpoint,

@@ -8,13 +8,14 @@
  * While only one caller brings work, far more may begin at once, because larger batches cost less: fewer commits, and fewer processes to
  * wake.
  */
+import type { Now } from '../promises.ts';
 
 /**
  * `most`: how many pieces of work of one caller, and how many parts, begin in one turn of the event loop. `longMs`: none begins after this time
- * in one go, and fewer begin after a longer turn. `share`: how much of its limit a caller may use.
+ * in one go, and fewer begin after a longer turn.
  */
-const BESIDE_OTHERS = { most: 4, longMs: 2, share: 1 / 2 };
-const ALONE = { most: 64, longMs: 20, share: 1 };
+const BESIDE_OTHERS = { most: 4, longMs: 2 };
+const ALONE = { most: 64, longMs: 20 };
 /** No part begins for at most this many turns. */
 const MOST_RESTED = 6;
 /** A caller is alone if no other has brought work for this time. */
@@ -31,8 +32,10 @@ export interface StartsClock {
 const CLOCK: StartsClock = { now: () => performance.now(), later: (then) => void setImmediate(then) };
 
 interface Limit {
-  /** How much work with the same key may be under way. Only half of it while there are other callers, if it is a part. */
+  /** How much work with the same key may be under way. */
   readonly most: number;
+  /** The same, while there are other callers, if it is less. */
+  readonly besideOthers?: number;
   /** The caller whose request is divided into parts; null: the work is no part. */
   readonly partOf: string | null;
 }
@@ -57,7 +60,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   let rested = 0;
   /** How many pieces of work of each caller, and how many parts, may begin in one turn. */
   let quota = BESIDE_OTHERS.most;
-  let share = BESIDE_OTHERS.share;
+  let isAlone = false;
   let isArmed = false;
   let beganAt = 0;
   let lastCaller = '';
@@ -91,8 +94,8 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     });
   }
 
-  const isBelowLimit = (key: string, { most, partOf }: Limit): boolean =>
-    (running.get(key) ?? 0) < (partOf === null ? most : Math.max(1, most * share));
+  const isBelowLimit = (key: string, { most, besideOthers = most }: Limit): boolean =>
+    (running.get(key) ?? 0) < (isAlone ? most : besideOthers);
 
   function mayBegin(key: string, limit: Limit): boolean {
     const isTurn = limit.partOf === null ? (begun.get(key) ?? 0) < quota : rested === 0 && parts < quota;
@@ -102,8 +105,8 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   function turn(): void {
     isArmed = false;
     const at = now();
-    const { most, longMs, share: newShare } = at - changedAt > ALONE_AFTER_MS ? ALONE : BESIDE_OTHERS;
-    share = newShare;
+    isAlone = at - changedAt > ALONE_AFTER_MS;
+    const { most, longMs } = isAlone ? ALONE : BESIDE_OTHERS;
     const isLong = at - beganAt > longMs;
     quota = Math.min(most, isLong ? Math.ceil(quota / 2) : quota + 1);
     begun.clear();
@@ -170,6 +173,33 @@ function inTurn<T>(key: string, limit: Limit | undefined, work: (end: () => void
   });
 }
 
+/**
+ * How many calls of a caller are under way while others send requests, too. The last bytes of hundreds can arrive together, and all of them would
+ * otherwise wait for the target, in front of everybody's next call.
+ */
+const CALLS: Limit = { most: Number.POSITIVE_INFINITY, besideOthers: 4, partOf: null };
+/** A call that takes longer waits for a slow tool: it no longer counts. */
+const CALL_COUNTED_MS = 25;
+
+/** When it is the turn of the caller: the function to call when its call is over. Most calls begin at once. */
+export function turnToCall(caller: string): Now<() => void> {
+  let atOnce: (() => void) | null = null;
+  let come = (end: () => void): void => {
+    atOnce = end;
+  };
+  const work = (end: () => void): void => {
+    setTimeout(end, CALL_COUNTED_MS).unref();
+    come(end);
+  };
+  starts.run(`calls of ${caller}`, work, CALLS, caller);
+  return (
+    atOnce ??
+    new Promise((resolve) => {
+      come = resolve;
+    })
+  );
+}
+
 /** Does the work when it is the turn of the caller. `most`: how much of the caller's work may be under way; null: any number. */
 export function inTurnOf<T>(key: string, most: number | null, work: () => Promise<T>): Promise<T> {
   return inTurn(key, most === null ? undefined : { most, partOf: null }, work);
@@ -177,7 +207,7 @@ export function inTurnOf<T>(key: string, most: number | null, work: () => Promis
 
 /** Does one part of a request of the caller. Parts of all callers share the turns. `most`: how many parts may be under way. */
 export function partInTurnOf<T>(caller: string, most: number, work: () => Promise<T>): Promise<T> {
-  return inTurn(`parts of ${caller}`, { most, partOf: caller }, (end) => {
+  return inTurn(`parts of ${caller}`, { most, besideOthers: Math.max(1, most / 2), partOf: caller }, (end) => {
     const counted = setTimeout(end, PART_COUNTED_MS);
     return work().finally(() => clearTimeout(counted));
   });

@@ -1,6 +1,6 @@
 /** Turns in which the work of callers begins. */
 import test from 'ava';
-import { createStarts, inTurnOf, partInTurnOf } from '../../../src/base/turns/caller-turns.ts';
+import { createStarts, inTurnOf, partInTurnOf, turnToCall } from '../../../src/base/turns/caller-turns.ts';
 
 /** Turns of an event loop; each takes `ms`. */
 function loop(ms: () => number) {
@@ -131,6 +131,37 @@ test('no more work of a caller is under way than its limit, and others do not wa
   t.is(ends.length, 10);
 });
 
+test('beside others, less of the work of a caller is under way', (t) => {
+  const { clock, turn } = loop(() => 10);
+  const starts = createStarts(clock);
+  const limit = { most: 100, besideOthers: 4, partOf: null };
+  const ends: (() => void)[] = [];
+  const bring = (count: number): void => {
+    for (let i = 0; i < count; i++) starts.run('calls of a caller', (end) => ends.push(end), limit, 'a caller');
+  };
+  starts.run('other', () => undefined);
+  bring(200);
+  while (turn());
+  t.is(ends.length, 4);
+  for (const end of ends.splice(0)) end();
+  while (turn());
+  t.is(ends.length, 4);
+  // After one second without others.
+  for (let i = 0; i < 101; i++) {
+    for (const end of ends.splice(0)) end();
+    bring(1);
+    turn();
+  }
+  while (turn());
+  t.is(ends.length, 100);
+});
+
+test('a call that takes long no longer counts', async (t) => {
+  const turns = Array.from({ length: 20 }, () => turnToCall('a patient caller'));
+  t.is(turns.filter((turn) => !(turn instanceof Promise)).length, 4);
+  for (const end of await Promise.all(turns)) end();
+});
+
 test('callers whose work has begun or ended are forgotten', (t) => {
   const { clock, turn } = loop(() => 0.1);
   const starts = createStarts(clock);
@@ -164,7 +195,7 @@ function partsBegun({ callers, turnMs, turns = 20 }: { callers: number; turnMs: 
       begun++;
       ends.push(end);
     };
-    starts.run(`parts of ${i % callers}`, part, { most: 16, partOf: `${i % callers}` });
+    starts.run(`parts of ${i % callers}`, part, { most: 16, besideOthers: 8, partOf: `${i % callers}` });
   }
   const inTurns: number[] = [];
   for (let i = 0; i < turns; i++) {

@@ -1,5 +1,6 @@
 /** One caller takes as much of a target as it can get, and other callers are still served. */
 import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { createStock } from '../../../src/base/budgets.ts';
 import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
@@ -50,6 +51,29 @@ test('a call that ends with a fault of the gateway gives its slot back, and has 
     .slice(-6)
     .map(({ id }) => gateway.outcomes.find((outcome) => outcome.decision_id === id)?.outcome);
   t.deepEqual(last, [...Array(5).fill('error'), 'ok']);
+});
+
+test('calls that a caller sends together are not all forwarded together, if they are requests of their own or elements of batches', async (t) => {
+  let underWay = 0;
+  let most = 0;
+  const usual = byMethod({ 'tools/call': { content: [] } });
+  const gateway = await start(
+    t,
+    async (received, res) => {
+      if (received.message?.method === 'tools/call') {
+        most = Math.max(most, ++underWay);
+        await sleep(100);
+        underWay--;
+      }
+      return usual(received, res);
+    },
+    { callsPerPrincipal: 200 },
+  );
+  const session = await open(gateway, { revision: '2025-03-26' });
+  const calls = Array.from({ length: 40 }, (_, id) => call('tools/call', { name: 'x' }, id));
+  const bodies: (object | object[])[] = [calls, calls, ...calls, ...calls];
+  await Promise.all(bodies.map((body) => send(gateway, inSession(session, body))));
+  t.true(most < 60, `${most} of 160`);
 });
 
 test('messages to a hanging target take the slots of their sender, also when the sender has left', async (t) => {
