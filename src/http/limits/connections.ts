@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { ERRORS } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { addressGroup, peerOf } from './client-address.ts';
 import { hasInput, holdInput } from './crowded.ts';
@@ -42,14 +43,30 @@ export interface PacketSender {
 
 interface Connection {
   readonly socket: Socket;
-  /** The principal, or the address of a stranger. Empty: behind a proxy, the first request has not come yet. */
+  /** The principal, or the address of a stranger. Empty: behind a proxy, no request is open on it, and the next one can be anybody's. */
   sender: string;
   isStranger: boolean;
   /** Whether a request has been answered on it. */
   wasAnswered: boolean;
+  /** Whether it was closed because its sender had too many. */
+  wasClosed: boolean;
   /** The last request, and its answer, until that is closed and the whole body has arrived. */
   last: { readonly req: IncomingMessage; readonly res: ServerResponse } | null;
 }
+
+const SURPLUS = JSON.stringify({
+  type: 'urn:portcullis:problem:too_many_requests',
+  title: ERRORS.too_many_requests.title,
+  status: ERRORS.too_many_requests.status,
+  detail:
+    'Too many requests of your address or user are open at once, so the gateway has ended this one. It may have been carried out.',
+  code: 'too_many_requests',
+});
+const REFUSAL = [
+  `HTTP/1.1 ${ERRORS.too_many_requests.status} Too Many Requests`,
+  ...['Content-Type: application/problem+json', 'Cache-Control: no-store', 'Retry-After: 1'],
+  ...[`Content-Length: ${SURPLUS.length}`, 'Connection: close', '', SURPLUS],
+].join('\r\n');
 
 interface Found {
   oldest: Connection | null;
@@ -71,7 +88,7 @@ const isServing = ({ last, socket }: Connection): boolean =>
  * on which no request is being answered, or gets no more. At their limits, the strangers of an address lose their oldest connection with such
  * a request or without, whichever they have more of: a user's new connection is also that of a stranger until its token is read, and must not
  * be the one that is lost, whether the others keep their requests open or send none. At the limit of all strangers, the address with most
- * connections loses one.
+ * connections loses one. Behind a proxy, only connections with an open request count.
  */
 export function limitConnections(
   { principalOf, addressOf }: Senders,
@@ -114,6 +131,12 @@ export function limitConnections(
     }
   }
 
+  /** A proxy keeps connections for the requests of anybody. To close one while it sends a request would lose that. */
+  function unassign(connection: Connection): void {
+    uncount(connection);
+    connection.sender = '';
+  }
+
   function assignBy(connection: Connection, req: IncomingMessage): void {
     const principal = principalOf(req);
     assign(connection, principal ?? addressOf(req), principal === null);
@@ -141,13 +164,24 @@ export function limitConnections(
     close((newest.isStranger && serving.count > idle.count ? serving : idle).oldest ?? newest, own.size > limits.few);
   }
 
+  /**
+   * Behind a proxy, its request is refused: a proxy can take a gateway that closes connections for broken, and send it nothing for a while.
+   * Returns whether the refusal could be sent.
+   */
+  function refuse({ socket, last }: Connection): boolean {
+    if (last === null || last.res.headersSent) return false;
+    socket.end(REFUSAL);
+    return true;
+  }
+
   /** `mayStay`: its sender has many. */
   function close(connection: Connection, mayStay: boolean): void {
     uncount(connection);
+    connection.wasClosed = true;
     const { socket } = connection;
-    // A browser would send its next request on a connection that was answered, and a proxy that of any user on each.
-    const isUnused = connection.isStranger && !trustProxy && !connection.wasAnswered && !isServing(connection);
-    if (mayStay && isUnused && leaving < limits.mostLeaving) {
+    // A browser would send its next request on a connection that was answered.
+    const isUnused = connection.isStranger && !connection.wasAnswered && !isServing(connection);
+    if ((trustProxy ? refuse(connection) : mayStay && isUnused) && leaving < limits.mostLeaving) {
       leaving++;
       holdInput(socket, true);
       setTimeout(() => socket.destroy(), CLOSED_AFTER_MS * (1 + Math.random())).unref();
@@ -172,7 +206,7 @@ export function limitConnections(
 
     /** Call it for each new connection. */
     note(socket: Socket): void {
-      const connection: Connection = { socket, sender: '', isStranger: true, wasAnswered: false, last: null };
+      const connection: Connection = { socket, sender: '', isStranger: true, wasAnswered: false, wasClosed: false, last: null };
       bySocket.set(socket, connection);
       socket.once('close', () => uncount(connection));
       if (!trustProxy) assign(connection, addressGroup(peerOf(socket)), true);
@@ -187,12 +221,19 @@ export function limitConnections(
         if (connection !== undefined && !req.socket.destroyed) {
           const last = { req, res };
           connection.last = last;
-          // A head takes up to 30 KB, and there can be thousands of connections.
+          const ended = (): void => {
+            if (connection.last !== last || !req.complete || !res.closed) return;
+            // A head takes up to 30 KB, and there can be thousands of connections.
+            connection.last = null;
+            if (trustProxy) unassign(connection);
+          };
           res.once('close', () => {
             connection.wasAnswered = true;
-            if (connection.last === last && req.complete) connection.last = null;
+            ended();
           });
+          if (trustProxy) req.once('close', ended);
           assignBy(connection, req);
+          if (connection.wasClosed) return;
         }
         handle(req, res);
       },

@@ -207,18 +207,60 @@ test('strangers of many addresses do not take the connections that a user opens 
   t.deepEqual(await server.openOnes(), [2, 3, 4, 5, 6, 7]);
 });
 
-test('behind a proxy, connections are closed at once, because others may send requests on them', async (t) => {
-  const server = await listening(t, { trustProxy: true, leaving: 9, handle: () => undefined });
-  for (let i = 0; i < 5; i++) await server.open(`${BEGUN}X-Forwarded-For: 192.0.2.1\r\n\r\n`);
-  t.deepEqual(await server.openOnes(), [1, 2, 3, 4]);
+const named = (n: number, begun = HEAD): string => `${begun}X-Forwarded-For: 192.0.2.${n}\r\n\r\n`;
+
+test('behind a proxy, a connection without a request belongs to nobody, and is not closed', async (t) => {
+  const server = await listening(t, { trustProxy: true });
+  for (let i = 0; i < 10; i++) t.is(await answer(await server.open(''), named(1)), '200');
+  for (let i = 0; i < 8; i++) await server.open('');
+  t.is((await server.openOnes()).length, 18);
 });
 
-test('behind a proxy, connections count for the address that it names, and all strangers have a limit together', async (t) => {
+test('behind a proxy, a connection whose request was answered before its body arrived belongs to its sender until the body has', async (t) => {
   const server = await listening(t, { trustProxy: true });
-  const named = (n: number) => `${HEAD}X-Forwarded-For: 192.0.2.${n}\r\n\r\n`;
-  for (let i = 0; i < 6; i++) t.is(await answer(await server.open(''), named(1)), '200');
+  const early = await server.open('');
+  t.is(await answer(early, `${named(1, BEGUN)}1234`), '200');
+  for (let i = 0; i < 3; i++) t.is(await answer(await server.open(''), `${named(1, BEGUN)}1234`), '200');
+  early.write('56789');
+  await server.openOnes();
+  await server.open(named(1, BEGUN));
+  t.deepEqual(await server.openOnes(), [0, 1, 2, 3, 4]);
+  await server.open(named(1, BEGUN));
+  t.deepEqual(await server.openOnes(), [0, 2, 3, 4, 5], 'the oldest with a body that has not arrived');
+});
+
+test('behind a proxy, a surplus request is refused, so that the proxy does not take the gateway for broken', async (t) => {
+  const begun: unknown[] = [];
+  const server = await listening(t, {
+    ...{ trustProxy: true, leaving: 1, admitted: new Set(['a']) },
+    handle: ({ headers }) => void begun.push(headers['x-forwarded-for']),
+  });
+  const answers: string[] = [];
+  const send = async (text: string): Promise<void> => {
+    const socket = await server.open(text);
+    const nth = answers.push('') - 1;
+    socket.on('data', (data) => (answers[nth] += `${data}`));
+    await server.openOnes();
+  };
+  for (let i = 1; i < 6; i++) await send(named(1));
+  const refused = answers.map((text) => text.slice(9, 12));
+  t.deepEqual(refused, ['429', '', '', '', ''], 'the oldest of the address');
+  t.regex(answers[0] ?? '', /Connection: close\r\n\r\n\{.*"detail":"Too many requests/s);
+  for (let i = 2; i < 6; i++) await send(named(7, `${HEAD}Authorization: a\r\n`));
+  t.deepEqual(
+    answers.map((text) => text.slice(9, 12)),
+    [...refused, '', '', '', '429'],
+    'the newest of the principal',
+  );
+  t.is(begun.length, 8, 'it was not begun');
+  t.deepEqual(await server.openOnes(), [1, 2, 3, 4, 5, 6, 7]);
+});
+
+test('behind a proxy, requests count for the address that it names, and all strangers have a limit together', async (t) => {
+  const server = await listening(t, { trustProxy: true, handle: () => undefined });
+  for (let i = 0; i < 6; i++) await server.open(named(1));
   t.deepEqual(await server.openOnes(), [2, 3, 4, 5], 'those of one address');
-  for (let i = 2; i < 6; i++) t.is(await answer(await server.open(''), named(i)), '200');
+  for (let i = 2; i < 6; i++) await server.open(named(i));
   t.deepEqual(await server.openOnes(), [4, 5, 6, 7, 8, 9], 'all');
   for (let i = 0; i < 8; i++) await server.open('');
   t.is((await server.openOnes()).length, 14, 'without a request, nothing says whose they are');
