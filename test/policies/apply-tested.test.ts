@@ -158,3 +158,10 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
   await apply('second');
   t.deepEqual(await names(), ['first', 'second']);
 });
+
+test('of many files with errors, only some are read', async (t) => {
+  const repeat = '      - effect: deny\n      - effect: deny\n';
+  const texts = new Map(Array.from({ length: 30 }, (_, i) => [`wrong-${i}.yaml`, tests('allow', repeat)]));
+  const error = await t.throwsAsync(readTests(texts), { instanceOf: AppError });
+  t.is(error?.errors?.length, 20);
+});

@@ -152,11 +152,21 @@ export function parseTestFile(
   if (wrong.length > 0) return { errors: wrong };
   const errors: PolicyFileError[] = [];
   const cases: TestCase[] = [];
+  const all = { principals: Object.keys(read.value.principals), requests: Object.keys(read.value.requests) };
+  // Wrong tests count, too: to find their errors takes as long.
+  let left = CASES_PER_FILE;
   for (const [i, written] of read.value.tests.entries()) {
-    const made = casesOf(written, ['tests', i], file, read, CASES_PER_FILE - cases.length);
+    if (errors.length >= ERRORS_IN_FILE) break;
+    const { principals, requests } = { ...all, ...written };
+    const size = principals.length * requests.length;
+    if (size > left) {
+      errors.push(read.errorAt(['tests', i], `makes more than ${CASES_PER_FILE} cases in this file (principals times requests)`));
+      continue;
+    }
+    left -= size;
+    const made = casesOf(written, ['tests', i], file, read);
     for (const each of 'errors' in made ? made.errors : []) errors.push(each);
     for (const each of 'cases' in made ? made.cases : []) cases.push(each);
-    if (errors.length >= ERRORS_IN_FILE) break;
   }
   return errors.length > 0 ? { errors } : { cases };
 }
@@ -174,7 +184,6 @@ function casesOf(
   path: Path,
   file: string,
   { value: whole, errorAt }: StrictYaml<Written>,
-  left: number,
 ): { readonly cases: readonly TestCase[] } | { readonly errors: readonly PolicyFileError[] } {
   const errors: PolicyFileError[] = [];
   /** Returns the names in this list; without a list, all names. */
@@ -194,9 +203,6 @@ function casesOf(
   }
   const principals = named('principals', written.principals, path, Object.keys(whole.principals));
   const requests = named('requests', written.requests, path, Object.keys(whole.requests));
-  if (principals.length * requests.length > left) {
-    return { errors: [errorAt(path, `makes more than ${CASES_PER_FILE} cases in this file (principals times requests)`)] };
-  }
 
   const key = (who: string, what: string): string => JSON.stringify([who, what]);
   const expected = new Map<string, { readonly expected: Expectation; readonly location: PolicyFileError }>();

@@ -16,6 +16,8 @@ import type { Alongside, ApplyRequest, PolicySets } from './sets.ts';
 const MAX_CASES = 10_000;
 /** More errors are not looked for. */
 const MOST_ERRORS = 1_000;
+/** The same for files with errors: each can take as long as a correct one, and correct ones have the limit of cases. */
+const MOST_WRONG_FILES = 20;
 
 /**
  * Call this in a thread: it can take a second. `texts`: the member `tests` by file name. Throws AppError `invalid_request` with the
@@ -24,16 +26,19 @@ const MOST_ERRORS = 1_000;
 export async function readTests(texts: ReadonlyMap<string, string>): Promise<TestCase[]> {
   const errors: PolicyFileError[] = [];
   const cases: TestCase[] = [];
+  let wrongFiles = 0;
   for (const [file, text] of texts) {
     await pause();
-    if (errors.length >= MOST_ERRORS) break;
+    if (errors.length >= MOST_ERRORS || wrongFiles >= MOST_WRONG_FILES) break;
     if (!FILE_NAME.test(file)) {
       errors.push({ file, line: 1, column: 1, message: FILE_NAME_RULE });
       continue;
     }
     const parsed = parseTestFile(text, file);
-    if ('errors' in parsed) for (const each of parsed.errors) errors.push(each);
-    else if (cases.length + parsed.cases.length > MAX_CASES) {
+    if ('errors' in parsed) {
+      wrongFiles++;
+      for (const each of parsed.errors) errors.push(each);
+    } else if (cases.length + parsed.cases.length > MAX_CASES) {
       throw invalidRequest([{ path: 'tests', message: `must have at most ${MAX_CASES} cases in all files together` }]);
     } else for (const each of parsed.cases) cases.push(each);
   }

@@ -104,6 +104,11 @@ test('a short file cannot make more than the allowed number of cases', (t) => {
   const part = '  - name: some\n    principals: [n1]\n';
   t.is(casesOf(text(part.repeat(50))).length, CASES_PER_FILE);
   t.is(refused(text(part.repeat(51))).length, 1);
+  const wrong = '  - name: wrong\n    principals: [n1]\n    expect: [{ effect: deny }, { effect: deny }]\n';
+  const errors = refused(text(wrong.repeat(51)));
+  t.is(errors.length, 51);
+  t.regex(errors.at(-1) ?? '', /makes more than/, 'wrong tests count, too');
+  t.is(refused(text('  - name: all\n'.repeat(1_000))).length, 200);
 });
 
 test('every file is accepted or refused with places, and reading never throws', (t) => {
