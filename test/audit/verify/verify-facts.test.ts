@@ -60,6 +60,8 @@ const OTHER = Buffer.alloc(16, 7);
 const columns: readonly (readonly [table: string, column: string, value: unknown])[] = [
   ['log_decisions', 'created_at', 1],
   ['log_decisions', 'created_at', null],
+  ['log_decisions', 'created_at', Number.MAX_SAFE_INTEGER],
+  ['log_decisions', 'created_at', -Number.MAX_SAFE_INTEGER],
   ['log_decisions', 'name', 'other'],
   ['log_decisions', 'name', null],
   ['log_decisions', 'mac', OTHER],
@@ -68,6 +70,7 @@ const columns: readonly (readonly [table: string, column: string, value: unknown
   ['log_lists', 'hidden', 0],
   ['log_outcomes', 'since', 1],
   ['log_outcomes', 'created_at', 1],
+  ['log_outcomes', 'created_at', Number.MAX_SAFE_INTEGER],
   ['log_outcomes', 'outcomes', OTHER],
   ['log_outcomes', 'outcomes', Buffer.alloc(0)],
   ['log_arguments', 'hash', Buffer.alloc(32)],
