@@ -28,6 +28,8 @@ const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrange
  * so that these clients spread.
  */
 const CLOSED_AFTER_MS = 2_000;
+/** Behind a proxy: how long the body may arrive after its request was answered. Nothing else limits the number of such connections. */
+const BODY_AFTER_ANSWER_MS = 5_000;
 /** How long closed connections are counted for one line of the log. */
 const LOGGED_AFTER_MS = 60_000;
 
@@ -43,7 +45,7 @@ export interface PacketSender {
 
 interface Connection {
   readonly socket: Socket;
-  /** The principal, or the address of a stranger. Empty: behind a proxy, no request is open on it, and the next one can be anybody's. */
+  /** The principal, or the address of a stranger. Empty: behind a proxy, the first request has not come yet. */
   sender: string;
   isStranger: boolean;
   /** Whether a request has been answered on it. */
@@ -114,12 +116,12 @@ export function limitConnections(
   }
 
   function assign(connection: Connection, sender: string, isStranger: boolean): void {
-    if (connection.sender === sender) return;
+    const senders = isStranger ? strangers : principals;
+    const own = senders.get(sender) ?? new Set();
+    if (own.has(connection) || connection.wasClosed) return;
     uncount(connection);
     connection.sender = sender;
     connection.isStranger = isStranger;
-    const senders = isStranger ? strangers : principals;
-    const own = senders.get(sender) ?? new Set();
     senders.set(sender, own.add(connection));
     if (isStranger) ofStrangers++;
     if (own.size > (isStranger ? limits.ofAddress : limits.ofPrincipal)) closeOne(own, connection);
@@ -131,10 +133,15 @@ export function limitConnections(
     }
   }
 
-  /** A proxy keeps connections for the requests of anybody. To close one while it sends a request would lose that. */
-  function unassign(connection: Connection): void {
+  /**
+   * After the answer, a proxy can use its connection for the request of anybody, as soon as it has sent the body. To close it then would lose
+   * that request. What the proxy has sent may still wait for its turn here.
+   */
+  function giveBack(connection: Connection, req: IncomingMessage): void {
     uncount(connection);
-    connection.sender = '';
+    if (req.complete) return;
+    const end = (): void => void (req.complete || hasInput(req.socket) || req.socket.destroy());
+    setTimeout(end, BODY_AFTER_ANSWER_MS).unref();
   }
 
   function assignBy(connection: Connection, req: IncomingMessage): void {
@@ -221,17 +228,12 @@ export function limitConnections(
         if (connection !== undefined && !req.socket.destroyed) {
           const last = { req, res };
           connection.last = last;
-          const ended = (): void => {
-            if (connection.last !== last || !req.complete || !res.closed) return;
-            // A head takes up to 30 KB, and there can be thousands of connections.
-            connection.last = null;
-            if (trustProxy) unassign(connection);
-          };
+          // A head takes up to 30 KB, and there can be thousands of connections.
           res.once('close', () => {
             connection.wasAnswered = true;
-            ended();
+            if (connection.last === last && req.complete) connection.last = null;
+            if (trustProxy) giveBack(connection, req);
           });
-          if (trustProxy) req.once('close', ended);
           assignBy(connection, req);
           if (connection.wasClosed) return;
         }
