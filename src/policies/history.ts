@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
-import { changedBetween, newestOf, policiesBefore, readPosition } from '../db/changes.ts';
+import { changedBetween, newestOf, type Position, policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { createTurns } from '../db/turns.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
@@ -55,12 +55,23 @@ export function readEarlier<T>(by: string, work: () => Promise<T>): Promise<T> {
 
 /**
  * Like `policiesAt`, for a set that was read before. On SQLite a snapshot keeps all others from writing, so none may be open
- * meanwhile. Throws AppError `unavailable` if the database was restored since.
+ * meanwhile. Throws AppError `unavailable` if the database was restored after `since`, which is not after `current`.
  */
-export async function setAt({ knex }: Pick<Database, 'knex'>, revision: number, current: StoredSet): Promise<StoredPolicy[]> {
+export async function setAt(
+  { knex }: Pick<Database, 'knex'>,
+  revision: number,
+  current: StoredSet,
+  since = current.position,
+): Promise<StoredPolicy[]> {
   const policies = await policiesAt(knex, revision, current);
-  if ((await changedBetween(knex, current.position, await readPosition(knex))) !== null) return policies;
-  throw new AppError('unavailable', 'The history of the policies has changed while the answer was made.', { retryAfter: 1 });
+  await requireOneHistory(knex, since, current.position);
+  await requireOneHistory(knex, current.position, await readPosition(knex));
+  return policies;
+}
+
+async function requireOneHistory(db: Connection, from: Position, to: Position): Promise<void> {
+  if ((await changedBetween(db, from, to)) === null)
+    throw new AppError('unavailable', 'The history of the policies has changed while the answer was made.', { retryAfter: 1 });
 }
 
 /** Like `setAt`, in the turn of the user. */

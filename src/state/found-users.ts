@@ -40,6 +40,8 @@ export function createFoundUsers(localSignIn: LocalSignIn = EVERYBODY, now: () =
     page: async (db: Connection, limit: number, after: string | null): Promise<FoundUser[]> =>
       found(db, userStore(db).page(limit, after)),
 
+    findAll: (db: Connection, ids: readonly string[]): Promise<FoundUser[]> => found(db, userStore(db).findAll(ids)),
+
     /** `called`: an id or e-mail, as for `findUser`. */
     async find(db: Connection, called: string): Promise<FoundUser | null> {
       const user = await findUser(db, called);

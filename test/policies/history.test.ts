@@ -16,6 +16,7 @@ import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
+import { localUser, userStore } from '../../src/users/user-store.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
@@ -255,16 +256,14 @@ test('earlier states are read one at a time, also after a failure', async (t) =>
   t.is(most, 1);
 });
 
-eachEngine(test.serial, 'a simulation is refused if policies or targets change before its users are read', async (t, at) => {
-  const { database, changes, edits } = await start(t, at);
-  await edits.create(ADMIN, readPolicy(policyBody()));
-  let [snapshots, changesBefore] = [0, 0];
-  let make = async (): Promise<unknown> => edits.create(ADMIN, readPolicy(policyBody({ name: 'New' })));
+/** Heavy work that calls `before` with the number of each snapshot that it reads. */
+function startWork(t: ExecutionContext, database: Database, before: (nth: number) => Promise<unknown> | undefined) {
+  let snapshots = 0;
   const work = createHeavyWork({
     database: {
       ...database,
       async snapshot(read) {
-        if (++snapshots === changesBefore) await make();
+        await before(++snapshots);
         return database.snapshot(read);
       },
     },
@@ -274,12 +273,86 @@ eachEngine(test.serial, 'a simulation is refused if policies or targets change b
     foundUsers: { find: async () => null },
   });
   t.teardown(() => work.close());
+  return {
+    work,
+    /** Returns how many snapshots were read, and counts from the beginning. */
+    restart(): number {
+      const count = snapshots;
+      snapshots = 0;
+      return count;
+    },
+  };
+}
+
+eachEngine(test.serial, 'a comparison is refused if the database was restored between its sets', async (t, at) => {
+  const { database, edits } = await start(t, at);
+  for (const name of ['one', 'two', 'three']) await edits.create(ADMIN, readPolicy(policyBody({ name })));
+  const restore = async (): Promise<void> => {
+    const { sequence } = await readPosition(database.knex);
+    const nonce = uuidv7().slice(0, 16);
+    await database.knex('changes').where({ sequence }).update({ nonce });
+    await database.knex('counter').update({ nonce });
+  };
+  let restoredBefore = 0;
+  const { work, restart } = startWork(t, database, (nth) => (nth === restoredBefore ? restore() : undefined));
+  const compare = () => work.answer('compare', { from: 1, to: 2 }, { by: 'ann' });
+  await compare();
+  for (let nth = restart(); nth > 1; nth--) {
+    restoredBefore = nth;
+    t.is((await t.throwsAsync<AppError>(compare()))?.code, 'unavailable', `before snapshot ${nth}`);
+    restart();
+  }
+});
+
+eachEngine(test.serial, 'a plan knows a group that went to another user while the users were read', async (t, at) => {
+  const { database, changes, edits } = await start(t, at);
+  await edits.create(ADMIN, readPolicy(policyBody()));
+  const user = (name: string, groups: string[]) =>
+    localUser({ id: uuidv7(), email: `${name}@example.com`, role: 'user', groups }, 1);
+  const [ann, ben] = [user('ann', []), user('ben', ['g'])];
+  for (const each of [ann, ben]) await userStore(database.knex).insert(each, null);
+  const swap = () =>
+    changes.change(actor, async (trx) => {
+      await userStore(trx).update({ ...ann, groups: ['g'] });
+      await userStore(trx).update({ ...ben, groups: [] });
+      const action = 'user.update' as const;
+      return { result: null, changes: [ann, ben].map(({ id }) => ({ action, object_id: id, before: null, after: {} })) };
+    });
+  let swappedBefore = 0;
+  const { work, restart } = startWork(t, database, (nth) => (nth === swappedBefore ? swap() : undefined));
+  const body = Buffer.from(
+    JSON.stringify({
+      files: { 'a.yaml': file({ subjects: ['h', 'g'].map((subject_value) => ({ subject_type: 'group', subject_value })) }) },
+    }),
+  );
+  const warnings = async (): Promise<string[]> => {
+    const { json } = await work.answer('plan', { body, owners: null }, { by: 'ann' });
+    return (JSON.parse(Buffer.from(json).toString()) as { warnings: { message: string }[] }).warnings.map(
+      ({ message }) => message,
+    );
+  };
+  const once = await warnings();
+  t.is(once.length, 1, 'nobody has the group h');
+  await database.knex('users').where({ id: ben.id }).update({ groups: '[]' });
+  t.is((await warnings()).length, 2);
+  // Ann gets it after the pages were read.
+  restart();
+  await warnings();
+  swappedBefore = restart();
+  t.deepEqual(await warnings(), once);
+});
+
+eachEngine(test.serial, 'a simulation is refused if policies or targets change before its users are read', async (t, at) => {
+  const { database, changes, edits } = await start(t, at);
+  await edits.create(ADMIN, readPolicy(policyBody()));
+  let changesBefore = 0;
+  let make = async (): Promise<unknown> => edits.create(ADMIN, readPolicy(policyBody({ name: 'New' })));
+  const { work, restart } = startWork(t, database, (nth) => (nth === changesBefore ? make() : undefined));
   const requests = [{ principal: { user: 'ann@example.com' }, target: 'x', resource_type: 'tool', resource_name: 'y' }];
   const body = Buffer.from(JSON.stringify({ files: {}, requests }));
   const refused = async () => (await t.throwsAsync<AppError>(work.answer('simulate', { body }, { by: 'ann' })))?.code;
   t.is(await refused(), 'invalid_request', 'there is no such user');
-  const last = snapshots;
-  [snapshots, changesBefore] = [0, last];
+  changesBefore = restart();
   t.is(await refused(), 'unavailable', 'a policy');
   for (const [type, expected] of [
     ['target', 'unavailable'],
@@ -287,7 +360,7 @@ eachEngine(test.serial, 'a simulation is refused if policies or targets change b
   ] as const) {
     const change = { action: `${type}.update`, object_id: 'x', before: null, after: {} } as const;
     make = () => changes.change(actor, async () => ({ result: null, changes: [change] }));
-    snapshots = 0;
+    restart();
     t.is(await refused(), expected, type);
   }
 });

@@ -5,7 +5,8 @@ import { changedBetween, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
 import type { FoundUsers } from '../../state/found-users.ts';
-import { userStore } from '../../users/user-store.ts';
+import { type User, userStore } from '../../users/user-store.ts';
+import { usersSince } from '../../users/users-since.ts';
 import type { ParsedPolicyFile } from '../files/yaml.ts';
 import { ownerHistory, setAt } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
@@ -21,7 +22,7 @@ import type { ReadStoredSet } from '../stored-set.ts';
 import type { Suggestion, SuggestTask } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
 import { withReadings } from './given.ts';
-import type { ApplyRest, ApplyText, HeavyAnswer, jobs, Stored, UserAsked, UserNow } from './jobs.ts';
+import type { ApplyRest, ApplyText, EarlierAsked, HeavyAnswer, jobs, Stored, UserAsked, UserNow } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */
 export interface AskedBy {
@@ -85,8 +86,8 @@ export function createHeavyWork(parts: HeavyParts) {
       return rest;
     },
     // Without a turn: the job would hold a thread while it waits, and there are few.
-    async at(give: Give, revision: number) {
-      await give(withReadings(await setAt(database, revision, await database.snapshot(readStoredSet))));
+    async at(give: Give, { revision, since }: EarlierAsked) {
+      await give(withReadings(await setAt(database, revision, await database.snapshot(readStoredSet), since)));
       return null;
     },
     async draft(_: Give, name: string) {
@@ -104,16 +105,24 @@ export function createHeavyWork(parts: HeavyParts) {
       }),
     async holders(): Promise<Holders> {
       const holders = { roles: new Set<string>(), groups: new Set<string>(), users: new Set<string>() };
-      for (let after: string | null = null; ; ) {
-        const some = await userStore(database.knex).page(USERS_AT_ONCE, after);
-        for (const { id, role, groups } of some) {
+      const add = (users: readonly User[]): void => {
+        for (const { id, role, groups } of users) {
           holders.users.add(id);
           holders.roles.add(role);
           for (const group of groups) holders.groups.add(group);
         }
+      };
+      const began = await readPosition(database.knex);
+      let after: string | null = null;
+      let some: User[];
+      do {
+        some = await userStore(database.knex).page(USERS_AT_ONCE, after);
+        add(some);
         after = some.at(-1)?.id ?? null;
-        if (some.length < USERS_AT_ONCE) return holders;
-      }
+      } while (some.length === USERS_AT_ONCE);
+      // While the pages were read, a group can go from a user of a later page to one of an earlier page.
+      add((await usersSince(database, began, (db, ids) => userStore(db).findAll(ids))).users);
+      return holders;
     },
   } satisfies Host;
 

@@ -63,6 +63,12 @@ export interface UserAsked {
   readonly since: Position;
 }
 
+/** An earlier set to read. `since`: when the job first read the state. */
+export interface EarlierAsked {
+  readonly revision: number;
+  readonly since: Position;
+}
+
 export interface UserNow {
   readonly user: FoundUser | null;
   /** Whether policies and targets are certainly as they were at `since`. */
@@ -100,8 +106,9 @@ async function stateOf(desk: Desk, owner: string | null = null): Promise<SetStat
   return { ...value, policies: takePolicies(items) };
 }
 
-const policiesAt = async (desk: Desk, revision: number): Promise<readonly StoredPolicy[]> =>
-  takePolicies((await desk.ask<null, Given<StoredPolicy>>('at', revision)).items);
+/** `since`: when the job first read the state. Throws AppError `unavailable` if the database was restored after it. */
+const policiesAt = async (desk: Desk, revision: number, since: Position): Promise<readonly StoredPolicy[]> =>
+  takePolicies((await desk.ask<null, Given<StoredPolicy>>('at', { revision, since } satisfies EarlierAsked)).items);
 
 async function made() {
   const { checkPattern } = await policyModule();
@@ -121,7 +128,8 @@ async function momentOf(desk: Desk, source: SetSource, owners: Owners): Promise<
   const { rollback, move } = source;
   if (rollback !== undefined || move !== undefined) requireAmong(owners, rollback?.owner ?? null);
   if (rollback !== undefined) {
-    const [state, old] = [await stateOf(desk), await policiesAt(desk, rollback.revision)];
+    const state = await stateOf(desk);
+    const old = await policiesAt(desk, rollback.revision, state.position);
     return momentAfter(state, await planRollback(state, old, rollbackOf(rollback), await made()));
   }
   if (move !== undefined) {
@@ -191,7 +199,7 @@ export const jobs = {
     requireAmong(owners, request.owner);
     const state = await stateOf(desk);
     const { position } = state;
-    const plan = await planRollback(state, await policiesAt(desk, request.revision), request, await made());
+    const plan = await planRollback(state, await policiesAt(desk, request.revision, position), request, await made());
     return answerOf(position, { revision: position.revision, ...(await shownPlan(desk, state, plan)) });
   },
 
@@ -207,8 +215,8 @@ export const jobs = {
   async compare({ from, to }: { from: number; to: number | null }, desk: Desk): Promise<HeavyAnswer> {
     const { position, targets } = (await desk.ask<Stored>('now')).value;
     const last = to ?? position.revision;
-    const after = await policiesAt(desk, last);
-    const before = await policiesAt(desk, from);
+    const after = await policiesAt(desk, last, position);
+    const before = await policiesAt(desk, from, position);
     const { verdict, flipsOf } = await decisionChanges(before, after, targets, () => true, saying(desk));
     const changes = withFlips(changesJson(changesBetween(before, after), targets), flipsOf);
     return answerOf(position, { from, to: last, verdict, changes });
@@ -221,7 +229,7 @@ export const jobs = {
     const question = genuineness === 'genuine' ? askedIn(row) : genuineness === 'altered' ? 'damaged' : genuineness;
     const nothing = { effect: null, policy_id: null, reason: null, data_hash: null, engine_hash: null, differences: [] };
     if (typeof question === 'string') return answerOf(position, { id, revision, result: question, ...nothing });
-    const policies = await policiesAt(desk, revision);
+    const policies = await policiesAt(desk, revision, position);
     const again = reproduce(await createEngine({ module: await policyModule(), policies, revision }), question);
     const differences = differencesOf(row, again);
     return answerOf(position, { id, revision, result: differences.length === 0 ? 'same' : 'differs', ...again, differences });

@@ -42,7 +42,7 @@ export interface NeedBook {
 }
 
 /** The most needs in all and of one user, and the most users of one need. So no user can fill the book with invented names. */
-const NEED_LIMITS = { all: 10_000, perUser: 1_000, users: 1_000 } as const;
+export const NEED_LIMITS = { all: 10_000, perUser: 1_000, users: 1_000 } as const;
 
 type Entry = { -readonly [K in keyof Need]: Need[K] } & { readonly users: Set<string> };
 

@@ -18,9 +18,9 @@ export type LeftOutJson = ReturnType<typeof leftOutJson>[number];
 
 /** Users who have a subject. */
 export interface Holders {
-  count: number;
-  /** E-mails of some who did not ask. */
-  readonly others: string[];
+  readonly ids: Set<string>;
+  /** E-mails of some who did not ask, by id. */
+  readonly others: Map<string, string>;
 }
 
 type Place = Pick<Proposed, 'subject_type' | 'subject_value' | 'target_id'>;
@@ -34,18 +34,30 @@ const keysOf = ({ subject_type, subject_value, target_id }: Place): string[] => 
 const keyAt = (targetId: string, subject: string): string => `${targetId} ${subject}`;
 
 export const holdersOf = (proposed: readonly Place[]) =>
-  new Map(proposed.flatMap(keysOf).map((key) => [key, { count: 0, others: [] } as Holders]));
+  new Map(proposed.flatMap(keysOf).map((key) => [key, { ids: new Set(), others: new Map() } as Holders]));
 
-/** Counts the user among those who have a subject. `asked`: the ids of the users who asked. */
-export function countHolder(holders: ReadonlyMap<string, Holders>, { user, reach }: FoundUser, asked: ReadonlySet<string>): void {
+/** Counts the user among those who have a subject. `asked`: the ids of the users who asked; null: they are not all known. */
+export function addHolder(
+  holders: ReadonlyMap<string, Holders>,
+  { user, reach }: FoundUser,
+  asked: ReadonlySet<string> | null,
+): void {
   const { id, role, groups, email } = user;
   const subjects = [...new Set([`user:${id}`, `role:${role}`, ...groups.map((group) => `group:${group}`)])];
   const keys = reach === null ? subjects : reach.flatMap((target) => subjects.map((subject) => keyAt(target, subject)));
   for (const key of keys) {
     const found = holders.get(key);
     if (found === undefined) continue;
-    found.count++;
-    if (!asked.has(id) && found.others.length < OTHERS_NAMED) found.others.push(email ?? id);
+    found.ids.add(id);
+    if (asked?.has(id) === false && found.others.size < OTHERS_NAMED) found.others.set(id, email ?? id);
+  }
+}
+
+/** Forgets what was counted for the user. */
+export function removeHolder(holders: ReadonlyMap<string, Holders>, id: string): void {
+  for (const { ids, others } of holders.values()) {
+    ids.delete(id);
+    others.delete(id);
   }
 }
 
@@ -67,8 +79,8 @@ export function suggestedJson(moment: Moment, needs: readonly Need[], book: Need
     return {
       ...{ file, subject_type, subject_value, target: names.get(target_id) ?? target_id, resource_type },
       names: [...byName].map(([name, { count: times, users }]) => ({ resource_name: name, count: times, users: users.size })),
-      ...{ priority, outranks, holders: found.reduce((sum, { count }) => sum + count, 0) },
-      other_holders: found.flatMap(({ others }) => others).slice(0, OTHERS_NAMED),
+      ...{ priority, outranks, holders: found.reduce((sum, { ids }) => sum + ids.size, 0) },
+      other_holders: found.flatMap(({ others }) => [...others.values()]).slice(0, OTHERS_NAMED),
     };
   };
 }

@@ -4,6 +4,7 @@ import { type RecordedDecision, recordedStore, textsIn } from '../../audit/searc
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { pause } from '../../base/turns/slices.ts';
 import { UUID, validate } from '../../base/validate.ts';
+import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
@@ -22,6 +23,7 @@ import {
   createDeniedNeeds,
   createSameCheck,
   createUsedNeeds,
+  NEED_LIMITS,
   type Need,
   type NeedBook,
   objectKey,
@@ -29,16 +31,18 @@ import {
 import { withheld } from '../../policies/suggest/proof.ts';
 import { allowsRole, type GrantOptions, withoutRole } from '../../policies/suggest/proposal.ts';
 import {
-  countHolder,
+  addHolder,
   type Holders,
   holdersOf,
   leftOutJson,
+  removeHolder,
   roleJson,
   type SuggestedJson,
   suggestedJson,
 } from '../../policies/suggest/report.ts';
-import type { FoundUsers } from '../../state/found-users.ts';
+import type { FoundUser, FoundUsers } from '../../state/found-users.ts';
 import { findUser } from '../../users/user-store.ts';
+import { usersSince } from '../../users/users-since.ts';
 import { type Asking, answerWork } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
 import { type LogReads, rangeOf, sayingHowFar } from './log-reads.ts';
@@ -47,7 +51,7 @@ export interface SuggestRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
   readonly moments: Pick<Moments, 'now'>;
-  readonly foundUsers: Pick<FoundUsers, 'page'>;
+  readonly foundUsers: Pick<FoundUsers, 'page' | 'findAll'>;
   readonly engineOf: EngineCache;
   readonly heavy: HeavyWork;
   readonly logReads: LogReads;
@@ -189,10 +193,12 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   ): Promise<HeavyAnswer> {
     const { verdict, files, prune, adopt, changesJson, suggested, leftOut } = suggestion;
     // Each request can have 1,000 users.
-    const askers = new Set<string>();
+    let askers: Set<string> | null = new Set();
     for (const need of suggested.flatMap(({ needs: met }) => met.flatMap((at) => needs[at] ?? []))) {
       await pause();
-      for (const user of book.usersOf(need)) askers.add(user);
+      const users = book.usersOf(need);
+      if (users.size >= NEED_LIMITS.users) askers = null;
+      for (const user of users) askers?.add(user);
     }
     const toJson = suggestedJson(moment, needs, book, await holders(suggested, askers));
     const suggestedJsons: SuggestedJson[] = [];
@@ -210,14 +216,21 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     return { position: moment.position, json: Buffer.from(JSON.stringify(json)) };
   }
 
-  async function holders(suggested: Suggestion['suggested'], asked: ReadonlySet<string>): Promise<Map<string, Holders>> {
+  async function holders(suggested: Suggestion['suggested'], asked: ReadonlySet<string> | null): Promise<Map<string, Holders>> {
     const found = holdersOf(suggested);
-    for (let after: string | null = null; found.size > 0; ) {
-      const some = await foundUsers.page(database.knex, USERS_AT_ONCE, after);
-      for (const each of some) countHolder(found, each, asked);
+    if (found.size === 0) return found;
+    const began = await readPosition(database.knex);
+    let after: string | null = null;
+    let some: FoundUser[];
+    do {
+      some = await foundUsers.page(database.knex, USERS_AT_ONCE, after);
+      for (const each of some) addHolder(found, each, asked);
       after = some.at(-1)?.user.id ?? null;
-      if (some.length < USERS_AT_ONCE) break;
-    }
+    } while (some.length === USERS_AT_ONCE);
+    // While the pages were read, a group can go from one user to another.
+    const { ids, users } = await usersSince(database, began, foundUsers.findAll);
+    for (const id of ids) removeHolder(found, id);
+    for (const each of users) addHolder(found, each, asked);
     return found;
   }
 
