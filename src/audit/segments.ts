@@ -9,7 +9,7 @@ import { firstIdOf, timeOf } from './chain/chain.ts';
 import { factTerms, SEARCHED, type SearchedMember, termOf } from './chain/facts.ts';
 import type { ChainedRecord } from './chain/known-facts.ts';
 import { logReader } from './chain/tables/log-reader.ts';
-import { type SegmentRow, segmentKey, segmentStore } from './chain/tables/segment-store.ts';
+import { type AbandonedRow, type SegmentRow, segmentKey, segmentStore } from './chain/tables/segment-store.ts';
 import type { Chained, LogDecision } from './records/log-rows.ts';
 
 const MAX_RECORDS = 4_096;
@@ -130,32 +130,43 @@ export function createSegments({ database }: { readonly database: Database }) {
 
 /** An open segment counts as abandoned if all of its ids are older than this, because no such id can come later. */
 const ABANDONED_MS = 60 * 60_000;
+/** And if this process first saw it so long ago. Clocks can be wrong, and its own process closes a segment by its ids, within `SPAN_MS`. */
+const SEEN_MS = 2 * SPAN_MS;
 const PAGE = 1_000;
 
-/** Indexes segments that their processes did not close, because they were killed. Returns how many. */
-export async function closeAbandoned(db: Connection, now: number): Promise<number> {
+/**
+ * Returns the function that indexes segments that their processes did not close, because they were killed. `elapsed`: milliseconds, from a clock
+ * that nobody sets.
+ */
+export function createCloseAbandoned({ knex }: Pick<Database, 'knex'>, now: () => number, elapsed = () => performance.now()) {
+  let seen = new Map<string, number>();
+  return async (): Promise<void> => {
+    const rows = await segmentStore(knex).abandoned(firstIdOf(now() - ABANDONED_MS));
+    const at = elapsed();
+    seen = new Map(rows.map(({ key }) => [key, seen.get(key) ?? at]));
+    for (const row of rows) if (at - (seen.get(row.key) ?? at) >= SEEN_MS) await closeOne(knex, row);
+  };
+}
+
+async function closeOne(db: Connection, { key, tail, first_seq, next_seq }: AbandonedRow): Promise<void> {
   const store = segmentStore(db);
   const reader = logReader(db);
-  const rows = await store.abandoned(firstIdOf(now - ABANDONED_MS));
-  for (const { key, tail, first_seq, next_seq } of rows) {
-    const terms = new Set<string>();
-    const ids: string[] = [];
-    let after = first_seq - 1;
-    for (let more = true; more; ) {
-      const page = await reader.read('decision', (query) => {
-        query.whereRaw(`t.chain = x'${tail}'`).andWhere('t.seq', '>', after).orderBy('t.seq').limit(PAGE);
-        return next_seq === null ? query : query.andWhere('t.seq', '<', next_seq);
-      });
-      for (const record of page) for (const term of termsOf(record)) terms.add(term);
-      ids.push(...page.map(({ row }) => String(row['id'])));
-      after = page.at(-1)?.row.chain_seq ?? after;
-      more = page.length === PAGE;
-    }
-    const [low, high] = [ids.reduce((a, b) => (a < b ? a : b), ids[0] ?? ''), ids.reduce((a, b) => (a > b ? a : b), '')];
-    if (ids.length === 0) await store.remove(key);
-    else await store.close({ key, low, high }, after, terms);
+  const terms = new Set<string>();
+  const ids: string[] = [];
+  let after = first_seq - 1;
+  for (let more = true; more; ) {
+    const page = await reader.read('decision', (query) => {
+      query.whereRaw(`t.chain = x'${tail}'`).andWhere('t.seq', '>', after).orderBy('t.seq').limit(PAGE);
+      return next_seq === null ? query : query.andWhere('t.seq', '<', next_seq);
+    });
+    for (const record of page) for (const term of termsOf(record)) terms.add(term);
+    ids.push(...page.map(({ row }) => String(row['id'])));
+    after = page.at(-1)?.row.chain_seq ?? after;
+    more = page.length === PAGE;
   }
-  return rows.length;
+  const [low, high] = [ids.reduce((a, b) => (a < b ? a : b), ids[0] ?? ''), ids.reduce((a, b) => (a > b ? a : b), '')];
+  if (ids.length === 0) await store.remove(key);
+  else await store.close({ key, low, high }, after, terms);
 }
 
 /** Returns the terms of a decision. */

@@ -5,7 +5,7 @@ import { createChainKey } from '../audit/chain/chain.ts';
 import { createDenials } from '../audit/denials.ts';
 import type { AuditWriter, DecisionCause, DecisionRecord } from '../audit/records/records.ts';
 import type { AuditEntry } from '../audit/search/entries.ts';
-import { closeAbandoned } from '../audit/segments.ts';
+import { createCloseAbandoned } from '../audit/segments.ts';
 import { createCounts } from '../audit/upkeep/counts.ts';
 import { createErasure } from '../audit/upkeep/erasure.ts';
 import { createHeads } from '../audit/upkeep/heads.ts';
@@ -50,11 +50,12 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
   const heads = createHeads({ database, key, keys, writer, file, checkpointMs: checkpointMinutes * 60_000, log, now });
   database.whenConnected(() => writer.forget(null));
   const erasure = createErasure({ database, key, forget: writer.forget, now });
+  const closeAbandoned = createCloseAbandoned(database, now);
   const retention = createRetention({
     ...{ database, key, previousKeys, days, log, now },
     resume: async () => {
       await erasure.resume();
-      await closeAbandoned(database.knex, now());
+      await closeAbandoned();
     },
     onKept: (chains) => metrics.retentionKept.set(chains),
   });

@@ -5,7 +5,7 @@ import { firstIdOf } from '../../src/audit/chain/chain.ts';
 import type { DecisionRecord } from '../../src/audit/records/records.ts';
 import type { AuditPage } from '../../src/audit/search/entries.ts';
 import type { LogFilter } from '../../src/audit/search/filter.ts';
-import { closeAbandoned } from '../../src/audit/segments.ts';
+import { createCloseAbandoned } from '../../src/audit/segments.ts';
 import { createIndexCheck } from '../../src/audit/verify/index-check.ts';
 import { auditLines } from '../../src/audit/verify/lines.ts';
 import type { Connection, Database } from '../../src/db/database.ts';
@@ -107,7 +107,19 @@ eachEngine(test.serial, 'every filter finds the same rows in both versions, in c
   const open = async (): Promise<number> => (await database.knex('log_segments').whereNull('last_seq')).length;
   t.is(await open(), 1);
   await check('open');
-  await closeAbandoned(database.knex, START + 300 * MINUTE);
+  let elapsed = 0;
+  const closeAbandoned = createCloseAbandoned(
+    database,
+    () => START + 300 * MINUTE,
+    () => elapsed,
+  );
+  await closeAbandoned();
+  t.is(await open(), 1, 'the clock may be wrong, and its process still write into it');
+  elapsed = 19 * MINUTE;
+  await closeAbandoned();
+  t.is(await open(), 1);
+  elapsed = 20 * MINUTE;
+  await closeAbandoned();
   t.is(await open(), 0);
   await check('closed by upkeep');
   await killed?.close();
