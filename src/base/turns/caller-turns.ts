@@ -45,6 +45,7 @@ const NO_LIMIT: Limit = { most: Number.POSITIVE_INFINITY, partOf: null };
 interface Waiting {
   readonly work: (end: () => void) => void;
   readonly limit: Limit;
+  readonly caller: string | null;
 }
 
 export function createStarts({ now, later }: StartsClock = CLOCK) {
@@ -64,7 +65,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   let isArmed = false;
   let beganAt = 0;
   let lastCaller = '';
-  /** When the last work came from a different caller than the work before. */
+  /** When the last work came from a different caller than the work before, or still waited for its turn beside that of a different caller. */
   let changedAt = Number.NEGATIVE_INFINITY;
 
   function arm(): void {
@@ -105,6 +106,7 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
   function turn(): void {
     isArmed = false;
     const at = now();
+    for (const [next] of waiting.values()) if ((next?.caller ?? lastCaller) !== lastCaller) changedAt = at;
     isAlone = at - changedAt > ALONE_AFTER_MS;
     const { most, longMs } = isAlone ? ALONE : BESIDE_OTHERS;
     const isLong = at - beganAt > longMs;
@@ -148,12 +150,12 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
         quota = Math.min(quota, BESIDE_OTHERS.most);
       }
       if (!waiting.has(key) && mayBegin(key, limit)) {
-        begin(key, { work, limit });
+        begin(key, { work, limit, caller });
         return;
       }
       const line = waiting.get(key);
-      if (line === undefined) waiting.set(key, [{ work, limit }]);
-      else line.push({ work, limit });
+      if (line === undefined) waiting.set(key, [{ work, limit, caller }]);
+      else line.push({ work, limit, caller });
     },
   };
 }

@@ -52,8 +52,11 @@ interface Connection {
   wasAnswered: boolean;
   /** Whether it was closed because its sender had too many. */
   wasClosed: boolean;
-  /** The last request, and its answer, until that is closed and the whole body has arrived. */
-  last: { readonly req: IncomingMessage; readonly res: ServerResponse } | null;
+  /**
+   * The last request, and its answer, until that is closed and the whole body has arrived. `isAhead`: it was sent before the answer to the one
+   * before it.
+   */
+  last: { readonly req: IncomingMessage; readonly res: ServerResponse; readonly isAhead: boolean } | null;
 }
 
 const SURPLUS = JSON.stringify({
@@ -176,7 +179,7 @@ export function limitConnections(
    * Returns whether the refusal could be sent.
    */
   function refuse({ socket, last }: Connection): boolean {
-    if (last === null || last.res.headersSent) return false;
+    if (last === null || last.isAhead || last.res.headersSent) return false;
     socket.end(REFUSAL);
     return true;
   }
@@ -226,7 +229,7 @@ export function limitConnections(
         const connection = bySocket.get(req.socket);
         // After its end it must not be counted again: nothing would take it away.
         if (connection !== undefined && !req.socket.destroyed) {
-          const last = { req, res };
+          const last = { req, res, isAhead: connection.last?.res.closed === false };
           connection.last = last;
           // A head takes up to 30 KB, and there can be thousands of connections.
           res.once('close', () => {

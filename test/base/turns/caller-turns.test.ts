@@ -156,6 +156,21 @@ test('beside others, less of the work of a caller is under way', (t) => {
   t.is(ends.length, 100);
 });
 
+test('a caller whose work waits is not alone, and neither is one beside it', (t) => {
+  const { clock, turn } = loop(() => 10);
+  const starts = createStarts(clock);
+  const limit = { most: 100, besideOthers: 4, partOf: null };
+  const ends: (() => void)[] = [];
+  starts.run('other', () => undefined);
+  for (let i = 0; i < 2_000; i++) starts.run('calls of a caller', (end) => ends.push(end), limit, 'a caller');
+  for (let i = 0; i < 300; i++) {
+    starts.run('other', () => undefined);
+    turn();
+    t.true(ends.length <= 4);
+    for (const end of ends.splice(0)) end();
+  }
+});
+
 test('a call that takes long no longer counts', async (t) => {
   const turns = Array.from({ length: 20 }, () => turnToCall('a patient caller'));
   t.is(turns.filter((turn) => !(turn instanceof Promise)).length, 4);

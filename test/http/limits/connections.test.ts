@@ -273,6 +273,16 @@ test('behind a proxy, a surplus request is refused, so that the proxy does not t
   t.deepEqual(await server.openOnes(), [1, 2, 3, 4, 5, 6, 7]);
 });
 
+test('behind a proxy, a surplus request that was sent ahead gets no refusal, which would be taken for the answer to the one before', async (t) => {
+  const server = await listening(t, { trustProxy: true, leaving: 9, handle: () => undefined });
+  const ahead = await server.open(`${named(2)}${named(1)}`);
+  const answers: unknown[] = [];
+  ahead.on('data', (data) => answers.push(data));
+  for (let i = 0; i < 4; i++) await server.open(named(1));
+  t.deepEqual(await server.openOnes(), [1, 2, 3, 4]);
+  t.deepEqual(answers, []);
+});
+
 test('behind a proxy, requests count for the address that it names, and all strangers have a limit together', async (t) => {
   const server = await listening(t, { trustProxy: true, handle: () => undefined });
   for (let i = 0; i < 6; i++) await server.open(named(1));
