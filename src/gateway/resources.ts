@@ -10,11 +10,11 @@ import { draftStore } from '../policies/drafts/draft-store.ts';
 import { createDrafts } from '../policies/drafts/drafts.ts';
 import { createPolicyEdits } from '../policies/edit.ts';
 import { createHeavyWork } from '../policies/heavy/heavy.ts';
+import { createMoments } from '../policies/heavy/moments.ts';
 import { createGuard, createInvariantEdits } from '../policies/invariants/invariant-edits.ts';
 import { invariantStore } from '../policies/invariants/invariant-store.ts';
 import { createOwnerEdits } from '../policies/owner-edits.ts';
 import { policyStore } from '../policies/policy-store.ts';
-import { createMoments } from '../policies/sets/candidate-set.ts';
 import { createPolicySets } from '../policies/sets/sets.ts';
 import { createApplyTested } from '../policies/sets/test-set.ts';
 import { createStoredSet } from '../policies/stored-set.ts';
@@ -45,7 +45,7 @@ export function createPolicies({ config, database, newId, now }: Base, { module 
   const ownerEdits = createOwnerEdits({ ...parts, targetExists });
   const invariants = createInvariantEdits({ ...parts, check, targets, readFiles: heavy.readInvariantFiles });
   const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });
-  const moments = createMoments({ database, sets, targets, findDraft, readStoredSet });
+  const moments = createMoments({ database, targets, readStoredSet, heavy });
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, checkTests: heavy.checkTests, now });
   return {

@@ -13,9 +13,9 @@ import { createEngine, loadPolicyModule } from '../../src/engine/engine.ts';
 import { draftStore, shadowStore } from '../../src/policies/drafts/draft-store.ts';
 import { createDrafts } from '../../src/policies/drafts/drafts.ts';
 import { createShadows, newShadow, type ShadowParts } from '../../src/policies/drafts/shadow.ts';
+import type { Moments } from '../../src/policies/heavy/moments.ts';
 import { replay } from '../../src/policies/replay/replay.ts';
 import { createTally, NOTHING_TALLIED, unreplayable } from '../../src/policies/replay/tally.ts';
-import type { Moments } from '../../src/policies/sets/candidate-set.ts';
 import { draftHash } from '../../src/policies/sets/draft.ts';
 import { ANY } from '../../src/policies/sets/planning.ts';
 import type { PolicySets } from '../../src/policies/sets/sets.ts';
@@ -30,7 +30,7 @@ import { createSqlite } from '../support/databases/sqlite.ts';
 import { policy } from './policies.ts';
 
 const RUNS = Number(process.env['DIFFERENTIAL_RUNS'] ?? 200) / 10;
-const forever = new AbortController().signal;
+const forever = { by: 'ann', signal: new AbortController().signal };
 const module = await loadPolicyModule();
 
 /** A set that differs in some policies: gone, switched off, of the other effect. */
@@ -252,12 +252,12 @@ test.serial('a replay ends when its client disconnects', async (t) => {
   const left = new Error('left');
   const range = { from: 0, to: Date.now() + 1 };
   await t.throwsAsync(
-    replay(database.knex, range, parts, () => leaving.abort(left), leaving.signal),
+    replay(database.knex, range, parts, () => leaving.abort(left), { by: 'ann', signal: leaving.signal }),
     { is: left },
   );
   const progress: number[] = [];
   const { counts } = await replay(database.knex, range, parts, ({ done }) => progress.push(done), forever);
-  t.deepEqual([counts.decisions, progress], [1_500, [1_000]]);
+  t.deepEqual([counts.decisions, progress.length, progress.at(-1)], [1_500, 6, 1_500]);
 });
 
 eachEngine(test.serial, 'a draft that is deleted or replaced during its activation is not applied', async (t, at) => {
@@ -415,5 +415,5 @@ eachEngine(test.serial, 'a decision whose facts are missing is counted, and hide
   );
   t.like(counts, { decisions: others + 1, replayed: others, refuses: others });
   t.is(counts.not_replayed.damaged, 1);
-  t.deepEqual(progress, [1_000]);
+  t.deepEqual(progress, [250, 500, 750, 1_000]);
 });

@@ -22,9 +22,11 @@ async function ask(question: string, preset?: string): Promise<string> {
 }
 
 async function askHidden(question: string): Promise<string> {
-  process.stderr.write(printable(`${question}: `));
   try {
-    return await answerTo('', new Writable({ write: (_chunk, _encoding, done) => done() }));
+    const answer = answerTo('', new Writable({ write: (_chunk, _encoding, done) => done() }));
+    // By now the terminal shows nothing that is typed.
+    process.stderr.write(printable(`${question}: `));
+    return await answer;
   } finally {
     process.stderr.write('\n');
   }

@@ -11,7 +11,8 @@ import { createEngineCache } from '../../engine/engines.ts';
 import { createListNames, takePage } from '../replay/replay.ts';
 import { tallyPartsOf } from '../replay/report.ts';
 import { createTally, NOTHING_TALLIED, type TallyParts } from '../replay/tally.ts';
-import type { Moments } from '../sets/candidate-set.ts';
+import type { SetSource } from '../sets/bodies.ts';
+import type { Moment } from '../sets/candidate-set.ts';
 import { cannotBeApplied } from '../sets/planning.ts';
 import type { Shadow, ShadowProgress } from './draft-store.ts';
 import { shadowStore } from './draft-store.ts';
@@ -19,7 +20,7 @@ import { shadowStore } from './draft-store.ts';
 export interface ShadowParts {
   readonly database: Database;
   readonly module: PolicyModule;
-  readonly moments: Pick<Moments, 'of'>;
+  readonly moments: { readonly of: (source: SetSource, asked: { readonly by: string }) => Promise<Moment> };
   readonly replicaId: string;
   /** Called with the number of decisions, or names in lists, that the draft would have decided differently. */
   readonly diverged: (draft: string, effect: 'allow' | 'deny', count: number) => void;
@@ -68,7 +69,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
 
   async function makeCandidate(draft: string): Promise<Candidate['set']> {
     try {
-      const moment = await moments.of({ draft }, 'shadow');
+      const moment = await moments.of({ draft }, { by: 'shadow' });
       const candidate = await createEngine({ module, policies: moment.policies, revision: 0 });
       return { candidate, now: await liveEngine(moment.stored, 0), ...tallyPartsOf(moment) };
     } catch (error) {
@@ -101,7 +102,7 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
       const isNew = Object.entries(positions).some(([chain, seq]) => seq !== (progress.positions[chain] ?? 0));
       if (!isNew && progress.problem === null) return;
       const tally = createTally({ ...set, maxFlips: FLIPS_KEPT }, { ...progress, flips });
-      await takePage(tally, page, namesOf, stopping.signal);
+      await takePage(tally, page, namesOf, { by: 'shadow', signal: stopping.signal });
       const { counts, exercised, flips: after } = tally.state();
       const grants = counts.grants - progress.counts.grants;
       const refuses = counts.refuses - progress.counts.refuses + counts.lists.hides - progress.counts.lists.hides;

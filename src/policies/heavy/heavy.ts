@@ -13,8 +13,10 @@ import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-ed
 import type { ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
 import { ownerStore } from '../limits/owner-store.ts';
+import type { SetSource } from '../sets/bodies.ts';
 import type { Moment } from '../sets/candidate-set.ts';
 import type { Draft } from '../sets/draft.ts';
+import { type PolicyChange, withChanges } from '../sets/plan.ts';
 import type { SetState, TargetName } from '../sets/planning.ts';
 import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
@@ -73,15 +75,17 @@ export function createHeavyWork(parts: HeavyParts) {
     glance: (await glanceOf(db)).glance,
     now: now(),
   });
+  const readState = (owner: string | null) =>
+    database.snapshot(async (db) => ({
+      ...(await storedNow(db)),
+      policies: (await readStoredSet(db)).policies,
+      limits: await ownerStore(db).limits(),
+      history: await ownerHistory(db, owner),
+    }));
   const host = {
     now: () => database.snapshot(storedNow),
     async state(give: Give, owner: string | null) {
-      const { policies, ...rest } = await database.snapshot(async (db) => ({
-        ...(await storedNow(db)),
-        policies: (await readStoredSet(db)).policies,
-        limits: await ownerStore(db).limits(),
-        history: await ownerHistory(db, owner),
-      }));
+      const { policies, ...rest } = await readState(owner);
       await give(withReadings(policies));
       return rest;
     },
@@ -175,6 +179,28 @@ export function createHeavyWork(parts: HeavyParts) {
         return { targets: set.targets.map(({ id, name }) => ({ id, name })) };
       };
       return work.run<Tested>({ name: 'tests', input: { texts: [...texts] }, by, host: { set: given } });
+    },
+    /**
+     * Returns the set that a source makes. Rejects with AppError `not_found` if its draft does not exist, and with what an apply would refuse
+     * for.
+     */
+    async moment(source: SetSource, asked: AskedBy): Promise<Moment> {
+      const read: { state: Awaited<ReturnType<typeof readState>> | null } = { state: null };
+      const own = {
+        ...host,
+        async state(give: Give, owner: string | null) {
+          read.state = await readState(owner);
+          const { policies, ...rest } = read.state;
+          await give(withReadings(policies));
+          return rest;
+        },
+      };
+      const changes: PolicyChange[] = [];
+      const onItems = (items: readonly unknown[]): void => void changes.push(...(items as PolicyChange[]));
+      await work.run({ ...asked, name: 'moment', input: source, host: own, onItems });
+      if (read.state === null) throw new Error('the job has not read the state');
+      const { position, targets: known, policies: stored } = read.state;
+      return { position, targets: known, stored, policies: withChanges(stored, changes), changes };
     },
     /** Makes a suggestion on the policies of the moment, and returns it with the policies that it would make. */
     async suggest(task: SuggestTask, { position, policies, targets }: Moment, needs: readonly Need[], asked: AskedBy) {

@@ -307,6 +307,14 @@ export const jobs = {
     return answerOf(position, { revision: position.revision, changed, results });
   },
 
+  /** Emits the changes that make the set of the source. */
+  async moment(source: SetSource, desk: Desk): Promise<null> {
+    const { policies, changes } = await momentOf(desk, source, null);
+    if (changes.some(({ after }) => after !== null)) await build(policies);
+    desk.give(changes);
+    return null;
+  },
+
   async test({ body, owners }: Planning, desk: Desk): Promise<HeavyAnswer> {
     const { tests, ...source } = validate(testBody, bodyOf(body));
     const cases = await readTests(new Map(Object.entries(tests)));

@@ -1,7 +1,7 @@
 /** Evaluates the recorded decisions of a time range again, with a different policy set. */
 import { firstIdOf, idAfter, timeOf } from '../../audit/chain/chain.ts';
 import { type RecordedPage, recordedStore } from '../../audit/search/recorded-store.ts';
-import { inSlices } from '../../base/turns/slices.ts';
+import { createSpareTurns } from '../../base/turns/spare-turns.ts';
 import type { Connection } from '../../db/database.ts';
 import { createTally, NOTHING_TALLIED, type Tally, type TallyParts, type TallyState } from './tally.ts';
 
@@ -19,23 +19,49 @@ export interface ReplayProgress {
 }
 
 /** The number of decisions that are read at once. */
-const PAGE = 1_000;
+const PAGE = 250;
 const FLIPS_LISTED = { all: 1_000, perUser: 100 };
 
+/** Whose turns the evaluation takes, and what stops it: it then rejects with the reason of the signal. */
+export interface EvaluatedFor {
+  readonly by: string;
+  readonly signal: AbortSignal;
+}
+
+/** The next slice begins if the thread was busy for less than half of the time since the last one began, and after this time in any case. */
+const turns = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: Number.POSITIVE_INFINITY, mostAtOnce: 1 });
+const SLICE_MS = 2;
+
+/** Runs the generator to its end in spare time: an evaluation can take minutes, and calls must not wait for it. */
+async function inSpareTime<T>(steps: Generator<unknown, T>, { by, signal }: EvaluatedFor): Promise<T> {
+  for (;;) {
+    const end = await turns.come(by, () => signal.aborted);
+    try {
+      signal.throwIfAborted();
+      const until = performance.now() + SLICE_MS;
+      do {
+        const step = steps.next();
+        if (step.done === true) return step.value;
+      } while (performance.now() < until);
+    } finally {
+      end?.();
+    }
+  }
+}
+
 /**
- * Reads the range once, oldest first. It may leave out decisions that become durable during the read. `signal` stops the replay,
- * which then rejects with the signal's reason.
+ * Reads the range once, oldest first. It may leave out decisions that become durable during the read.
  */
 export async function replay(
   db: Connection,
   { from, to }: ReplayRange,
   parts: Omit<TallyParts, 'maxFlips'>,
   onProgress: (progress: ReplayProgress) => void,
-  signal: AbortSignal,
+  asked: EvaluatedFor,
 ): Promise<TallyState> {
   const tally = createTally({ ...parts, maxFlips: FLIPS_LISTED }, NOTHING_TALLIED);
   const namesOf = createListNames(db);
-  await readRange(db, { from, to }, (page) => takePage(tally, page, namesOf, signal), onProgress, signal);
+  await readRange(db, { from, to }, (page) => takePage(tally, page, namesOf, asked), onProgress, asked.signal);
   return tally.state();
 }
 
@@ -72,12 +98,12 @@ export async function takePage(
   tally: Pick<Tally, 'take'>,
   { decisions, lists, damaged }: RecordedPage,
   namesOf: ListNames,
-  signal: AbortSignal,
+  asked: EvaluatedFor,
 ): Promise<void> {
-  await inSlices(tally.take({ decisions, lists: [], damaged }, new Map()), signal);
+  await inSpareTime(tally.take({ decisions, lists: [], damaged }, new Map()), asked);
   for (let at = 0; at < lists.length; at += LISTS) {
     const some = lists.slice(at, at + LISTS);
-    await inSlices(tally.take({ decisions: [], lists: some, damaged: 0 }, await namesOf(some)), signal);
+    await inSpareTime(tally.take({ decisions: [], lists: some, damaged: 0 }, await namesOf(some)), asked);
   }
 }
 

@@ -4,7 +4,7 @@ import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
-import { earlierSet, ownerHistory, policiesAt } from '../history.ts';
+import { ownerHistory, policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
@@ -71,30 +71,14 @@ export function createPolicySets(parts: PolicySetParts) {
     return { state, old: await policiesAt(db, revision, state) };
   }
 
-  async function tried<P extends SetPlan>({ targets, position }: SetState, plan: P, by: string) {
-    if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);
-    return { plan, targets, position };
-  }
-
   return {
     /** Returns what `apply` would do. Throws what `apply` would throw. */
     async plan(request: ApplyRequest, by: string): Promise<Planned<PlannedFiles> & Pick<SetState, 'position'>> {
       const files = await parts.readFiles(request.files, by);
       const state = await database.snapshot((db) => read(db, request.owner));
-      return tried(state, await planOn(state, { ...request, files }, madeForRequest(parts)), by);
-    },
-
-    /** Returns what `rollback` would do. */
-    async planRollback(request: RollbackRequest, by: string): Promise<Planned<SetPlan> & Pick<SetState, 'position'>> {
-      const state = await database.snapshot((db) => read(db, null));
-      const old = await earlierSet(database, by, request.revision, state);
-      return tried(state, await planRollback(state, old, request, madeForRequest(parts)), by);
-    },
-
-    /** Returns what `move` would do. */
-    async planMove(request: MoveRequest, by: string): Promise<Planned<SetPlan> & Pick<SetState, 'position'>> {
-      const state = await database.snapshot((db) => read(db, null));
-      return tried(state, await planMove(state, request, madeForRequest(parts)), by);
+      const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
+      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);
+      return { plan, targets: state.targets, position: state.position };
     },
 
     /** `alongside` runs in the same transaction, even if the policies already match the files. */

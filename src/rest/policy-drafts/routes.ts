@@ -10,11 +10,12 @@ import { admissionOf, heldOf } from '../../http/context.ts';
 import { draftStore, type Shadow, shadowStore } from '../../policies/drafts/draft-store.ts';
 import { type Drafts, draftEtag } from '../../policies/drafts/drafts.ts';
 import { DEFAULT_OWNER } from '../../policies/files/file.ts';
+import type { Moments } from '../../policies/heavy/moments.ts';
 import { isReadable, plannableOwners, requireOwner } from '../../policies/owners.ts';
 import { reportOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
 import { expectedOf } from '../../policies/sets/bodies.ts';
-import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import type { Moment } from '../../policies/sets/candidate-set.ts';
 import { DRAFT_NAME, type Draft, type DraftSummary } from '../../policies/sets/draft.ts';
 import { appliedCounts } from '../../policies/sets/plan-json.ts';
 import { cannotBeApplied } from '../../policies/sets/planning.ts';
@@ -120,7 +121,7 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
   /** If the draft can no longer be applied, it is unknown what it changes, so this returns the problem. */
   async function momentOf(draft: string, by: string): Promise<Moment | { readonly problem: string }> {
     try {
-      return await moments.of({ draft }, by);
+      return await moments.of({ draft }, { by });
     } catch (error) {
       if (cannotBeApplied(error)) return { problem: error.message };
       throw error;

@@ -26,8 +26,9 @@ import {
   namedHolders,
 } from '../../policies/access.ts';
 import { canBeSent, NOT_SENT } from '../../policies/analysis/names.ts';
+import type { Moments } from '../../policies/heavy/moments.ts';
 import { earlierSet } from '../../policies/history.ts';
-import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import type { Moment } from '../../policies/sets/candidate-set.ts';
 import { type FoundUser, type FoundUsers, reaches } from '../../state/found-users.ts';
 import { showRevision } from '../policies/routes.ts';
 import { accessMembers, MATRIX_COLUMNS, MATRIX_ROWS, matrixMembers, SEARCHED } from './reports-contract.ts';

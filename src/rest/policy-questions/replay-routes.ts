@@ -5,10 +5,11 @@ import type { Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
+import type { Moments } from '../../policies/heavy/moments.ts';
 import { type ReplayRange, replay } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
-import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import type { Moment } from '../../policies/sets/candidate-set.ts';
 import { type Asking, answerWork } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
 import { type LogReads, rangeOf, sayingHowFar } from './log-reads.ts';
@@ -31,20 +32,20 @@ export function createReplayRoutes({ database, module, moments, engineOf, logRea
     const range = rangeOf(from, to, now());
     await logReads(() =>
       answerWork(req, res, async (asked) => {
-        const moment = await moments.of(source, asked.by);
+        const moment = await moments.of(source, asked);
         showRevision(res, moment.position);
         return run(moment, range, asked);
       }),
     );
   });
 
-  async function run(moment: Moment, range: ReplayRange, { signal, onProgress }: Asking): Promise<HeavyAnswer> {
+  async function run(moment: Moment, range: ReplayRange, asked: Asking): Promise<HeavyAnswer> {
     const { policies, stored, changes, position } = moment;
     const engineNow = await engineOf(stored, position.revision);
     const candidate = changes.length === 0 ? engineNow : await createEngine({ module, policies, revision: 0 });
     const parts = { candidate, now: engineNow, ...tallyPartsOf(moment) };
-    const say = sayingHowFar(onProgress);
-    const tallied = await replay(database.knex, range, parts, say, signal);
+    const say = sayingHowFar(asked.onProgress);
+    const tallied = await replay(database.knex, range, parts, say, asked);
     const report = {
       ...{ revision: position.revision, from: timestamp(range.from), to: timestamp(range.to) },
       ...(await reportOf(database.knex, tallied, moment)),

@@ -10,9 +10,10 @@ import { explain, type Misfit, patternsToTry, readingsFor } from '../../engine/e
 import { policyRef } from '../../policies/files/test-run.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { createKeptLint } from '../../policies/heavy/kept-lint.ts';
+import type { Moments } from '../../policies/heavy/moments.ts';
 import { decideOne } from '../../policies/questions.ts';
 import { subjectKey } from '../../policies/schema.ts';
-import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import type { Moment } from '../../policies/sets/candidate-set.ts';
 import { answerJson, objectJson, QUESTION_LIMITS, readRequests, requestBody } from '../../policies/sets/questions-about.ts';
 import type { FoundUsers } from '../../state/found-users.ts';
 import { answerWork, bytesOf } from '../policies/heavy-answer.ts';

@@ -12,10 +12,11 @@ import { groupBy } from '../../policies/analysis/requests.ts';
 import { DEFAULT_OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
+import type { Moments } from '../../policies/heavy/moments.ts';
 import { createListNames, type ReplayRange, readRange, replay, takePage } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
-import type { Moment, Moments } from '../../policies/sets/candidate-set.ts';
+import type { Moment } from '../../policies/sets/candidate-set.ts';
 import { type SuggestBody, suggestBody } from '../../policies/suggest/bodies.ts';
 import type { Suggestion } from '../../policies/suggest/job.ts';
 import {
@@ -83,7 +84,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   const targetsOf = ({ targets }: Moment): Set<string> => new Set(targets.map(({ id }) => id));
 
   /** Throws AppError `invalid_request` if the range has too many decisions. */
-  async function read(range: ReplayRange, to: Collector, lists: boolean, { signal, onProgress }: Asking): Promise<void> {
+  async function read(range: ReplayRange, to: Collector, lists: boolean, asked: Asking): Promise<void> {
     const namesOf = createListNames(database.knex);
     let rows = 0;
     const take = async (page: Parameters<typeof takePage>[1]): Promise<void> => {
@@ -91,9 +92,9 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
       if (rows > maxDecisions) {
         throw invalidRequest([{ path: 'from', message: `leads to more than ${maxDecisions} decisions: choose a shorter time` }]);
       }
-      await takePage(to, lists ? page : { ...page, lists: [] }, namesOf, signal);
+      await takePage(to, lists ? page : { ...page, lists: [] }, namesOf, asked);
     };
-    await readRange(database.knex, range, take, sayingHowFar(onProgress), signal);
+    await readRange(database.knex, range, take, sayingHowFar(asked.onProgress), asked.signal);
   }
 
   async function forDenials(body: SuggestBody, moment: Moment, range: ReplayRange, asked: Asking): Promise<HeavyAnswer> {
@@ -121,7 +122,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
       const after = { ...moment, policies: candidate, changes: suggestion.changes };
       const engine = await createEngine({ module, policies: candidate, revision: 0 });
       const tallyParts = { candidate: engine, now: engineNow, ...tallyPartsOf(after) };
-      const tallied = await replay(database.knex, range, tallyParts, sayingHowFar(asked.onProgress), asked.signal);
+      const tallied = await replay(database.knex, range, tallyParts, sayingHowFar(asked.onProgress), asked);
       if (tallied.flips.some(({ now: was, would_be }) => was === 'allow' && would_be.effect === 'deny')) {
         throw withheld('a recorded request would be denied');
       }
