@@ -243,15 +243,15 @@ export function splitToken(
 function renamings(name: Renaming, uri: Renaming): ReadonlyMap<string, readonly Renaming[]> {
   const pointers = pointed(uri);
   const content = some('content', blockOf(uri));
-  const task = at(['task', 'taskId'], name);
+  const task = [at(['task', 'taskId'], name), at(['task'], all(pointers))];
   return new Map<string, readonly Renaming[]>([
     ['tools/list', [some('tools', at(['name'], name), ...pointers)]],
     ['prompts/list', [some('prompts', at(['name'], name), ...pointers)]],
     ['resources/list', [some('resources', at(['uri'], uri), ...pointers)]],
     ['resources/templates/list', [some('resourceTemplates', at(['uriTemplate'], uri), ...pointers)]],
-    ['tasks/list', [some('tasks', at(['taskId'], name))]],
+    ['tasks/list', [some('tasks', at(['taskId'], name), ...pointers)]],
     ['resources/read', [some('contents', at(['uri'], uri), ...pointers)]],
-    ['tools/call', [content, task]],
+    ['tools/call', [content, ...task]],
     ['tasks/result', [content]],
     ['tasks/get', [at(['taskId'], name)]],
     ['tasks/cancel', [at(['taskId'], name)]],

@@ -250,7 +250,8 @@ export function createdTask(draft: Draft, context: ResultContext): Filtered {
   const span = draft.span.members?.get('task');
   if (!isObject(task) || span === undefined) return fault('the answer has no task');
   const inner: Draft = { ...draft, span, value: task };
-  if (!checkMeta(inner, context)) return fault(TOO_MANY);
+  const unreadable = checkHead(inner, TASK_MEMBERS, context);
+  if (unreadable !== null) return unreadable;
   const made = newTask(draft, inner, context);
   if (!made.ok) return made;
   const filtered = filterToolResult(draft, context);
@@ -259,12 +260,13 @@ export function createdTask(draft: Draft, context: ResultContext): Filtered {
 
 /** Members with the state of a task. Clients read it with `tasks/get`, where it is filtered. */
 const STATE_OF_TASK = ['result', 'error', 'inputRequests'];
+const hasState = (task: JsonObject): boolean => STATE_OF_TASK.some((member) => member in task);
 
 export function newTask(draft: Draft, task: Draft, { sealTask }: ResultContext): Filtered {
   if (sealTask === null) return fault('the answer is a task, but the client did not ask for one');
   const upstreamId = upstreamTaskId(task.value.taskId);
   if (upstreamId === null) return fault('the task has no id');
-  if (STATE_OF_TASK.some((member) => member in draft.value)) return fault('the new task already has a state');
+  if (hasState(draft.value) || hasState(task.value)) return fault('the new task already has a state');
   const created = sealTask(upstreamId);
   setMember(task, 'taskId', created.handle);
   return { ok: true, shown: null, created };
@@ -291,7 +293,7 @@ export function filterTask(draft: Draft, context: ResultContext): Filtered {
   return checkHead(inner, CONTENT_MEMBERS, context) ?? filterToolResult(inner, context);
 }
 
-const imitatesTask = imitationOf('taskId _meta');
+const imitatesTask = imitationOf('taskId _meta', STATE_OF_TASK.join(' '));
 
 /** Keeps the caller's own tasks, of tools that it may call: a target lists the tasks of all users of one credential. */
 export function filterTasks(draft: Draft, context: ResultContext): Filtered {
@@ -302,7 +304,9 @@ export function filterTasks(draft: Draft, context: ResultContext): Filtered {
   if (!Array.isArray(items) || !spans) return fault('the answer has no list of tasks');
   if (items.length > MAX_DECIDED) return fault(TOO_MANY);
   const own = items.map((item) =>
-    isObject(item) && !Object.keys(item).some(imitatesTask) ? context.tasks.get(upstreamTaskId(item.taskId) ?? '') : undefined,
+    isObject(item) && !hasState(item) && !Object.keys(item).some(imitatesTask)
+      ? context.tasks.get(upstreamTaskId(item.taskId) ?? '')
+      : undefined,
   );
   const allowed = mayUse(
     own.map((task) => (task === undefined ? null : { resource_type: 'tool', resource_name: task.tool })),

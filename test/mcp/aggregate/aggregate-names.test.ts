@@ -221,11 +221,13 @@ test('every member in which a target names an object is renamed', (t) => {
     renamed('tools/call', { id: 1, method: 'sampling/createMessage', params: sampling('') }).params,
     sampling('t+') as never,
   );
-  t.deepEqual(result('tools/call', { task: { taskId: 'T', status: 'working' } }), {
-    task: { taskId: 't__T', status: 'working' },
+  t.deepEqual(result('tools/call', { task: { taskId: 'T', status: 'working', ...pointing('') } }), {
+    task: { taskId: 't__T', status: 'working', ...pointing('t+') },
   });
   for (const method of ['tasks/get', 'tasks/cancel']) t.deepEqual(result(method, { taskId: 'T' }), { taskId: 't__T' });
-  t.deepEqual(result('tasks/list', { tasks: [{ taskId: 'T' }] }), { tasks: [{ taskId: 't__T' }] });
+  t.deepEqual(result('tasks/list', { tasks: [{ taskId: 'T', ...pointing('') }] }), {
+    tasks: [{ taskId: 't__T', ...pointing('t+') }],
+  });
   t.deepEqual(result('tasks/result', { content: [link], _meta: { [RELATED]: { taskId: 'T' } } }), {
     content: [{ type: 'resource_link', uri: 't+x:2' }],
     _meta: { [RELATED]: { taskId: 't__T' } },

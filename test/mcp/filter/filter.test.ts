@@ -388,7 +388,13 @@ test("a new task gets the client's id in both forms, and no unchecked state", (t
   );
   for (const state of ['"result":{"content":[]}', '"error":{}', '"inputRequests":{}']) {
     t.truthy(make(`{"resultType":"task","taskId":"u",${state}}`, 'stateless').fault);
+    t.truthy(make(`{"task":{"taskId":"u",${state}}}`, 'stateful').fault);
+    const list = filter(`{"tasks":[{"taskId":"u",${state}},{"taskId":"v"}]}`, {
+      ...{ method: 'tasks/list', tasks: own('u', 'v'), allowed: ['tool of u', 'tool of v'] },
+    });
+    t.is(list.text, '{"tasks":[{"taskId":"sealed v"}]}');
   }
+  for (const member of ['_Meta', 'TaskId', 'Result']) t.truthy(make(`{"task":{"taskId":"u","${member}":{}}}`, 'stateful').fault);
   for (const taskId of ['1', '""', 'null', `"${'x'.repeat(513)}"`]) {
     t.truthy(make(`{"resultType":"task","taskId":${taskId}}`, 'stateless').fault);
     t.truthy(make(`{"task":{"taskId":${taskId}}}`, 'stateful').fault);
