@@ -1,9 +1,7 @@
 /** JSON-RPC 2.0 messages as MCP restricts them: reads their shapes, and writes the gateway's own answers. Pure. */
 import { isUnread } from '../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
-
-/** Folding never shortens a name, so a longer name is not a protocol name. Folding thousands of them would take too long. */
-const MAX_FOLDED_LENGTH = 256;
+import { imitationIn, type Names, namesOf } from './imitation.ts';
 
 export type RpcId = string | number;
 
@@ -82,7 +80,7 @@ export function readMessage(value: JsonValue): RpcMessage | RpcInvalid {
   if (!isObject(value)) return { kind: 'invalid', reason: 'the message is not an object', id: null };
   const id = isId(value.id) ? value.id : null;
   const invalid = (reason: string): RpcInvalid => ({ kind: 'invalid', reason, id });
-  const folded = foldedName(value, ENVELOPE);
+  const folded = imitationIn(value, ENVELOPE);
   if (folded !== null) return invalid(`the member ${JSON.stringify(folded)} imitates a protocol member`);
   if (value.jsonrpc !== '2.0') return invalid('jsonrpc must be "2.0"');
   if (typeof value.method === 'string') return readCall(value, value.method, invalid);
@@ -131,71 +129,39 @@ function readResponse(value: JsonObject, invalid: (reason: string) => RpcInvalid
   return { kind: 'response', id: value.id ?? null, outcome: 'error' };
 }
 
-const ENVELOPE = names('jsonrpc', 'id', 'method', 'params', 'result', 'error');
-const PARAMS = names(
+const ENVELOPE = namesOf('jsonrpc', 'id', 'method', 'params', 'result', 'error');
+const PARAMS = namesOf(
   'name arguments uri cursor _meta ref argument context task taskId requestState inputResponses protocolVersion capabilities',
   'clientInfo level requestId reason progressToken progress total message notifications mode',
 );
-const META = names(
+const META = namesOf(
   'progressToken io.modelcontextprotocol/protocolVersion io.modelcontextprotocol/clientCapabilities',
   'io.modelcontextprotocol/clientInfo io.modelcontextprotocol/logLevel io.modelcontextprotocol/related-task',
   'io.modelcontextprotocol/subscriptionId',
 );
-const NESTED: ReadonlyMap<string, ReadonlyMap<string, string>> = new Map([
+const NESTED: ReadonlyMap<string, Names> = new Map([
   ['_meta', META],
-  ['ref', names('type name uri')],
-  ['argument', names('name value')],
-  ['context', names('arguments')],
-  ['task', names('ttl taskId')],
-  ['notifications', names('toolsListChanged promptsListChanged resourcesListChanged resourceSubscriptions taskIds')],
+  ['ref', namesOf('type name uri')],
+  ['argument', namesOf('name value')],
+  ['context', namesOf('arguments')],
+  ['task', namesOf('ttl taskId')],
+  ['notifications', namesOf('toolsListChanged promptsListChanged resourcesListChanged resourceSubscriptions taskIds')],
 ]);
 
 function imitatedParam(params: JsonObject): string | null {
-  const direct = foldedName(params, PARAMS);
+  const direct = imitationIn(params, PARAMS);
   if (direct !== null) return direct;
   for (const [member, known] of NESTED) {
     const nested = Object.hasOwn(params, member) ? params[member] : undefined;
-    const found = isObject(nested) ? foldedName(nested, known) : null;
+    const found = isObject(nested) ? imitationIn(nested, known) : null;
     if (found !== null) return found;
   }
   return null;
 }
 
-function names(...lists: string[]): ReadonlyMap<string, string> {
-  return new Map(lists.flatMap((list) => list.split(' ')).map((name) => [fold(name), name]));
-}
-
 /** Whether a member is one of these names only for a reader that matches names case-insensitively. */
 export function isImitated(value: JsonObject, members: readonly string[]): boolean {
-  return foldedName(value, names(...members)) !== null;
-}
-
-/**
- * Finds a name that is a protocol name only after case folding: such a name is an attack, not data. Some receivers match
- * member names case-insensitively and read `"Name"` as `"name"`. Go's encoding/json does, with Unicode folding: U+017F is an
- * `s`, U+212A a `k`. In Java, U+0130 is an `i`.
- */
-function foldedName(value: JsonObject, known: ReadonlyMap<string, string>): string | null {
-  for (const name of Object.keys(value)) {
-    const meant = known.get(fold(name));
-    if (meant !== undefined && meant !== name) return name;
-  }
-  return null;
-}
-
-/** The same check as a function of one name, for the members of many values. */
-export function imitationOf(...lists: string[]): (name: string) => boolean {
-  const known = names(...lists);
-  return (name) => {
-    const meant = known.get(fold(name));
-    return meant !== undefined && meant !== name;
-  };
-}
-
-function fold(name: string): string {
-  if (name.length > MAX_FOLDED_LENGTH || !/[^a-z_]/.test(name)) return name;
-  // JavaScript makes two characters of U+0130.
-  return name.replaceAll('\u0130', 'i').toUpperCase().toLowerCase();
+  return imitationIn(value, namesOf(...members)) !== null;
 }
 
 /** `id` undefined: leaves the member out, as revision 2026-07-28 requires if the request's id could not be read. */

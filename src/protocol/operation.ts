@@ -3,8 +3,9 @@
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 import type { ResourceType } from '../engine/compile/policy.ts';
 import type { NamedObject } from '../engine/decision.ts';
+import { imitationOf } from './imitation.ts';
 import { LISTEN, type ListenFilter, readListenFilter } from './listen.ts';
-import { CODES, imitationOf, isImitated, type Rejection } from './message.ts';
+import { CODES, isImitated, type Rejection } from './message.ts';
 import type { Mode } from './mode.ts';
 import { isCanonicalUri, isDecidableResource, MAX_URI_BYTES, resourceOf } from './uri.ts';
 

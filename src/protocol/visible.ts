@@ -5,7 +5,7 @@
 
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
 import type { NamedObject } from '../engine/decision.ts';
-import { imitationOf } from './message.ts';
+import { imitationOf } from './imitation.ts';
 import { isCanonicalUri, MAX_URI_BYTES, resourceOf } from './uri.ts';
 
 /** Decides on URIs while a value is walked. */

@@ -7,7 +7,7 @@ import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
 import { reduceServerCapabilities } from '../../protocol/capabilities.ts';
 import { type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
-import { imitationOf } from '../../protocol/message.ts';
+import { imitationOf } from '../../protocol/imitation.ts';
 import { isSessionRevision, SESSION_REVISIONS, STATELESS_REVISION } from '../../protocol/mode.ts';
 import { itemObject } from '../../protocol/operation.ts';
 import type { Located } from '../../protocol/rebuild.ts';
