@@ -142,9 +142,20 @@ export function limitConnections(
    */
   function giveBack(connection: Connection, req: IncomingMessage): void {
     uncount(connection);
-    if (req.complete) return;
-    const end = (): void => void (req.complete || hasInput(req.socket) || req.socket.destroy());
-    setTimeout(end, BODY_AFTER_ANSWER_MS).unref();
+    const { socket } = req;
+    const isOver = (): boolean => req.complete || socket.destroyed;
+    const endLater = (): void => {
+      if (!isOver()) setTimeout(end, BODY_AFTER_ANSWER_MS).unref();
+    };
+    const end = (): void => {
+      if (isOver()) return;
+      // In between, the event loop reads what has arrived.
+      setImmediate(() => {
+        if (hasInput(socket)) endLater();
+        else if (!isOver()) socket.destroy();
+      });
+    };
+    endLater();
   }
 
   function assignBy(connection: Connection, req: IncomingMessage): void {
