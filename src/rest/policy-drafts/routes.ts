@@ -102,10 +102,11 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
   }
 
   async function shadowJson(name: string, by: string) {
-    const { shadow } = await find(name);
+    const { draft, shadow } = await find(name);
     if (shadow === null) throw new AppError('not_found', `The draft ${name} has no shadow.`);
     const { since, progress, flips } = shadow;
-    const now = await momentOf(name, by);
+    // The draft may be saved again meanwhile, and then has other counts.
+    const now = await momentOf(draft, by);
     const problem = 'problem' in now ? now.problem : progress.problem;
     const moment = 'problem' in now ? { changes: [], stored: [], position: await readPosition(database.knex) } : now;
     return {
@@ -119,9 +120,9 @@ export function createDraftRoutes({ database, drafts, moments }: DraftRouteParts
   }
 
   /** If the draft can no longer be applied, it is unknown what it changes, so this returns the problem. */
-  async function momentOf(draft: string, by: string): Promise<Moment | { readonly problem: string }> {
+  async function momentOf({ files, owner, prune, adopt }: Draft, by: string): Promise<Moment | { readonly problem: string }> {
     try {
-      return await moments.of({ draft }, { by });
+      return await moments.of({ files, owner, prune, adopt }, { by });
     } catch (error) {
       if (cannotBeApplied(error)) return { problem: error.message };
       throw error;
