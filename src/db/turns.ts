@@ -1,5 +1,5 @@
 /** Runs one piece of work at a time. Principals take turns, so that one does not wait behind all the work of another. */
-import { setImmediate as turnOver } from 'node:timers/promises';
+import { setTimeout as sleep, setImmediate as turnOver } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
 
 /** How many pieces of work of one principal may wait. */
@@ -44,6 +44,30 @@ export function createTurns(): InTurn {
     }
   };
 }
+
+/** After a piece of work the next one waits for this many times its duration, and no longer than this. */
+const REST = 2;
+const LONGEST_REST_MS = 1_000;
+
+/** Like `createTurns`, with a rest after each piece of work. */
+export function createRestingTurns(): InTurn {
+  const inTurn = createTurns();
+  return (principal, work) =>
+    new Promise((resolve, reject) => {
+      const withRest = async (): Promise<void> => {
+        const began = performance.now();
+        await work().then(resolve, reject);
+        await sleep(Math.min(LONGEST_REST_MS, REST * (performance.now() - began)), undefined, { ref: false });
+      };
+      inTurn(principal, withRest).catch(reject);
+    });
+}
+
+/**
+ * The turns of single answers that take long to make. One is made at a time, and a rest follows: otherwise calls would wait for the thread and
+ * the database. Sending the answer is no part of it, because clients may read slowly.
+ */
+export const readInTurn = createRestingTurns();
 
 /**
  * Yields the items of `source`. Each item is produced in its own turn, which ends with the turn of the event loop. Otherwise items that are

@@ -1,5 +1,6 @@
 /** Who can use what. It asks the engine about every subject with every object, one by one. */
 import { csvOf } from '../audit/search/log-json.ts';
+import { createPace } from '../base/turns/pace.ts';
 import { pause } from '../base/turns/slices.ts';
 import type { Effect, Policy, ResourceType, SubjectType } from '../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../engine/decision.ts';
@@ -73,16 +74,18 @@ export async function namedHolders(policies: readonly Policy[]): Promise<Holder[
   ];
 }
 
-/** Yields what each holder can use, in the order of holders and objects. Denied combinations have no row. */
+/** Yields what each holder can use, in the order of holders and objects. Denied combinations have no row. `by`: who asks. */
 export async function* accessRows(
   engine: Engine,
   holders: Iterable<Holder>,
   objects: readonly AccessObject[],
+  by: string,
 ): AsyncGenerator<AccessRow> {
+  const pace = createPace(by);
   for (const { subject_type, subject_value, email, facts, reach } of holders) {
     const isUser = subject_type === 'user';
     for (const { target, object } of objects) {
-      await pause();
+      await pace();
       if (!reaches(reach, target.id)) continue;
       const { effect, policy } = decideOne(engine, { principal: facts, targetId: target.id, object });
       if (effect !== 'allow' || policy === null) continue;
@@ -106,17 +109,19 @@ export interface AccessCell {
   readonly policy: { readonly id: string; readonly name: string } | null;
 }
 
-/** Returns the decision for each holder (rows) and each object (cells). */
+/** Returns the decision for each holder (rows) and each object (cells). `by`: who asks. */
 export async function accessCells(
   engine: Engine,
   holders: readonly Holder[],
   objects: readonly AccessObject[],
+  by: string,
 ): Promise<AccessCell[][]> {
+  const pace = createPace(by);
   const rows: AccessCell[][] = [];
   for (const { facts } of holders) {
     const cells: AccessCell[] = [];
     for (const { target, object } of objects) {
-      await pause();
+      await pace();
       const { effect, policy } = decideOne(engine, { principal: facts, targetId: target.id, object });
       cells.push({ effect, policy: policy && { id: policy.id, name: policy.name } });
     }

@@ -2,18 +2,14 @@
  * Earlier states of the policy set. They are computed from the recorded changes, which are never altered. `sets/sets.ts` rolls back to one
  * of them.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
 import { changedBetween, newestOf, type Position, policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
-import { createTurns } from '../db/turns.ts';
+import { readInTurn } from '../db/turns.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { policyStore } from './policy-store.ts';
 import { policyFromJson } from './schema.ts';
 import type { StoredSet } from './stored-set.ts';
-
-/** After the work for an earlier set the next one waits for this many times its duration. */
-const REST = 2;
 
 /** Throws AppError `not_found` for a revision that does not exist; 0 is the empty set before the first. */
 function requireRevision(revision: number, newest: number): void {
@@ -34,23 +30,6 @@ export async function policiesAt(db: Connection, revision: number, current: Stor
     else set.set(object_id, policyFromJson(before as Parameters<typeof policyFromJson>[0]));
   }
   return [...set.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
-}
-
-const inTurn = createTurns();
-
-/**
- * Runs work that computes earlier sets. Users (`by`) take turns, one set is computed at a time, and a rest follows: otherwise calls would wait for
- * the thread and the database.
- */
-export function readEarlier<T>(by: string, work: () => Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const withRest = async (): Promise<void> => {
-      const began = performance.now();
-      await work().then(resolve, reject);
-      await sleep(REST * (performance.now() - began), undefined, { ref: false });
-    };
-    inTurn(by, withRest).catch(reject);
-  });
 }
 
 /**
@@ -83,7 +62,7 @@ export async function earlierSet(
 ): Promise<readonly StoredPolicy[]> {
   requireRevision(revision, current.position.revision);
   if (revision === current.position.revision) return current.policies;
-  return readEarlier(by, () => setAt(database, revision, current));
+  return readInTurn(by, () => setAt(database, revision, current));
 }
 
 /** What was changed of the policies of an owner. */

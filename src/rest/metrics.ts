@@ -1,9 +1,11 @@
 /** The metrics for operators, in the Prometheus text format. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import { type RequestHandler, Router } from 'express';
+import { type RequestHandler, type Response, Router } from 'express';
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { VERSION } from '../base/version.ts';
+import { readInTurn } from '../db/turns.ts';
+import { admissionOf } from '../http/context.ts';
 import { isLocal } from '../http/limits/client-address.ts';
 import { createTimings } from './timings.ts';
 
@@ -172,14 +174,18 @@ export function watchLevels({ registry }: Metrics, levels: Levels): void {
  */
 export function metricsRoutes(metrics: Metrics, scrapeToken: string | null, protect: readonly RequestHandler[]): Router {
   const router = Router({ caseSensitive: true, strict: true });
-  const show: RequestHandler = async (_req, res) => {
-    const text = await metricsText(metrics);
-    res.set('Cache-Control', 'no-store').type(metrics.registry.contentType).send(text);
-  };
+  const show = (res: Response, text: string): void =>
+    void res.set('Cache-Control', 'no-store').type(metrics.registry.contentType).send(text);
   const scrapes = isScrape(scrapeToken);
   const isOpenTo = (req: IncomingMessage): boolean => (req.headers.authorization === undefined ? isLocal(req) : scrapes(req));
-  router.get(METRICS_PATH, (req, _res, next) => next(isOpenTo(req) ? undefined : 'route'), show);
-  router.get(METRICS_PATH, ...protect, show);
+  router.get(
+    METRICS_PATH,
+    (req, _res, next) => next(isOpenTo(req) ? undefined : 'route'),
+    async (_req, res) => show(res, await metricsText(metrics)),
+  );
+  router.get(METRICS_PATH, ...protect, async (_req, res) =>
+    show(res, await readInTurn(admissionOf(res).principal.sub, () => metricsText(metrics))),
+  );
   return router;
 }
 

@@ -6,11 +6,12 @@ import type { Administer } from '../../src/auth/caller.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { type Actor, createChanges, listRevisions, policiesBefore, readPosition } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
+import { readInTurn } from '../../src/db/turns.ts';
 import { compile } from '../../src/engine/compile/compile.ts';
 import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { createHeavyWork } from '../../src/policies/heavy/heavy.ts';
-import { earlierSet, policiesAt, readEarlier } from '../../src/policies/history.ts';
+import { earlierSet, policiesAt } from '../../src/policies/history.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
@@ -223,7 +224,7 @@ test('users take turns to read earlier states, and after each a rest follows', a
   t.teardown(() => clearInterval(running));
   const begun: { readonly by: string; readonly at: number }[] = [];
   const read = (by: string) =>
-    readEarlier(by, async () => {
+    readInTurn(by, async () => {
       begun.push({ by, at: performance.now() });
       await sleep(50);
     });
@@ -242,7 +243,7 @@ test('earlier states are read one at a time, also after a failure', async (t) =>
   t.teardown(() => clearInterval(running));
   let [reading, most] = [0, 0];
   const read = (fails: boolean) =>
-    readEarlier('ann', async () => {
+    readInTurn('ann', async () => {
       most = Math.max(most, ++reading);
       await setImmediate();
       reading--;

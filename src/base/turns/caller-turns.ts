@@ -137,6 +137,10 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     get size(): number {
       return new Set([...waiting.keys(), ...running.keys()]).size;
     },
+    /** Whether only one caller has brought work for a while. */
+    get isAlone(): boolean {
+      return now() - changedAt > ALONE_AFTER_MS;
+    },
     /**
      * Begins the work: at once, or when it is the turn of the caller (`key`), and less than `most` work with the same key is under way. The
      * work must not throw. If there is a limit, it calls `end` when it is over. `caller`: who brings the work. null: the

@@ -2,7 +2,7 @@
 import { setImmediate } from 'node:timers/promises';
 
 /** Yield to the event loop at least this often, in milliseconds. */
-const SLICE_MS = 5;
+const SLICE_MS = 2;
 /** When the slice is over. Pieces of work that follow each other share it: a slice for each would keep others waiting for the sum. */
 let end = 0;
 

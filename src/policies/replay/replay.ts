@@ -1,7 +1,7 @@
 /** Evaluates the recorded decisions of a time range again, with a different policy set. */
 import { firstIdOf, idAfter, timeOf } from '../../audit/chain/chain.ts';
 import { type RecordedPage, recordedStore } from '../../audit/search/recorded-store.ts';
-import { createSpareTurns } from '../../base/turns/spare-turns.ts';
+import { createPace } from '../../base/turns/pace.ts';
 import type { Connection } from '../../db/database.ts';
 import { createTally, NOTHING_TALLIED, type Tally, type TallyParts, type TallyState } from './tally.ts';
 
@@ -28,24 +28,14 @@ export interface EvaluatedFor {
   readonly signal: AbortSignal;
 }
 
-/** The next slice begins if the thread was busy for less than half of the time since the last one began, and after this time in any case. */
-const turns = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: Number.POSITIVE_INFINITY, mostAtOnce: 1 });
-const SLICE_MS = 2;
-
 /** Runs the generator to its end in spare time: an evaluation can take minutes, and calls must not wait for it. */
 async function inSpareTime<T>(steps: Generator<unknown, T>, { by, signal }: EvaluatedFor): Promise<T> {
+  const pace = createPace(by);
   for (;;) {
-    const end = await turns.come(by, () => signal.aborted);
-    try {
-      signal.throwIfAborted();
-      const until = performance.now() + SLICE_MS;
-      do {
-        const step = steps.next();
-        if (step.done === true) return step.value;
-      } while (performance.now() < until);
-    } finally {
-      end?.();
-    }
+    await pace();
+    signal.throwIfAborted();
+    const step = steps.next();
+    if (step.done === true) return step.value;
   }
 }
 

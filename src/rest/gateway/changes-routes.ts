@@ -1,6 +1,8 @@
 /** `/api/changes`: who changed what. */
 import { Router } from 'express';
 import type { ChangeRow, Changes } from '../../db/changes.ts';
+import { readInTurn } from '../../db/turns.ts';
+import { admissionOf } from '../../http/context.ts';
 import { linkNext, readPage, sendList } from '../../http/page.ts';
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: /^[0-9]{1,15}$/ };
@@ -11,7 +13,8 @@ export function createChangesRoutes({ changes }: { readonly changes: Changes }):
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const cursor = page.cursor === null ? null : Number(page.cursor);
-    const { changes: rows, next } = await changes.page(page.limit ?? PAGE.defaultLimit, cursor);
+    const read = () => changes.page(page.limit ?? PAGE.defaultLimit, cursor);
+    const { changes: rows, next } = await readInTurn(admissionOf(res).principal.sub, read);
     if (next !== null) linkNext(req, res, page, String(next));
     await sendList(res, '', rows, changeJson, '');
   });

@@ -4,8 +4,9 @@ import { AppError } from '../../base/errors.ts';
 import { pathId, readQuery } from '../../base/validate.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
+import { readInTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
-import { heldOf } from '../../http/context.ts';
+import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import { type EditConditions, type PolicyEdits, policyEtag } from '../../policies/edit.ts';
 import { ownerOf, plannableOwners, requireOwner } from '../../policies/owners.ts';
@@ -42,11 +43,12 @@ export function createPolicyRoutes({ database, edits, readStoredSet }: PolicyRou
       showRevision(res, await readPosition(db));
       return work(db);
     });
+  const readMany: typeof read = (res, work) => readInTurn(admissionOf(res).principal.sub, () => read(res, work));
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const owners = plannableOwners(heldOf(res));
-    const policies = await read(res, async (db) => {
+    const policies = await readMany(res, async (db) => {
       if (page.limit !== null || owners !== null) return policyStore(db).page(page.limit && page.limit + 1, page.cursor, owners);
       const { policies } = await readStoredSet(db);
       return policies.filter(({ id }) => page.cursor === null || id > page.cursor);
@@ -62,7 +64,7 @@ export function createPolicyRoutes({ database, edits, readStoredSet }: PolicyRou
       page.cursor === null ? null : ({ priority: Number(priority), effect: effect === 'deny' ? 'deny' : 'allow', id } as const);
     const owners = plannableOwners(heldOf(res));
     const limit = page.limit ?? ORDER_PAGE.defaultLimit;
-    const policies = await read(res, (db) => policyStore(db).inOrder(filter, limit + 1, after, owners));
+    const policies = await readMany(res, (db) => policyStore(db).inOrder(filter, limit + 1, after, owners));
     const placeOf = ({ policy }: OrderedPolicy): string => `${policy.priority} ${policy.effect} ${policy.id}`;
     await sendPage(req, res, page, policies, placeOf, orderedJson);
   });

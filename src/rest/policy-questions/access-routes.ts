@@ -6,6 +6,7 @@ import { AppError, invalidRequest } from '../../base/errors.ts';
 import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import { validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
+import { readInTurn } from '../../db/turns.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import type { EngineCache } from '../../engine/engines.ts';
@@ -84,6 +85,7 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
 
   async function access(req: Request, res: Response): Promise<void> {
     const page = readPage(req, PAGE);
+    const by = admissionOf(res).principal.sub;
     const asked = readAccess(req);
     const whole = asked.format === 'csv';
     if (whole && (req.query['limit'] !== undefined || page.cursor !== null)) {
@@ -91,13 +93,15 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
         { path: 'format', message: 'must not be csv together with `limit` or `cursor`: CSV returns all rows' },
       ]);
     }
-    const [{ position, policies, targets }, seen, who] = await database.snapshot((db) =>
-      Promise.all([
-        moments.now(db),
-        asked.object === null ? seenObjects(db) : [],
-        asked.who === null ? null : findHolders(db, asked.who, foundUsers),
-      ]),
-    );
+    const read = () =>
+      database.snapshot((db) =>
+        Promise.all([
+          moments.now(db),
+          asked.object === null ? seenObjects(db) : [],
+          asked.who === null ? null : findHolders(db, asked.who, foundUsers),
+        ]),
+      );
+    const [{ position, policies, targets }, seen, who] = await readInTurn(by, read);
     showRevision(res, position);
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
@@ -116,10 +120,10 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     };
 
     async function* everyRow(): AsyncGenerator<AccessRow> {
-      yield* accessRows(engine, named, objects);
+      yield* accessRows(engine, named, objects, by);
       for (let after: string | null = null; ; ) {
         const some = await users(PAGE.maxLimit, after);
-        yield* accessRows(engine, some.map(holderOfUser), objects);
+        yield* accessRows(engine, some.map(holderOfUser), objects, by);
         after = some.at(-1)?.user.id ?? null;
         if (some.length < PAGE.maxLimit) return;
       }
@@ -135,12 +139,12 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
 
     const limit = page.limit ?? PAGE.defaultLimit;
     const rows: AccessRow[] = [];
-    for await (const row of accessRows(engine, named, objects)) rows.push(row);
+    for await (const row of accessRows(engine, named, objects, by)) rows.push(row);
     const some = await users(limit + 1, page.cursor);
     let done = 0;
     for (const found of some.slice(0, limit)) {
       if (rows.length >= ROWS_PER_PAGE) break;
-      for await (const row of accessRows(engine, [holderOfUser(found)], objects)) rows.push(row);
+      for await (const row of accessRows(engine, [holderOfUser(found)], objects, by)) rows.push(row);
       done++;
     }
     const next = some[done - 1];
@@ -150,22 +154,25 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
 
   async function matrix(req: Request, res: Response): Promise<void> {
     const asked = validate(matrixQuery, { ...req.query });
+    const by = admissionOf(res).principal.sub;
     const page = readPage(req, { ...MATRIX_PAGE, key: asked.rows === 'users' ? ID_KEY : /^[0-9]{1,6}$/ });
     const limit = page.limit ?? MATRIX_ROWS;
     const skip = Number(asked.skip ?? 0);
     const compared = asked.compare === undefined ? null : Number(asked.compare);
     const isPart = asked.changed === 'yes';
     if (isPart && compared === null) throw invalidRequest([{ path: 'changed', message: 'needs `compare`, too' }]);
-    const [moment, seen, users] = await database.snapshot((db) =>
-      Promise.all([
-        moments.now(db),
-        seenObjects(db),
-        asked.rows === 'users' ? foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
-      ]),
-    );
+    const read = () =>
+      database.snapshot((db) =>
+        Promise.all([
+          moments.now(db),
+          seenObjects(db),
+          asked.rows === 'users' ? foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
+        ]),
+      );
+    const [moment, seen, users] = await readInTurn(by, read);
     const { position, policies, targets } = moment;
     const current = { position, policies: moment.stored };
-    const earlier = compared === null ? null : await earlierSet(database, admissionOf(res).principal.sub, compared, current);
+    const earlier = compared === null ? null : await earlierSet(database, by, compared, current);
     showRevision(res, position);
     const target = targets.find(({ name }) => name === asked.target);
     if (target === undefined) throw invalidRequest([{ path: 'target', message: 'no target has this name' }]);
@@ -186,9 +193,11 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
             .map((holder, at) => ({ key: String(first + at + 1), holders: [holder] }));
     const looked = found.slice(0, size).flatMap(({ key, holders }) => holders.map((holder) => ({ key, holder })));
     const holders = looked.map(({ holder }) => holder);
-    const cells = await accessCells(await engineOf(policies, position.revision), holders, columns);
+    const cells = await accessCells(await engineOf(policies, position.revision), holders, columns, by);
     const before =
-      earlier === null || compared === null ? null : await accessCells(await engineBefore(earlier, compared), holders, columns);
+      earlier === null || compared === null
+        ? null
+        : await accessCells(await engineBefore(earlier, compared), holders, columns, by);
     const all = looked.map(({ key, holder }, at) => ({ key, holder, cells: cells[at] ?? [], before: before?.[at] ?? null }));
 
     const differing = isPart ? all.filter((row) => row.cells.some((_, at) => differs(row, at))) : all;

@@ -2,11 +2,14 @@ import { Router } from 'express';
 import { AppError } from '../../base/errors.ts';
 import { pause } from '../../base/turns/slices.ts';
 import { validate } from '../../base/validate.ts';
+import type { Position } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
+import { readInTurn } from '../../db/turns.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
 import { fittingPatterns, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import { explain, type Misfit, patternsToTry, readingsFor } from '../../engine/explain.ts';
+import { admissionOf } from '../../http/context.ts';
 import { policyRef } from '../../policies/files/test-run.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { createKeptLint } from '../../policies/heavy/kept-lint.ts';
@@ -14,7 +17,14 @@ import type { Moments } from '../../policies/heavy/moments.ts';
 import { decideOne } from '../../policies/questions.ts';
 import { subjectKey } from '../../policies/schema.ts';
 import type { Moment } from '../../policies/sets/candidate-set.ts';
-import { answerJson, objectJson, QUESTION_LIMITS, readRequests, requestBody } from '../../policies/sets/questions-about.ts';
+import {
+  answerJson,
+  objectJson,
+  QUESTION_LIMITS,
+  type RequestInput,
+  readRequests,
+  requestBody,
+} from '../../policies/sets/questions-about.ts';
 import type { FoundUsers } from '../../state/found-users.ts';
 import { answerWork, bytesOf } from '../policies/heavy-answer.ts';
 import { showRevision } from '../policies/routes.ts';
@@ -36,6 +46,12 @@ export function createQuestionRoutes(parts: QuestionRouteParts): Router {
 
   router.post('/explain', async (req, res) => {
     const body = validate(requestBody, req.body);
+    const { position, answer } = await readInTurn(admissionOf(res).principal.sub, () => explained(body));
+    showRevision(res, position);
+    res.json(answer);
+  });
+
+  async function explained(body: RequestInput): Promise<{ readonly position: Position; readonly answer: object }> {
     const { position, policies, targets, asked } = await database.snapshot(async (db) => {
       const moment = await moments.now(db);
       return {
@@ -48,7 +64,6 @@ export function createQuestionRoutes(parts: QuestionRouteParts): Router {
         ),
       };
     });
-    showRevision(res, position);
     const [given] = asked;
     if (given === undefined) throw new AppError('internal', 'The request has no question.');
     const engine = await engineOf(policies, position.revision);
@@ -77,7 +92,7 @@ export function createQuestionRoutes(parts: QuestionRouteParts): Router {
       shown.push({ ...policyRef(policy, () => true), effect: policy.effect, misfit, wants });
     }
     await pause();
-    res.json({
+    const json = {
       revision: position.revision,
       data_hash: engine.dataHash,
       engine_hash: engine.engineHash,
@@ -87,8 +102,9 @@ export function createQuestionRoutes(parts: QuestionRouteParts): Router {
       ...answerJson(answer, byId, () => true),
       passed_over: shown,
       passed_over_count: passedOver.length,
-    });
-  });
+    };
+    return { position, answer: json };
+  }
 
   for (const name of ['simulate', 'test'] as const) {
     router.post(`/${name}`, (req, res) => answerWork(req, res, (asked) => heavy.answer(name, bytesOf(req, res), asked)));

@@ -5,6 +5,7 @@ import { AppError, invalidRequest } from '../../base/errors.ts';
 import { readQuery, validate } from '../../base/validate.ts';
 import { listRevisions, type RevisionRow, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
+import { readInTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
 import { readPage, sendList, sendPage } from '../../http/page.ts';
@@ -40,10 +41,12 @@ export function createPolicySetRoutes(deps: {
   router.get('/history', async (req, res) => {
     const page = readPage(req, PAGE);
     const cursor = page.cursor === null ? null : Number(page.cursor);
-    const rows = await database.snapshot(async (db) => {
-      showRevision(res, await readPosition(db));
-      return listRevisions(db, (page.limit ?? PAGE.defaultLimit) + 1, cursor);
-    });
+    const read = (): Promise<RevisionRow[]> =>
+      database.snapshot(async (db) => {
+        showRevision(res, await readPosition(db));
+        return listRevisions(db, (page.limit ?? PAGE.defaultLimit) + 1, cursor);
+      });
+    const rows = await readInTurn(admissionOf(res).principal.sub, read);
     await sendPage(req, res, page, rows, ({ revision }) => String(revision), revisionJson);
   });
 
