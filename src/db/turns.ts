@@ -1,6 +1,7 @@
 /** Runs one piece of work at a time. Principals take turns, so that one does not wait behind all the work of another. */
 import { setTimeout as sleep, setImmediate as turnOver } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
+import { starts } from '../base/turns/caller-turns.ts';
 
 /** How many pieces of work of one principal may wait. */
 const MOST_WAITING = 100;
@@ -49,7 +50,7 @@ export function createTurns(): InTurn {
 const REST = 2;
 const LONGEST_REST_MS = 1_000;
 
-/** Like `createTurns`, with a rest after each piece of work. */
+/** Like `createTurns`, with a rest after each piece of work, unless only one caller sends requests. */
 export function createRestingTurns(): InTurn {
   const inTurn = createTurns();
   return (principal, work) =>
@@ -57,7 +58,8 @@ export function createRestingTurns(): InTurn {
       const withRest = async (): Promise<void> => {
         const began = performance.now();
         await work().then(resolve, reject);
-        await sleep(Math.min(LONGEST_REST_MS, REST * (performance.now() - began)), undefined, { ref: false });
+        const rest = Math.min(LONGEST_REST_MS, REST * (performance.now() - began));
+        if (!starts.isAlone) await sleep(rest, undefined, { ref: false });
       };
       inTurn(principal, withRest).catch(reject);
     });
