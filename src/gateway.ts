@@ -217,7 +217,12 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
     .on('connection', opened.note)
     .on('connection', (socket) => {
       readInTurns(socket, (packet, handOver) =>
-        packetInTurn(socket, packet, opened.senderOf(socket), () => accounts.callers.senderIn(packet, socket), handOver),
+        packetInTurn(socket, packet, {
+          known: opened.senderOf(socket),
+          look: () => accounts.callers.senderIn(packet, socket),
+          handOver,
+          refuse: () => opened.refuse(socket),
+        }),
       );
     })
     // Otherwise node itself answers requests with unknown expectations, as many as arrive.

@@ -118,6 +118,9 @@ export function createSpareTurns(
   }
 
   return {
+    /** How many pieces of work of the caller wait. */
+    waitingOf: (key: string): number => waiting.get(key)?.length ?? 0,
+
     /**
      * Resolves when it is the turn of the caller (`key`), with the function to call when the work is over. null: too much work of the caller
      * waits already, or the caller has given up. Callers take turns, but every other turn is that of the lowest `rank`.

@@ -190,7 +190,7 @@ export function limitConnections(
    * Returns whether the refusal could be sent.
    */
   function refuse({ socket, last }: Connection): boolean {
-    if (last === null || last.isAhead || last.res.headersSent) return false;
+    if (last !== null && (last.isAhead || last.res.headersSent)) return false;
     socket.end(REFUSAL);
     return true;
   }
@@ -223,6 +223,13 @@ export function limitConnections(
       const { sender, isStranger, last } = connection;
       const isBody = last?.req.complete === false;
       return isBody || !(trustProxy || isStranger) ? { sender, isStranger, isBody, isHealth: false } : null;
+    },
+
+    /** Closes a connection whose request waits, because too many of its sender do. */
+    refuse(socket: Socket): void {
+      const connection = bySocket.get(socket);
+      if (connection === undefined) socket.destroy();
+      else close(connection, true);
     },
 
     /** Call it for each new connection. */

@@ -19,6 +19,8 @@ const UNKNOWN = {
   mostWaiting: Number.POSITIVE_INFINITY,
   mostAtOnce: 8,
 };
+/** How many packets of one address may wait. Behind a proxy, nothing counts the connections of an address whose requests wait. */
+const MOST_PACKETS = 1_024;
 const PACKETS = { most: Number.POSITIVE_INFINITY, partOf: null };
 const unknown = createSpareTurns(UNKNOWN);
 /** Health checks of a load balancer do not wait behind other requests: there can be thousands of addresses. */
@@ -52,6 +54,16 @@ export async function beginUnknown(req: IncomingMessage, res: ServerResponse, ad
   if (end !== null) begin();
 }
 
+interface Packet {
+  /** The sender, if the connection tells. */
+  readonly known: PacketSender | null;
+  /** Finds the sender in the packet. */
+  readonly look: () => PacketSender;
+  readonly handOver: () => void;
+  /** Called instead if too many packets of the address wait. */
+  readonly refuse: () => void;
+}
+
 /** Who sends the head that has begun on a connection and is not complete. */
 const inHead = new WeakMap<Socket, PacketSender>();
 
@@ -64,22 +76,20 @@ export const endingHeads =
   };
 
 /**
- * Hands over a packet when it is the turn of its sender, because its last byte can begin work. `known`: the sender, if the connection tells. Packets
+ * Hands over a packet when it is the turn of its sender, because its last byte can begin work. Packets
  * of strangers wait for spare time, unless they only begin a head: a thousand addresses that do so must not keep others waiting.
  */
-export function packetInTurn(
-  socket: Socket,
-  packet: Buffer,
-  known: PacketSender | null,
-  look: () => PacketSender,
-  handOver: () => void,
-): void {
+export function packetInTurn(socket: Socket, packet: Buffer, { known, look, handOver, refuse }: Packet): void {
   const from = known ?? inHead.get(socket) ?? look();
   const isPart = !from.isBody && !packet.includes(HEAD_END);
   if (isPart) inHead.set(socket, from);
   else inHead.delete(socket);
   if (from.isStranger && !isPart) {
     const turns = from.isHealth ? checks : unknown;
+    if (turns.waitingOf(from.sender) >= MOST_PACKETS) {
+      refuse();
+      return;
+    }
     void turns
       .come(from.sender, () => socket.destroyed)
       .then(() => {

@@ -46,6 +46,7 @@ async function listening(
   return {
     server,
     senderOf: limits.senderOf,
+    refuse: limits.refuse,
     /** Opens a connection from an address, and sends the text. */
     async open(text = HEAD, localAddress = '127.0.0.1'): Promise<Socket> {
       const isComplete = text.endsWith('\r\n\r\n');
@@ -281,6 +282,16 @@ test('behind a proxy, a surplus request that was sent ahead gets no refusal, whi
   for (let i = 0; i < 4; i++) await server.open(named(1));
   t.deepEqual(await server.openOnes(), [1, 2, 3, 4]);
   t.deepEqual(answers, []);
+});
+
+test('behind a proxy, a connection whose first request waits too long in line is refused', async (t) => {
+  const server = await listening(t, { trustProxy: true });
+  const accepted = once(server.server, 'connection');
+  const socket = await server.open('');
+  const [own] = (await accepted) as [Socket];
+  server.refuse(own);
+  const [data] = (await once(socket, 'data')) as [Buffer];
+  t.regex(data.toString(), /^HTTP\/1.1 429 /);
 });
 
 test('behind a proxy, requests count for the address that it names, and all strangers have a limit together', async (t) => {

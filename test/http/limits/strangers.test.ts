@@ -10,6 +10,10 @@ import { registration, startProvider } from '../../support/provider.ts';
 const STRANGERS = 300;
 const SENDER = { sender: '192.0.2.1', isStranger: true, isBody: false, isHealth: false };
 const CALLS = 10;
+const HEAD = 'GET / HTTP/1.1\r\n\r\n';
+const refuse = (): void => {
+  throw new Error('refused');
+};
 
 const FLOODS: Readonly<Record<string, string>> = {
   'unknown endpoints': 'GET /mcp/NO HTTP/1.1',
@@ -120,7 +124,7 @@ test.serial(
     const begun: number[] = [];
     const begin = (n: number): Promise<void> => beginUnknown(req, new ServerResponse(req), '192.0.2.1', () => void begun.push(n));
     await new Promise<void>((handOver) =>
-      packetInTurn(socket, Buffer.from('GET / HTTP/1.1\r\n\r\n'), SENDER, () => SENDER, handOver),
+      packetInTurn(socket, Buffer.from(HEAD), { known: SENDER, look: () => SENDER, handOver, refuse }),
     );
     const [first, second] = [begin(1), begin(2)];
     t.deepEqual(begun, [1]);
@@ -139,10 +143,11 @@ test.serial('heads that are only begun take no turns of strangers, and all of a 
         looked.push(text);
         return SENDER;
       };
-      packetInTurn(socket, Buffer.from(text), null, look, () => {
+      const handOver = (): void => {
         handed++;
         done();
-      });
+      };
+      packetInTurn(socket, Buffer.from(text), { known: null, look, handOver, refuse });
     });
   const first = hand('GET / HTTP/1.1\r\n');
   t.is(handed, 1, 'at once');
@@ -159,4 +164,22 @@ test.serial('heads that are only begun take no turns of strangers, and all of a 
     'GET /third HTTP/1.1\r\nHost: x\r\n\r',
     'GET /fourth HTTP/1.1\r\n\r\n',
   ]);
+});
+
+test.serial('so many packets of an address wait, and no more: behind a proxy nothing else limits them', async (t) => {
+  let refused = 0;
+  const count = (): void => void refused++;
+  const handed = Array.from(
+    { length: 1_100 },
+    () =>
+      new Promise<void>((handOver) => {
+        const done = (): void => {
+          count();
+          handOver();
+        };
+        packetInTurn(new Socket(), Buffer.from(HEAD), { known: SENDER, look: () => SENDER, handOver, refuse: done });
+      }),
+  );
+  t.true(refused >= 1_100 - 1_024 - 8 && refused < 100, `${refused}`);
+  await Promise.all(handed);
 });
