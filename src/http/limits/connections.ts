@@ -28,8 +28,9 @@ const LIMITS: ConnectionLimits = { ofPrincipal: 1_024, ofAddress: 512, ofStrange
  * so that these clients spread.
  */
 const CLOSED_AFTER_MS = 2_000;
-/** Behind a proxy: how long the body may arrive after its request was answered. Nothing else limits the number of such connections. */
+/** Behind a proxy: how long the body may arrive after its request was answered, and how many such connections there may be. */
 const BODY_AFTER_ANSWER_MS = 5_000;
+const MOST_UNFINISHED = 512;
 /** How long closed connections are counted for one line of the log. */
 const LOGGED_AFTER_MS = 60_000;
 
@@ -105,6 +106,8 @@ export function limitConnections(
   /** The connections of each principal and of each stranger's address, oldest first. */
   const principals = new Map<string, Set<Connection>>();
   const strangers = new Map<string, Set<Connection>>();
+  /** Behind a proxy, the requests that were answered before their bodies arrived, each with the function that ends its connection, oldest first. */
+  const unfinished = new Map<IncomingMessage, () => void>();
   let ofStrangers = 0;
   let closed = 0;
   let leaving = 0;
@@ -142,20 +145,30 @@ export function limitConnections(
    */
   function giveBack(connection: Connection, req: IncomingMessage): void {
     uncount(connection);
+    if (req.complete || req.socket.destroyed) return;
     const { socket } = req;
-    const isOver = (): boolean => req.complete || socket.destroyed;
+    let timer: NodeJS.Timeout | undefined;
     const endLater = (): void => {
-      if (!isOver()) setTimeout(end, BODY_AFTER_ANSWER_MS).unref();
+      timer = setTimeout(end, BODY_AFTER_ANSWER_MS).unref();
+      unfinished.set(req, end);
     };
     const end = (): void => {
-      if (isOver()) return;
+      clearTimeout(timer);
+      unfinished.delete(req);
       // In between, the event loop reads what has arrived.
       setImmediate(() => {
+        if (req.complete || socket.destroyed) return;
         if (hasInput(socket)) endLater();
-        else if (!isOver()) socket.destroy();
+        else socket.destroy();
       });
     };
     endLater();
+    req.once('close', () => {
+      clearTimeout(timer);
+      unfinished.delete(req);
+    });
+    const [oldest] = unfinished.values();
+    if (unfinished.size > MOST_UNFINISHED) oldest?.();
   }
 
   function assignBy(connection: Connection, req: IncomingMessage): void {

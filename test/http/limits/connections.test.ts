@@ -247,6 +247,18 @@ test('behind a proxy, a connection whose request was answered before its body ar
   t.is((await server.openOnes()).length, 9, 'a body that does not arrive is not awaited for ever');
 });
 
+test('behind a proxy, only so many connections wait for bodies of requests that were answered', async (t) => {
+  const server = await answering(t);
+  const closed: number[] = [];
+  for (let i = 0; i < 515; i++) {
+    const socket = await server.open('');
+    socket.once('close', () => closed.push(i));
+    t.is(await answer(socket, `${named(i % 3, BEGUN)}1234`), '200');
+  }
+  t.is((await server.openOnes()).length, 512);
+  t.deepEqual(closed, [0, 1, 2]);
+});
+
 test('behind a proxy, a surplus request is refused, so that the proxy does not take the gateway for broken', async (t) => {
   const begun: unknown[] = [];
   const server = await listening(t, {
