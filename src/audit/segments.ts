@@ -135,8 +135,8 @@ const SEEN_MS = 2 * SPAN_MS;
 const PAGE = 1_000;
 
 /**
- * Returns the function that indexes segments that their processes did not close, because they were killed. `elapsed`: milliseconds, from a clock
- * that nobody sets.
+ * Returns the function that indexes segments that their processes did not close, because they were killed. `elapsed`: milliseconds, from a
+ * monotonic clock.
  */
 export function createCloseAbandoned({ knex }: Pick<Database, 'knex'>, now: () => number, elapsed = () => performance.now()) {
   let seen = new Map<string, number>();

@@ -1,7 +1,7 @@
 /** Does the work that a request of an admitted caller calls for. */
 import { principalKey } from '../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../base/budgets.ts';
-import { turnToCall } from '../base/turns/caller-turns.ts';
+import { inTurnOf } from '../base/turns/caller-turns.ts';
 import { ACCEPTED, type Answer, finalText } from '../protocol/answer.ts';
 import { CODES, errorMessage } from '../protocol/message.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
@@ -46,11 +46,9 @@ async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<A
     const ended: (() => void)[] = [];
     const own: Caller = { ...caller, whenAnswered: (then) => void ended.push(then) };
     // Each element takes a turn of its sender, as each request does. Otherwise a batch would begin fifty of them at once.
-    const end = await turnToCall(principal);
-    const text = await carryOut(own, element)
+    const text = await inTurnOf(principal, null, () => carryOut(own, element))
       .then(finalText)
       .finally(() => {
-        end();
         // An element must not keep what another one waits for.
         for (const then of ended) then();
       });

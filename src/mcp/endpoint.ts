@@ -215,7 +215,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const work = reading === null ? readBodiless(method, headers, claimed) : readPost({ reading, headers, session, everywhere });
   if (!('do' in work)) return work;
 
-  // The elements of a batch take turns of their own.
+  // Before the gate: a call that waits must not be decided with what was known when it came. The elements of a batch share one admission, so they
+  // only take turns to begin.
   if (method === 'POST' && work.do !== 'batch') {
     const turn = turnToCall(principal);
     const end = turn instanceof Promise ? await turn : turn;

@@ -1,4 +1,4 @@
-/** Paces long work on this thread that nobody waits for as for a call: evaluations of recorded decisions, reports about access. */
+/** Paces long work on this thread that may take longer than a call: evaluations of recorded decisions, and reports about access. */
 import { setImmediate } from 'node:timers/promises';
 import { starts } from './caller-turns.ts';
 import { createSpareTurns } from './spare-turns.ts';

@@ -76,8 +76,8 @@ export const endingHeads =
   };
 
 /**
- * Hands over a packet when it is the turn of its sender, because its last byte can begin work. Packets
- * of strangers wait for spare time, unless they only begin a head: a thousand addresses that do so must not keep others waiting.
+ * Hands over a packet when it is the turn of its sender, because its last byte can begin work. Packets of strangers wait for spare time, unless
+ * they only begin a head: a thousand addresses that do so must not keep others waiting.
  */
 export function packetInTurn(socket: Socket, packet: Buffer, { known, look, handOver, refuse }: Packet): void {
   const from = known ?? inHead.get(socket) ?? look();

@@ -53,7 +53,7 @@ test('a call that ends with a fault of the gateway gives its slot back, and has 
   t.deepEqual(last, [...Array(5).fill('error'), 'ok']);
 });
 
-test('calls that a caller sends together are not all forwarded together, if they are requests of their own or elements of batches', async (t) => {
+test('calls that a caller sends together are not all forwarded together', async (t) => {
   let underWay = 0;
   let most = 0;
   const usual = byMethod({ 'tools/call': { content: [] } });
@@ -69,10 +69,9 @@ test('calls that a caller sends together are not all forwarded together, if they
     },
     { callsPerPrincipal: 200 },
   );
-  const session = await open(gateway, { revision: '2025-03-26' });
-  const calls = Array.from({ length: 40 }, (_, id) => call('tools/call', { name: 'x' }, id));
-  const bodies: (object | object[])[] = [calls, calls, ...calls, ...calls];
-  await Promise.all(bodies.map((body) => send(gateway, inSession(session, body))));
+  const session = await open(gateway);
+  const calls = Array.from({ length: 160 }, (_, id) => call('tools/call', { name: 'x' }, id));
+  await Promise.all(calls.map((body) => send(gateway, inSession(session, body))));
   t.true(most < 60, `${most} of 160`);
 });
 
