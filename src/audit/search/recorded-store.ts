@@ -1,4 +1,5 @@
 /** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again. */
+import type { Knex } from 'knex';
 import { pause, sortedInSlices } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
@@ -6,7 +7,7 @@ import { KEY_BYTES } from '../chain/facts.ts';
 import { type ChainedRecord, flatOf } from '../chain/known-facts.ts';
 import { chainStore } from '../chain/tables/chain-store.ts';
 import { logReader, type StoredRecord } from '../chain/tables/log-reader.ts';
-import { hexOfBytes, literalId } from '../chain/tables/log-tables.ts';
+import { hexOfBytes, literalBytes, literalId } from '../chain/tables/log-tables.ts';
 import type { StoredRecord as DecisionRow } from '../records/fact-book.ts';
 
 /** After an erasure `user_email` is empty, and `user_groups` no longer has the groups that the decision is based on. */
@@ -189,27 +190,54 @@ export interface SeenObject {
 }
 
 /** How many of the newest decisions are searched for names. */
-export const LOOKED_AT = 20_000;
+const LOOKED_AT = 20_000;
+/** How many of them one statement searches: on SQLite, all other statements wait for it. */
+const LOOKED_AT_ONCE = 1_000;
 
 /**
- * Returns the requested objects, some of them twice. They serve as a catalogue of the targets' objects, which the gateway does not have. A
- * target may lack some of these objects. `inOrder` orders them, after the transaction: on SQLite, all requests wait for that.
+ * Returns the requested objects, some of them several times; `inOrder` orders them. They serve as a catalogue of the targets' objects, which the
+ * gateway does not have. A target may lack some of these objects. `db` should be no transaction: on SQLite, all changes would wait for it.
  */
-export async function seenObjects(db: Connection): Promise<SeenObject[]> {
-  const newest = db('audit_decisions')
-    .select('target_id', 'resource_type', 'resource_name')
-    .orderBy('id', 'desc')
-    .limit(LOOKED_AT)
-    .as('newest');
-  const legacy: SeenObject[] = await db.from(newest).distinct('*').whereNotNull('resource_name').whereNotNull('target_id');
-  const newestLog = db('log_decisions').select('id', 'object', 'name').orderBy('id', 'desc').limit(LOOKED_AT).as('t');
-  const found: SeenObject[] = await db
-    .from(newestLog)
-    .join('log_objects as o', 'o.id', 't.object')
-    .distinct('o.target_id', 'o.resource_type', db.raw('coalesce(t.name, o.resource_name) as resource_name'))
-    .whereNotNull('o.target_id')
-    .whereRaw('coalesce(t.name, o.resource_name) is not null');
+export async function seenObjects(db: Connection, atOnce = LOOKED_AT_ONCE): Promise<SeenObject[]> {
+  const legacy = await fromNewest<SeenObject>(
+    db('audit_decisions').select('target_id', 'resource_type', 'resource_name'),
+    atOnce,
+    (id) => db.raw('?', [id as string]),
+    (some) => db.from(some.as('t')).distinct('*').whereNotNull('resource_name').whereNotNull('target_id'),
+  );
+  const found = await fromNewest<SeenObject>(
+    db('log_decisions').select('object', 'name'),
+    atOnce,
+    (id) => db.raw(literalBytes(hexOfBytes(id), 16)),
+    (some) =>
+      db
+        .from(some.as('t'))
+        .join('log_objects as o', 'o.id', 't.object')
+        .distinct('o.target_id', 'o.resource_type', db.raw('coalesce(t.name, o.resource_name) as resource_name'))
+        .whereNotNull('o.target_id')
+        .whereRaw('coalesce(t.name, o.resource_name) is not null'),
+  );
   return [...legacy, ...found];
+}
+
+/** Reads from the newest LOOKED_AT of the rows, `atOnce` in each statement. `literal`: an id as a part of a statement. */
+async function fromNewest<T>(
+  rows: Knex.QueryBuilder,
+  atOnce: number,
+  literal: (id: unknown) => Knex.Raw,
+  read: (some: Knex.QueryBuilder) => Knex.QueryBuilder,
+): Promise<T[]> {
+  const found: T[] = [];
+  let rest = rows;
+  for (let left = LOOKED_AT; left > 0; left -= atOnce) {
+    const beginning = rest.clone().clearSelect().select('id').orderBy('id', 'desc');
+    const [last]: { readonly id: unknown }[] = await beginning.offset(atOnce - 1).limit(1);
+    const some = last === undefined ? rest : rest.clone().where('id', '>=', literal(last.id));
+    for (const row of (await read(some)) as T[]) found.push(row);
+    if (last === undefined) break;
+    rest = rows.clone().where('id', '<', literal(last.id));
+  }
+  return found;
 }
 
 /** Returns each object once, ordered by target, type and name. In slices: callers choose how long these names are. */

@@ -93,15 +93,14 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
         { path: 'format', message: 'must not be csv together with `limit` or `cursor`: CSV returns all rows' },
       ]);
     }
-    const read = () =>
-      database.snapshot((db) =>
-        Promise.all([
-          moments.now(db),
-          asked.object === null ? seenObjects(db) : [],
-          asked.who === null ? null : findHolders(db, asked.who, foundUsers),
-        ]),
+    const read = async () => {
+      const seen = asked.object === null ? await seenObjects(database.knex) : [];
+      const found = await database.snapshot((db) =>
+        Promise.all([moments.now(db), asked.who === null ? null : findHolders(db, asked.who, foundUsers)]),
       );
-    const [{ position, policies, targets }, seen, who] = await readInTurn(by, read);
+      return [seen, ...found] as const;
+    };
+    const [seen, { position, policies, targets }, who] = await readInTurn(by, read);
     showRevision(res, position);
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
@@ -161,15 +160,17 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     const compared = asked.compare === undefined ? null : Number(asked.compare);
     const isPart = asked.changed === 'yes';
     if (isPart && compared === null) throw invalidRequest([{ path: 'changed', message: 'needs `compare`, too' }]);
-    const read = () =>
-      database.snapshot((db) =>
+    const read = async () => {
+      const seen = await seenObjects(database.knex);
+      const found = await database.snapshot((db) =>
         Promise.all([
           moments.now(db),
-          seenObjects(db),
           asked.rows === 'users' ? foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
         ]),
       );
-    const [moment, seen, users] = await readInTurn(by, read);
+      return [seen, ...found] as const;
+    };
+    const [seen, moment, users] = await readInTurn(by, read);
     const { position, policies, targets } = moment;
     const current = { position, policies: moment.stored };
     const earlier = compared === null ? null : await earlierSet(database, by, compared, current);
