@@ -1,5 +1,5 @@
 /** The REST API, and the console on top of it: which router answers under which path, for whom. */
-import type { Express, Router } from 'express';
+import type { Express, Request, Router } from 'express';
 import type { Stock } from '../base/budgets.ts';
 import { inTime } from '../base/promises.ts';
 import { createPages } from '../browser/pages.ts';
@@ -61,6 +61,9 @@ export interface Parts {
   /** Bytes of large bodies under way, shared by REST and MCP. */
   readonly bodies: Stock;
 }
+
+/** A request for the OpenAPI document counts as this many: it is half a megabyte. */
+const OPENAPI_USES = 10;
 
 const mount = (path: string, router: Router): Mount => ({ path, router });
 
@@ -177,6 +180,10 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/status', createStatusRoutes({ changes, presence: replicas.presence })),
     mount('/changes', createChangesRoutes({ changes })),
   ];
+  const limitOpenapi = async (req: Request): Promise<void> => {
+    const address = addressOf(req, config.trustProxy);
+    await refuseLater(req, address, limits.stranger(address, OPENAPI_USES - 1));
+  };
   const pages = consoleRoutes({ ...createAsk(guarded), publicUrl: config.publicUrl, sessions: browser.sessions });
   return createApp({
     ...{ bodies, config, log, metrics, keys, authenticate, ready },
@@ -196,7 +203,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     ],
     open: [
       { path: '/auth', router: openAuthRoutes(auth) },
-      { path: '', router: openapiRoutes(config.publicUrl) },
+      { path: '', router: openapiRoutes(config.publicUrl, limitOpenapi) },
     ],
     protected: guarded,
   });

@@ -1,7 +1,7 @@
 /** The contract of the REST API as an OpenAPI 3.1 document. Tests compare it with the mounted routes and with the answers. */
 import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
-import { Router } from 'express';
+import { type Request, Router } from 'express';
 import { type AdministrativeNeed, type Need, needText } from '../auth/rights.ts';
 import { ERRORS } from '../base/errors.ts';
 import { atOnce, inSlices } from '../base/turns/slices.ts';
@@ -250,15 +250,19 @@ function* documentSteps(publicUrl: string) {
 
 export const openapiDocument = (publicUrl: string) => atOnce(documentSteps(publicUrl));
 
-/** Serves the document. It needs no token. The first request makes the document: at the start this would keep the gateway from being ready. */
-export function openapiRoutes(publicUrl: string): Router {
+/**
+ * Serves the document. It needs no token. The first request makes the document: at the start this would keep the gateway from being ready.
+ * `limit` is called before each answer, because the document is large.
+ */
+export function openapiRoutes(publicUrl: string, limit: (req: Request) => Promise<void>): Router {
   const router = Router({ caseSensitive: true, strict: true });
   let document: Promise<{ readonly bytes: Buffer; readonly tag: string }> | undefined;
   async function make() {
     const bytes = Buffer.from(JSON.stringify(await inSlices(documentSteps(publicUrl))));
     return { bytes, tag: `"${createHash('sha256').update(bytes).digest('base64url')}"` };
   }
-  router.get('/openapi.json', async (_req, res) => {
+  router.get('/openapi.json', async (req, res) => {
+    await limit(req);
     document ??= make();
     const { bytes, tag } = await document;
     // Express would compute a tag for each answer.

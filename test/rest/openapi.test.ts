@@ -156,6 +156,18 @@ test.serial('the document names the address under which clients reach the gatewa
   t.deepEqual(body.servers, [{ url: 'https://gateway.example.com' }]);
 });
 
+test.serial('a request for the document counts as ten', async (t) => {
+  const gateway = await startGateway(t, null, { API_RATE_LIMIT: '25' });
+  const statuses: number[] = [];
+  for (let n = 0; n < 4; n++) {
+    const answer = await fetch(`${gateway.url}/api/openapi.json`);
+    await answer.arrayBuffer();
+    statuses.push(answer.status);
+  }
+  t.deepEqual(statuses, [200, 200, 429, 429]);
+  t.is((await fetch(`${gateway.url}/health/ready`)).status, 200);
+});
+
 test.serial('each name of a schema is given in one place', (t) => {
   const folder = join(import.meta.dirname, '../../src');
   const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'));

@@ -152,7 +152,7 @@ export function createRateLimits(
     mcp: (principal: string, address: string, messages = 1): AppError | null =>
       byPrincipal.use(pair(addressGroup(address), principal), undefined, messages),
     /** Checks the limit before a request for a page or a document, or one to the REST API with a token that is not known yet. */
-    stranger: (address: string): AppError | null => byStranger.use(addressGroup(address)),
+    stranger: (address: string, uses = 1): AppError | null => byStranger.use(addressGroup(address), undefined, uses),
     /**
      * Checks the limits before a request of this principal to the REST API, and of all principals of the address. `inSpareTime`: the request
      * must wait for spare time. `uses`: the requests of the principal in this minute.
