@@ -117,7 +117,7 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
 
   const ask = async (method: Method, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> => {
     const token = await bearer();
-    return send(url, path, {
+    const response = await send(url, path, {
       method,
       // Refuse redirects: the token must not go to a different server.
       redirect: 'error',
@@ -129,6 +129,9 @@ function clientOf(url: string, bearer: () => Promise<string | null>, advice: Rea
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(more.signal === undefined ? {} : { signal: more.signal }),
     });
+    // Every answer of a gateway has an id. The JSON of a different server could look like an answer.
+    if (response.ok && !response.headers.has('x-request-id')) throw refusal(response.status, undefined);
+    return response;
   };
   const askInTime = (method: Method, path: string, body?: unknown, headers = {}): Promise<Response> =>
     ask(method, path, body, { headers, signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });

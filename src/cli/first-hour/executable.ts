@@ -16,6 +16,8 @@ function isExecutable(path: string): boolean {
 /** Returns the absolute path of a command, as a shell finds it. Throws UsageError if the command is a relative path or not found. */
 export function executableOf(command: string): string {
   if (isAbsolute(command)) return command;
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(command))
+    throw new UsageError(`${command} is no URL of an MCP server: it must begin with http:// or https://`);
   if (/[/\\]/.test(command)) throw new UsageError(`${command} is a relative path: give the absolute path of the command`);
   const folders = machineFromProcess().path.split(delimiter).filter(isAbsolute);
   const found = folders.map((folder) => join(folder, command)).find(isExecutable);

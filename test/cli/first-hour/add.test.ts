@@ -150,6 +150,7 @@ test.serial('wrong usage makes nothing', async (t) => {
     [['add', 'x', 'http://127.0.0.1:1/', '--allow', 'some'], /some must be read-only, all, none/],
     [['add', 'x', 'http://127.0.0.1:1/', '--allow', 'all', '--for', 'ann'], /ann must be everyone/],
     [['add', 'x', 'http://127.0.0.1:1/', 'y', ...ALL], /a URL is followed by nothing/],
+    [['add', 'x', 'ftp://127.0.0.1/', ...ALL], /must begin with http/],
     [['add', 'x', ...ALL, '--', './evil.sh'], /relative path/],
     [['add', 'x', ...ALL, '--', 'no-such-command-here'], /is not in a folder of PATH/],
     [['add', 'x', ...ALL], /there is no target x/],

@@ -351,7 +351,7 @@ test.serial('a server that is not a gateway cannot make the command write outsid
   const url = await serve(
     t,
     createServer((_req, res) => {
-      res.end(JSON.stringify({ owner: 'default', files }));
+      res.setHeader('x-request-id', 'x').end(JSON.stringify({ owner: 'default', files }));
     }),
   );
   for (const name of [

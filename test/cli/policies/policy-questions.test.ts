@@ -189,7 +189,10 @@ test.serial('a list is read to its end, and only from this gateway', async (t) =
       asked.length === 1
         ? '</api/policies/access?cursor=a&limit=1>; rel="next"'
         : '<https://elsewhere.example/api/x>; rel="next"';
-    res.setHeader('Link', more).end(JSON.stringify([row(`u${asked.length}@example.com`)]));
+    res
+      .setHeader('x-request-id', 'x')
+      .setHeader('Link', more)
+      .end(JSON.stringify([row(`u${asked.length}@example.com`)]));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

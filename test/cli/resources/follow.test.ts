@@ -130,7 +130,7 @@ test.serial('a row that is recorded late is shown, answers of 503 are passed ove
   const server = createServer((req, res) => {
     asked++;
     const answer = (rows: object[], next?: string): void => {
-      res.setHeader('content-type', 'application/json');
+      res.setHeader('content-type', 'application/json').setHeader('x-request-id', 'x');
       if (next !== undefined) res.setHeader('link', `<${next}>; rel="next"`);
       res.end(JSON.stringify(rows));
     };

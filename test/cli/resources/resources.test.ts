@@ -282,8 +282,11 @@ test.serial('session, key, replica, client, provider, right, connection: lists a
 
 test.serial('what answers 200 but is no gateway is no result', async (t) => {
   const { run, token } = await start(t);
-  let [type, text] = ['', ''];
-  const other = createServer((_req, res) => void res.setHeader('content-type', type).end(text)).listen(0, '127.0.0.1');
+  let [type, text, id] = ['', '', 'x'];
+  const other = createServer((_req, res) => {
+    if (id !== '') res.setHeader('x-request-id', id);
+    res.setHeader('content-type', type).end(text);
+  }).listen(0, '127.0.0.1');
   await once(other, 'listening');
   t.teardown(() => void other.close());
   const at = { PORTCULLIS_URL: `http://127.0.0.1:${(other.address() as AddressInfo).port}` };
@@ -324,6 +327,13 @@ test.serial('what answers 200 but is no gateway is no result', async (t) => {
       t.is(ran.code, 1, `${line}: ${ran.err}`);
       t.regex(ran.err, /answered 200, but not as a Portcullis gateway does/, `${line}: ${text}`);
     }
+  }
+  [id, text] = ['', '{}'];
+  for (const line of ['policies diff 0', 'policies compare 0', `bundle --out ${empty}/b`, 'status']) {
+    const [name = '', ...words] = line.split(' ');
+    const ran = await inProcess({ PORTCULLIS_TOKEN: token, ...at }, (terminal) => command(name)(words, terminal));
+    t.is(ran.code, 1, `${line}: ${ran.err}`);
+    t.regex(ran.err, /answered 200, but not as a Portcullis gateway does/, line);
   }
   t.deepEqual(readdirSync(empty), []);
 });
@@ -477,7 +487,7 @@ test('a table is aligned, cut to the width of the terminal, and never cuts an id
 test.serial('a command that waits longer than a second says so', async (t) => {
   const { createServer } = await import('node:http');
   const server = createServer((_req, res) =>
-    setTimeout(() => res.setHeader('content-type', 'application/json').end('[]'), 1_300),
+    setTimeout(() => res.setHeader('x-request-id', 'x').setHeader('content-type', 'application/json').end('[]'), 1_300),
   );
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.teardown(() => server.close());
