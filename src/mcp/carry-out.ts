@@ -2,11 +2,12 @@
 import { principalKey } from '../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../base/budgets.ts';
 import { inTurnOf } from '../base/turns/caller-turns.ts';
-import { ACCEPTED, type Answer, finalText } from '../protocol/answer.ts';
+import { ACCEPTED, type Answer, finalText, unavailable } from '../protocol/answer.ts';
 import { CODES, errorMessage } from '../protocol/message.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
 import type { Caller } from './context/context.ts';
+import { readmitted } from './context/readmission.ts';
 import { handleRequest } from './requests/handle-request.ts';
 import { handleDelete, handleGet, handleNotification, handleResponse } from './requests/session-messages.ts';
 import { AGGREGATE } from './sessions/sessions.ts';
@@ -46,7 +47,11 @@ async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<A
     const ended: (() => void)[] = [];
     const own: Caller = { ...caller, whenAnswered: (then) => void ended.push(then) };
     // Each element takes a turn of its sender, as each request does. Otherwise a batch would begin fifty of them at once.
-    const text = await inTurnOf(principal, null, () => carryOut(own, element))
+    const begin = async (): Promise<Answer> => {
+      const now = await readmitted(own);
+      return now === null ? unavailable(element.id) : carryOut(now, element);
+    };
+    const text = await inTurnOf(principal, null, begin)
       .then(finalText)
       .finally(() => {
         // An element must not keep what another one waits for.

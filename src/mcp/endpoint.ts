@@ -221,6 +221,8 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     const turn = turnToCall(principal);
     const end = turn instanceof Promise ? await turn : turn;
     alsoAtEnd(held, end);
+    // Nobody waits for the answer any more.
+    if (held.gone.aborted && work.do !== 'notification' && work.do !== 'response') return null;
   }
   const { gone } = held;
   const revoked = createCancellation();

@@ -5,8 +5,10 @@ import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { Pool } from 'undici';
+import { starts } from '../../src/base/turns/caller-turns.ts';
 import { apiToken, person, startGateway } from '../support/gateway.ts';
-import { openSession } from '../support/mcp.ts';
+import { call, openSession, post } from '../support/mcp.ts';
+import { world } from '../support/world.ts';
 
 test('a request is answered before most of those that another user has sent earlier', async (t) => {
   const gateway = await startGateway(t);
@@ -143,6 +145,105 @@ test('a request to all targets asks only some of them at once', async (t) => {
   await answer.text();
   t.is(asked.size, count);
   t.true(most <= 16, `${most} targets were asked at once`);
+});
+
+test('a call that waits for its turn is decided with the policies that are in force when the turn comes', async (t) => {
+  const { gateway, admin, user, token, mcp, allow, target } = await world(t);
+  const { id } = await allow({ name: 'everything' });
+  const session = await openSession(mcp, token);
+  const echo = () => post(mcp, token, call('echo', { message: 'hi' }), { 'mcp-session-id': session });
+  t.true('result' in ((await echo()).message ?? {}));
+  const forwarded = () => target.recorder.objects().length;
+  const before = forwarded();
+
+  const ends: (() => void)[] = [];
+  starts.run('somebody else', () => undefined);
+  for (let i = 0; i < 4; i++) starts.run(`calls of ${user.id}`, (end) => ends.push(end), { most: 4, partOf: null }, user.id);
+  const waiting = echo();
+  await gateway.rest(204, 'DELETE', `/api/policies/${id}`, { token: admin.token });
+  t.is(await Promise.race([waiting, sleep(100)]), undefined);
+  for (const end of ends) end();
+  t.regex((await waiting).message?.error?.message ?? '', /no policy lets you use it/);
+  t.is(forwarded(), before);
+});
+
+test('a call whose client leaves before its turn is not forwarded', async (t) => {
+  const { gateway, user, token, mcp, allow, target } = await world(t);
+  await allow({ name: 'everything' });
+  const session = await openSession(mcp, token);
+  const ends: (() => void)[] = [];
+  starts.run('somebody else', () => undefined);
+  for (let i = 0; i < 4; i++) starts.run(`calls of ${user.id}`, (end) => ends.push(end), { most: 4, partOf: null }, user.id);
+  const leaving = new AbortController();
+  const headers = { 'mcp-session-id': session };
+  const left = post(mcp, token, call('echo', { message: 'left' }), headers, leaving.signal);
+  await gateway.rest(200, 'GET', '/api/auth/me', { token: user.token });
+  leaving.abort();
+  await t.throwsAsync(left, { any: true });
+  // The gateway has noticed it when a later connection has been answered.
+  await gateway.rest(200, 'GET', '/api/auth/me', { token: user.token });
+  for (const end of ends) end();
+  t.true('result' in ((await post(mcp, token, call('echo', { message: 'stays' }), headers)).message ?? {}));
+  t.deepEqual(target.recorder.objects(), ['tools/call echo']);
+});
+
+for (const [what, key, most] of [
+  ['a list', 'all targets of', 4],
+  ['a part of a list', 'parts of', 8],
+] as const) {
+  test(`${what} of all targets that waits for its turn is decided with what is in force when the turn comes`, async (t) => {
+    const { gateway, admin, user, token, allow, target } = await world(t);
+    const { id } = await allow({ name: 'everything' });
+    const session = await openSession(`${gateway.url}/mcp`, token);
+    const list = () =>
+      post(`${gateway.url}/mcp`, token, { jsonrpc: '2.0', id: 1, method: 'tools/list' }, { 'mcp-session-id': session });
+    t.notDeepEqual((await list()).message?.result?.['tools'], []);
+    const forwarded = () => target.recorder.received.filter(({ message }) => message?.method === 'tools/list').length;
+    const before = forwarded();
+
+    const ends: (() => void)[] = [];
+    starts.run('somebody else', () => undefined);
+    for (let i = 0; i < most; i++) {
+      const limit = { most, partOf: key === 'parts of' ? user.id : null };
+      starts.run(`${key} ${user.id}`, (end) => ends.push(end), limit);
+    }
+    while (ends.length < most) await sleep(1);
+    const waiting = list();
+    await gateway.rest(204, 'DELETE', `/api/policies/${id}`, { token: admin.token });
+    t.is(await Promise.race([waiting, sleep(100)]), undefined);
+    for (const end of ends) end();
+    t.deepEqual((await waiting).message?.result?.['tools'], []);
+    t.is(forwarded(), before);
+  });
+}
+
+test('the elements of many batches are decided with what is in force when their turns come', async (t) => {
+  const { gateway, admin, token, mcp, allow } = await world(t, null, null, {
+    MCP_RATE_LIMIT: '100000',
+    DENIAL_RATE_LIMIT: '100000',
+  });
+  const { id } = await allow({ name: 'everything' });
+  const session = await openSession(mcp, token, '2025-03-26');
+  const headers = { 'mcp-session-id': session, 'mcp-protocol-version': '2025-03-26' };
+  const batch = JSON.stringify(Array.from({ length: 50 }, (_, i) => call('echo', { message: 'hi' }, i)));
+  const all = Array.from({ length: 20 }, () => post(mcp, token, batch, headers));
+  await Promise.race(all);
+  await gateway.rest(204, 'DELETE', `/api/policies/${id}`, { token: admin.token });
+  const answered = Date.now();
+  await Promise.all(all);
+  const late: string[] = [];
+  let denied = 0;
+  for (let path = '/api/logs?limit=1000&method=tools/call'; path !== ''; ) {
+    const page = await gateway.rest<{ effect: string; created_at: string }[]>(200, 'GET', path, { token: admin.token });
+    for (const { effect, created_at } of page.body) {
+      if (effect === 'deny') denied++;
+      // The gate may have been passed before.
+      else if (Date.parse(created_at) > answered + 50) late.push(created_at);
+    }
+    path = /^<([^>]+)>; rel="next"$/.exec(page.headers.get('link') ?? '')?.[1] ?? '';
+  }
+  t.deepEqual(late, []);
+  t.not(denied, 0);
 });
 
 async function messageIn(req: IncomingMessage): Promise<{ readonly id?: unknown; readonly method?: string }> {

@@ -39,9 +39,11 @@ export async function post(
   token: string | null,
   message: object | string,
   headers: Record<string, string> = {},
+  signal: AbortSignal | null = null,
 ): Promise<RpcAnswer> {
   const answer = await fetch(url, {
     method: 'POST',
+    signal,
     headers: {
       'content-type': 'application/json',
       accept: 'application/json, text/event-stream',
@@ -63,12 +65,12 @@ export async function post(
 }
 
 /** Opens a session and returns its id. */
-export async function openSession(url: string, token: string): Promise<string> {
+export async function openSession(url: string, token: string, protocolVersion = '2025-11-25'): Promise<string> {
   const answer = await post(url, token, {
     jsonrpc: '2.0',
     id: 0,
     method: 'initialize',
-    params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } },
+    params: { protocolVersion, capabilities: {}, clientInfo: { name: 'raw', version: '1' } },
   });
   const session = answer.headers.get('mcp-session-id');
   if (session === null) throw new Error(`no session: ${answer.status} ${JSON.stringify(answer.message)}`);

@@ -18,6 +18,7 @@ import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import type { Caller, SessionMessage } from '../context/context.ts';
+import { readmitted, stillUsable } from '../context/readmission.ts';
 import { sessionAt, settingOf } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { handleRequest } from '../requests/handle-request.ts';
@@ -46,7 +47,7 @@ const LISTS = { tools: {}, prompts: {}, resources: {} };
 
 /** Handles `initialize`. The session covers every target that the caller may use, now and later. */
 export const openAggregate = (caller: Caller, request: RpcRequest): Promise<Answer> =>
-  amongAll(caller, request.id, () => open(caller, request));
+  amongAll(caller, request.id, (now) => open(now, request));
 
 async function open(caller: Caller, { id, params }: RpcRequest): Promise<Answer> {
   const { deps, admission } = caller;
@@ -68,10 +69,11 @@ async function open(caller: Caller, { id, params }: RpcRequest): Promise<Answer>
   if (sealed === null) return unavailable(id);
   if (targets.length > 0) deps.links.hold(session);
   const joined = await Promise.all(
-    forEach(caller, targets, async (target) => {
-      const failed = isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, admission)));
+    forEach(caller, targets, async (target, now) => {
       const verdict = verdicts.get(target.name);
-      if (verdict !== undefined) recordEnd(caller, verdict, failed ? 'upstream_error' : 'ok');
+      const isDenied = verdict?.allowed !== true || stillUsable(now.admission, target.name, target) === null;
+      const failed = isDenied || isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, now.admission)));
+      if (verdict !== undefined) recordEnd(caller, verdict, isDenied ? 'denied' : failed ? 'upstream_error' : 'ok');
       return failed ? [] : [target.id];
     }),
   );
@@ -97,7 +99,7 @@ async function decideAll(caller: Caller, targets: readonly RoutedTarget[]): Prom
   const verdicts = forEach(
     caller,
     targets,
-    async ({ name }) => [name, await authorizeUse({ ...caller, targetName: name }, method)] as const,
+    async ({ name }, now) => [name, await authorizeUse({ ...now, targetName: name }, method)] as const,
   );
   const decided = await ifRecorded(caller, Promise.all(verdicts));
   return decided && new Map(decided);
@@ -110,16 +112,15 @@ export async function handleAggregate(caller: Caller, posted: SessionMessage<Rpc
   if (session === 'unreadable') return unavailable(id);
   if (plan.kind === 'one') {
     // A client that sends a request is ready, even if it has not said so.
-    if (session !== null) await caller.deps.links.begin(session, caller.admission);
-    return handleAimed(caller, { ...posted, session }, plan);
+    const hasWaited = session !== null && (await caller.deps.links.begin(session, caller.admission));
+    const now = hasWaited ? await readmitted(caller) : caller;
+    return now === null ? unavailable(id) : handleAimed(now, { ...posted, session }, plan);
   }
   if (session === null) return noSession(id);
   if (plan.kind === 'own') return { kind: 'message', status: 200, text: resultMessage(id, '{}') };
-  return amongAll(caller, id, async () => {
-    await caller.deps.links.begin(session, caller.admission);
-    return plan.kind === 'list'
-      ? listAggregate(caller, { ...posted, session }, plan)
-      : setLevel(caller, { ...posted, session }, plan);
+  return amongAll(caller, id, async (now) => {
+    await now.deps.links.begin(session, now.admission);
+    return plan.kind === 'list' ? listAggregate(now, { ...posted, session }, plan) : setLevel(now, { ...posted, session }, plan);
   });
 }
 
@@ -160,8 +161,8 @@ async function setLevel(
   const { noted, isUnrecorded } = noting(caller);
   // A target without logging answers with an error, which is ignored. Each target gets its audit row.
   await Promise.all(
-    forEach(caller, targets, (target) =>
-      askAmong(noted, sessionAt(session, target, caller.admission), message.method, async (aimed) =>
+    forEach(noted, targets, (target, now) =>
+      askAmong(now, sessionAt(session, target, now.admission), message.method, async (aimed) =>
         finalText(await handleRequest(aimed, { client: { mode: 'stateful', session }, message, located, operation })),
       ),
     ),
@@ -200,12 +201,12 @@ export async function notifyAggregate(
     return ACCEPTED;
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
-  return amongAll(caller, null, async () => {
+  return amongAll(noted, null, async (begun) => {
     try {
-      const halves = await upstreamSessionsOf(caller, session);
+      const halves = await upstreamSessionsOf(begun, session);
       await Promise.all(
-        forEach(caller, halves, ([target]) =>
-          askAmong(noted, sessionAt(session, target, caller.admission), method, (aimed) =>
+        forEach(begun, halves, ([target], now) =>
+          askAmong(now, sessionAt(session, target, now.admission), method, (aimed) =>
             send(target.name, bareMeta(message, target.name), aimed),
           ),
         ),

@@ -52,8 +52,8 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   );
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
   const { noted, isUnrecorded } = noting(caller);
-  const pages = await readPages(caller, method, targets, (target) =>
-    pageOf(noted, posted, plan, target, cursors?.[fingerprintOf(target)] ?? ''),
+  const pages = await readPages(noted, method, targets, (target, now) =>
+    pageOf(now, posted, plan, target, cursors?.[fingerprintOf(target)] ?? ''),
   );
   if (pages === null || isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
@@ -102,7 +102,7 @@ async function readPages(
   caller: Caller,
   method: string,
   targets: readonly RoutedTarget[],
-  pageAt: (target: RoutedTarget) => Promise<Page>,
+  pageAt: (target: RoutedTarget, now: Caller) => Promise<Page>,
 ): Promise<(Page | null)[] | null> {
   const { deps, gone, whenAnswered } = caller;
   const { answer, smallAnswer, answerWaitMs } = deps.limits.lists;
@@ -134,9 +134,9 @@ async function readPages(
   };
   const held: Taken[] = [];
   try {
-    const pages = await forEachWhile(caller, targets, mayBegin, async (target) => {
+    const pages = await forEachWhile(caller, targets, mayBegin, async (target, now) => {
       try {
-        const page = await pageAt(target);
+        const page = await pageAt(target, now);
         const small = deps.outbox.hold(principal, page.items?.length ?? 0);
         if (isOverdrawn(small)) return { target, items: null, next: null };
         held.push(small);

@@ -59,7 +59,7 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
   const targets = answering ? [resumed.target] : usableTargets(caller.admission);
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, 'GET'))) return problemUnavailable(null);
   try {
-    await Promise.all(forEach(caller, targets, ({ name }) => recordGet({ ...caller, targetName: name })));
+    await Promise.all(forEach(caller, targets, ({ name }, now) => recordGet({ ...now, targetName: name })));
   } catch (err) {
     caller.deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return problemUnavailable(err);
@@ -297,12 +297,14 @@ export async function deleteAggregate(caller: Caller, claimed: ClaimedSession): 
   try {
     const halves = await upstreamSessionsOf(caller, session);
     const verdicts = await Promise.all(
-      forEach(caller, halves, ([{ name }]) => authorizeUse({ ...caller, targetName: name }, 'DELETE')),
+      forEach(caller, halves, ([{ name }], now) => authorizeUse({ ...now, targetName: name }, 'DELETE')),
     );
     const ended = await endSession(caller, session);
     caller.deps.inFlight.end(session.id);
     const ending = halves.map(([target, link], index) => ({ target, link, verdict: verdicts[index] }));
-    await Promise.all(forEach(caller, ending, ({ target, link, verdict }) => endAt(caller, { session, link }, target, verdict)));
+    await Promise.all(
+      forEach(caller, ending, ({ target, link, verdict }, now) => endAt(now, { session, link }, target, verdict)),
+    );
     return ended ? { kind: 'empty', status: 200 } : problem(SESSION_GONE);
   } catch (err) {
     caller.deps.log.error({ err }, 'recording the end of a session failed; the request is refused');

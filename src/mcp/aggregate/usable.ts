@@ -1,6 +1,7 @@
 /** The targets of a session at the aggregate endpoint at this moment, and whether the session is still live. */
 
 import { principalKey } from '../../auth/principal.ts';
+import { AppError } from '../../base/errors.ts';
 import { perObject } from '../../base/kept.ts';
 import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import { type Answer, tooManyCalls, unavailable } from '../../protocol/answer.ts';
@@ -9,6 +10,7 @@ import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
 import type { Caller, SessionMessage } from '../context/context.ts';
+import { readmitted } from '../context/readmission.ts';
 import { ASKED_AT_ONCE, sessionAt, turnToAsk } from '../context/upstream-opening.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 
@@ -60,35 +62,51 @@ const WIDE_AT_ONCE = 4;
  * Does the work that a message to all targets causes. The others of the same principal wait, and above a limit they are refused: each of
  * them makes hundreds of requests, and a batch has fifty messages. Work whose client has left while it waited is not begun.
  */
-export async function amongAll(caller: Caller, id: RpcId | null, work: () => Promise<Answer>): Promise<Answer> {
+export async function amongAll(caller: Caller, id: RpcId | null, work: (now: Caller) => Promise<Answer>): Promise<Answer> {
   const { claims, deps, gone } = caller;
   const leave = deps.wide.take(claims);
   if (leave === null) return tooManyCalls(id);
-  const begun = (): Promise<Answer> => (gone.aborted ? Promise.resolve(unavailable(id)) : work());
+  const begun = async (): Promise<Answer> => {
+    const now = gone.aborted ? null : await readmitted(caller);
+    return now === null ? unavailable(id) : work(now);
+  };
   return inTurnOf(`all targets of ${principalKey(claims)}`, WIDE_AT_ONCE, begun).finally(leave);
 }
 
-/** Does the work for each target. A request to a hundred targets takes turns with the requests of others. */
-export function forEach<T, R>(caller: Caller, targets: readonly T[], work: (target: T) => Promise<R>): Promise<R>[] {
-  return targets.map((target) => turnToAsk(caller.claims, () => work(target)));
+/**
+ * Does the work for each target. A request to a hundred targets takes turns with the requests of others. The work is done with the caller as of its
+ * turn. Rejects with AppError `unavailable` if the caller is refused by then.
+ */
+export function forEach<T, R>(caller: Caller, targets: readonly T[], work: (target: T, now: Caller) => Promise<R>): Promise<R>[] {
+  return targets.map((target) =>
+    turnToAsk(caller.claims, async () => {
+      const now = await readmitted(caller);
+      if (now === null) throw new AppError('unavailable', 'Your access has changed while the request waited.', { retryAfter: 1 });
+      return work(target, now);
+    }),
+  );
 }
 
 /**
- * The same, but the work for a target begins only if `mayBegin` resolves with true. Otherwise the result for the target is null. `mayBegin`
- * is called for the targets in their order, for ASKED_AT_ONCE of them at a time. No turn is taken until it has resolved.
+ * The same, but the work for a target begins only if `mayBegin` resolves with true, and the caller is not refused by then. Otherwise the result
+ * for the target is null. `mayBegin` is called for the targets in their order, for ASKED_AT_ONCE of them at a time. No turn is taken until it has resolved.
  */
 export async function forEachWhile<T, R>(
   caller: Caller,
   targets: readonly T[],
   mayBegin: () => Promise<boolean>,
-  work: (target: T) => Promise<R>,
+  work: (target: T, now: Caller) => Promise<R>,
 ): Promise<(R | null)[]> {
   const results: (R | null)[] = targets.map(() => null);
   const rest = targets.entries();
   // All loops take their targets from one iterator, so the work begins in the order of the targets.
   const loop = async (): Promise<void> => {
     for (const [index, target] of rest) {
-      if (await mayBegin()) results[index] = await turnToAsk(caller.claims, () => work(target));
+      if (!(await mayBegin())) continue;
+      results[index] = await turnToAsk(caller.claims, async () => {
+        const now = await readmitted(caller);
+        return now && work(target, now);
+      });
     }
   };
   await Promise.all(Array.from({ length: Math.min(ASKED_AT_ONCE, targets.length) }, loop));

@@ -11,10 +11,11 @@ import { META_KEYS } from '../../protocol/mode.ts';
 import { type Operation, readOperation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildAsked, rebuildNotification } from '../../protocol/rebuild.ts';
 import { lookAt, type Sight, survey, visibleAsked } from '../../protocol/visible.ts';
-import { type Admission, decideListed, mayUseTarget } from '../../state/admission.ts';
+import { decideListed } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize } from '../context/authorize.ts';
-import type { Caller, UpstreamContext } from '../context/context.ts';
+import type { UpstreamContext } from '../context/context.ts';
+import { readmit, stillUsable } from '../context/readmission.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
 import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
 import { fingerprintOf, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
@@ -210,16 +211,5 @@ export const stillMayUse = async (context: UpstreamContext): Promise<boolean> =>
 /** The target of the stream as it is now. null: the caller may no longer use it, it no longer exists, or it has moved. */
 async function usableNow({ caller, target }: UpstreamContext): Promise<RoutedTarget | null> {
   const admission = await readmit(caller);
-  const current = admission?.snapshot.targets.get(caller.targetName);
-  if (admission === null || current === undefined || fingerprintOf(current) !== fingerprintOf(target)) return null;
-  return mayUseTarget(admission, current) ? current : null;
-}
-
-async function readmit(caller: Caller): Promise<Admission | null> {
-  try {
-    const admission = await caller.deps.admit(caller.claims);
-    return 'refused' in admission ? null : admission;
-  } catch {
-    return null;
-  }
+  return admission && stillUsable(admission, caller.targetName, target);
 }

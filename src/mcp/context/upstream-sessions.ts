@@ -257,11 +257,15 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       hellos.delete(session.id);
       return told;
     },
-    /** Tells targets that the client is ready; does nothing if they know. Does not wait for targets that are late. */
-    async begin(session: Session, admission: Admission): Promise<void> {
+    /**
+     * Tells targets that the client is ready; does nothing if they know. Does not wait for targets that are late. Returns whether it has waited for
+     * any.
+     */
+    async begin(session: Session, admission: Admission): Promise<boolean> {
       const held = waiting.get(session.id) ?? [];
       waiting.delete(session.id);
       await Promise.all(held.map((half) => turnToAsk(admission.principal, () => tell(session, admission, half))));
+      return held.length > 0;
     },
     /** Whether this process has opened the upstream session that it uses for the target. */
     hasOpened: (session: Session, targetId: string): boolean => known.get(session.id)?.get(targetId)?.isOpened === true,
