@@ -1,6 +1,7 @@
 /** Removes from the capabilities of clients and targets everything that the gateway does not pass on between them. Pure. */
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
-import { CODES, isImitated } from './message.ts';
+import { imitationOf } from './imitation.ts';
+import { CODES } from './message.ts';
 import { META_KEYS, type Mode } from './mode.ts';
 
 /** What a target may request from its client. */
@@ -105,8 +106,11 @@ export function askedFor(method: JsonValue | undefined, params: JsonValue | unde
   }
 }
 
+const imitatesMode = imitationOf('mode');
+const imitatesAsked = imitationOf('method params');
+
 function elicitationMode(params: JsonObject): Askable | null {
-  if (isImitated(params, ['mode'])) return null;
+  if (Object.keys(params).some(imitatesMode)) return null;
   const mode = own(params, 'mode');
   if (mode === undefined || mode === 'form') return 'elicitation';
   return mode === 'url' ? 'elicitation_url' : null;
@@ -130,7 +134,7 @@ export function mayReceive(mayAsk: readonly Askable[], reply: JsonValue): boolea
 
 /** Whether the declared capabilities of a client cover what the request asks for. */
 export function isOffered(capabilities: JsonObject, asked: JsonValue): boolean {
-  if (!isObject(asked) || isImitated(asked, ['method', 'params'])) return false;
+  if (!isObject(asked) || Object.keys(asked).some(imitatesAsked)) return false;
   const elicitation = own(capabilities, 'elicitation');
   switch (askedFor(asked.method, asked.params ?? {})) {
     case 'sampling':

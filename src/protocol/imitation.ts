@@ -6,58 +6,76 @@
 import type { JsonObject } from '../base/json/json.ts';
 
 /** The characters outside of ASCII that become ASCII letters when they change case, and these letters. */
-const LETTERS: ReadonlyMap<string, string> = new Map([
-  ...([
-    ['\u00df', 'ss'],
-    ['\u0130', 'i'],
-    ['\u0131', 'i'],
-    ['\u017f', 's'],
-    ['\u212a', 'k'],
-    ['\ufb00', 'ff'],
-  ] as const),
-  ...([
-    ['\ufb01', 'fi'],
-    ['\ufb02', 'fl'],
-    ['\ufb03', 'ffi'],
-    ['\ufb04', 'ffl'],
-    ['\ufb05', 'st'],
-    ['\ufb06', 'st'],
-  ] as const),
-]);
+const LETTERS: ReadonlyMap<number, string> = new Map(
+  Object.entries({
+    '\u00df': 'ss',
+    '\u0130': 'i',
+    '\u0131': 'i',
+    '\u017f': 's',
+    '\u212a': 'k',
+    '\ufb00': 'ff',
+    '\ufb01': 'fi',
+    '\ufb02': 'fl',
+    '\ufb03': 'ffi',
+    '\ufb04': 'ffl',
+    '\ufb05': 'st',
+    '\ufb06': 'st',
+  }).map(([character, letters]) => [character.charCodeAt(0), letters]),
+);
 
-/** A tree of names, by their lower-case letters. A message can have a hundred thousand names, and most leave the tree at their first letter. */
-interface Place {
-  readonly next: Map<string, Place>;
-  /** The name that ends here. */
-  name: string | null;
+const ASCII = 128;
+const IS_ASCII = /^[\x20-\x7e]*$/;
+/** No letter leads back to the beginning. */
+const NOWHERE = 0;
+
+/**
+ * A tree of names in ASCII, by their letters without case. Its places are numbers; a name begins at 0. One message can have a hundred thousand
+ * names that leave the tree at their last letter.
+ */
+export interface Names {
+  /** Where a letter leads, by `ASCII * place + code`. */
+  readonly next: Uint16Array;
+  /** The names that end at each place. */
+  readonly ends: readonly (string | null)[];
 }
-
-export type Names = Place;
 
 export function namesOf(...lists: string[]): Names {
-  const root: Place = { next: new Map(), name: null };
-  for (const name of lists.flatMap((list) => list.split(' '))) {
-    let at = root;
-    for (const letter of name.toLowerCase()) {
-      const next = at.next.get(letter) ?? { next: new Map(), name: null };
-      at.next.set(letter, next);
-      at = next;
+  const names = lists.flatMap((list) => list.split(' '));
+  const next = new Uint16Array(ASCII * names.reduce((sum, { length }) => sum + length, 1));
+  const ends: (string | null)[] = [null];
+  for (const name of names) {
+    // No other name imitates it: of the other characters, no two are the same without case that could stand in a name of the protocol.
+    if (!IS_ASCII.test(name)) continue;
+    let at = 0;
+    for (const letter of name) {
+      const [upper, lower] = [letter.toUpperCase(), letter.toLowerCase()].map((one) => ASCII * at + one.charCodeAt(0));
+      if (upper === undefined || lower === undefined) continue;
+      if (next[lower] === NOWHERE) {
+        next[lower] = ends.push(null) - 1;
+        next[upper] = next[lower];
+      }
+      at = next[lower] ?? NOWHERE;
     }
-    at.name = name;
+    ends[at] = name;
   }
-  return root;
+  return { next, ends };
 }
 
-function isImitation(name: string, known: Names): boolean {
-  let at: Place | undefined = known;
+function isImitation(name: string, { next, ends }: Names): boolean {
+  let at = 0;
   for (let i = 0; i < name.length; i++) {
-    const letter = name.charAt(i);
-    const folded = name.charCodeAt(i) < 128 ? letter.toLowerCase() : LETTERS.get(letter);
-    if (folded === undefined) return false;
-    for (const each of folded) at = at?.next.get(each);
-    if (at === undefined) return false;
+    const code = name.charCodeAt(i);
+    if (code < ASCII) at = next[ASCII * at + code] ?? NOWHERE;
+    else {
+      const letters = LETTERS.get(code) ?? '';
+      if (letters === '') return false;
+      for (let j = 0; j < letters.length && (j === 0 || at !== NOWHERE); j++)
+        at = next[ASCII * at + letters.charCodeAt(j)] ?? NOWHERE;
+    }
+    if (at === NOWHERE) return false;
   }
-  return at.name !== null && at.name !== name;
+  const known = ends[at] ?? null;
+  return known !== null && known !== name;
 }
 
 /** Returns the first name of a member that imitates one of the names; null: none does. */

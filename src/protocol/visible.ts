@@ -104,8 +104,8 @@ export function changedPointers(meta: JsonObject, sight: Sight): { [name: string
   for (const name of POINTERS) if (Object.hasOwn(meta, name) && !sight.pointer(meta[name])) changed[name] = undefined;
   const { ui } = meta;
   if (!isObject(ui)) return changed;
-  const hidden = Object.keys(ui).filter((name) => imitatesUi(name) || (name === 'resourceUri' && !sight.pointer(ui.resourceUri)));
-  if (hidden.length > 0) changed.ui = Object.fromEntries(Object.entries(ui).filter(([name]) => !hidden.includes(name)));
+  const seen = withoutNames(ui, (name) => imitatesUi(name) || (name === 'resourceUri' && !sight.pointer(ui.resourceUri)));
+  if (seen !== ui) changed.ui = seen;
   return changed;
 }
 
@@ -180,11 +180,17 @@ export function visibleError(error: JsonObject, asked: JsonValue | undefined, si
   const { data, ...rest } = error;
   if (imitates(error, imitatesError)) return Object.fromEntries(Object.entries(rest).filter(([name]) => !imitatesError(name)));
   if (!isObject(data)) return error;
-  const hidden = Object.keys(data).filter(
+  const seen = withoutNames(
+    data,
     (name) => imitatesContents(name) || (name === 'uri' && !isAsked(data.uri, asked) && !sight.link(data.uri)),
   );
-  if (hidden.length === 0) return error;
-  return { ...rest, data: Object.fromEntries(Object.entries(data).filter(([name]) => !hidden.includes(name))) };
+  return seen === data ? error : { ...rest, data: seen };
+}
+
+/** The object without the members whose names are hidden. An object can have thousands of members. */
+function withoutNames(object: JsonObject, isHidden: (name: string) => boolean): JsonObject {
+  const hidden = new Set(Object.keys(object).filter(isHidden));
+  return hidden.size === 0 ? object : Object.fromEntries(Object.entries(object).filter(([name]) => !hidden.has(name)));
 }
 
 function isAsked(uri: JsonValue | undefined, asked: JsonValue | undefined): boolean {

@@ -64,8 +64,9 @@ export function filterResult(located: Located, result: JsonObject, context: Resu
   return finish(draft, filtered);
 }
 
-/** Items that are filtered in one step. */
+/** How many items are filtered in one step, and about how many characters of them: an item can have a hundred thousand members. */
 const ITEMS_AT_ONCE = 50;
+const TEXT_AT_ONCE = 64 * 1024;
 /** A list with more items is filtered in steps, however short its text is. */
 const LONG_LIST = 500;
 
@@ -84,7 +85,9 @@ export function* filterInSteps(
   const member = shapeOf(context).list;
   const list = member === undefined ? undefined : located.span.members?.get('result')?.members?.get(member);
   const items = member === undefined ? undefined : result[member];
-  const isLong = Array.isArray(items) && !isUnread(items) && list?.items?.length === items.length && items.length > itemsAtOnce;
+  const spans = list?.items ?? [];
+  const isLong =
+    Array.isArray(items) && !isUnread(items) && spans.length === items.length && endOfStep(spans, 0, itemsAtOnce) < items.length;
   if (member === undefined || !isLong || (context.operation.kind === 'list' && items.length > MAX_DECIDED)) {
     return filterResult(located, result, context);
   }
@@ -92,8 +95,9 @@ export function* filterInSteps(
   const names: string[] = [];
   let changed: string[] | null = [];
   let hidden = 0;
-  for (let from = 0; from < items.length; from += itemsAtOnce) {
-    const part = filterPart(located.text, member, items, list?.items ?? [], from, from + itemsAtOnce, context);
+  for (let [from, to] = [0, 0]; from < items.length; from = to) {
+    to = endOfStep(spans, from, itemsAtOnce);
+    const part = filterPart(located.text, member, items, spans, from, to, context);
     if (!part.ok) return part;
     if (part.text !== '') texts.push(part.text);
     if (part.changed === null) changed = null;
@@ -109,6 +113,14 @@ export function* filterInSteps(
   const shown = isTold ? { resource_type, names, hidden } : null;
   const done: DoneList = { member, text: `[${texts.join()}]`, shown, changed: changed?.join() ?? null };
   return filterResult(located, result, { ...context, done });
+}
+
+/** The end of the step that begins at the item `from`. */
+function endOfStep(spans: readonly JsonSpan[], from: number, itemsAtOnce: number): number {
+  const start = spans[from]?.start ?? 0;
+  let to = from + 1;
+  while (to - from < itemsAtOnce && (spans[to]?.end ?? Number.POSITIVE_INFINITY) - start <= TEXT_AT_ONCE) to++;
+  return to;
 }
 
 /** Filters some items of a list as a result of their own. `text`: the remaining items, joined. */
