@@ -2,6 +2,7 @@
 import { principalKey } from '../../auth/principal.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Now } from '../../base/promises.ts';
+import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import { mapInLane } from '../../base/turns/lane.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { fingerprintOf } from '../sessions/sessions.ts';
@@ -18,14 +19,16 @@ export async function rememberTask(context: UpstreamContext, { handle, upstreamI
   await context.deps.tasks.remember(taskKey(owner, fingerprint, upstreamId), handle, now);
 }
 
-/** A message can name thousands of tasks, each of which takes some microseconds. */
+/** A message can name thousands of tasks, each of which takes some microseconds. So many messages of one principal are looked at one by one. */
 const MADE_AT_ONCE = 100;
 const NO_TASKS: ReadonlyMap<string, Task> = new Map();
 
 /** The caller's tasks among these tasks of the target. */
 export function ownTasks(context: UpstreamContext, upstreamIds: readonly string[]): Now<ReadonlyMap<string, Task>> {
   const isNamed = upstreamIds.length > 0 || context.awaited?.task || context.tasks !== undefined;
-  return isNamed ? lookUpTasks(context, upstreamIds) : NO_TASKS;
+  if (!isNamed) return NO_TASKS;
+  const look = () => lookUpTasks(context, upstreamIds);
+  return upstreamIds.length <= MADE_AT_ONCE ? look() : inTurnOf(`tasks of ${principalKey(context.caller.claims)}`, 1, look);
 }
 
 async function lookUpTasks(context: UpstreamContext, upstreamIds: readonly string[]): Promise<ReadonlyMap<string, Task>> {
