@@ -360,3 +360,22 @@ eachEngine(test.serial, 'a simulation is refused if policies or targets change b
     t.is(await refused(), expected, type);
   }
 });
+
+eachEngine(test.serial, 'changes do not wait for the jobs of those who only ask', async (t, at) => {
+  const { database } = await start(t, at);
+  let release = (): void => undefined;
+  const held = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const { work } = startWork(t, database, () => held);
+  const asked = Array.from({ length: 5 }, (_, user) =>
+    Array.from({ length: 9 }, () => work.answer('context', { owner: 'default' }, { by: `reader ${user}` })),
+  ).flat();
+  const outcomes = Promise.allSettled(asked);
+  await t.throwsAsync(work.answer('context', { owner: 'default' }, { by: 'one more' }), { code: 'unavailable' });
+  const files = new Map([['a.yaml', 'name: a\nresource_type: tool\neffect: deny\npriority: 1\nsubjects: [everyone]\n']]);
+  t.is((await work.readFiles(files, 'administrator')).size, 1);
+  await work.checkTests(new Map(), 'administrator');
+  release();
+  t.true((await outcomes).some(({ status }) => status === 'fulfilled'));
+});

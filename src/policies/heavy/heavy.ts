@@ -66,7 +66,10 @@ const USERS_AT_ONCE = 1_000;
 export function createHeavyWork(parts: HeavyParts) {
   const { database, targets, findDraft, readStoredSet, now = Date.now, limits = {}, foundUsers } = parts;
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
-  const work: Work = createWork({ thread: new URL(file, import.meta.url), limits });
+  const newWork = (): Work => createWork({ thread: new URL(file, import.meta.url), limits });
+  const questions = newWork();
+  /** What changes wait for has threads of its own: those who may only read must not keep an administrator from revoking. */
+  const changes = newWork();
 
   const storedNow = async (db: Connection): Promise<Stored> => ({
     position: await readPosition(db),
@@ -82,13 +85,13 @@ export function createHeavyWork(parts: HeavyParts) {
       limits: await ownerStore(db).limits(),
       history: await ownerHistory(db, owner),
     }));
+  const giveState = async (give: Give, { policies, ...rest }: Awaited<ReturnType<typeof readState>>) => {
+    await give(withReadings(policies));
+    return rest;
+  };
   const host = {
     now: () => database.snapshot(storedNow),
-    async state(give: Give, owner: string | null) {
-      const { policies, ...rest } = await readState(owner);
-      await give(withReadings(policies));
-      return rest;
-    },
+    state: async (give: Give, owner: string | null) => giveState(give, await readState(owner)),
     // Without a turn: the job would hold a thread while it waits, and there are few.
     async at(give: Give, { revision, since }: EarlierAsked) {
       await give(withReadings(await setAt(database, revision, await database.snapshot(readStoredSet), since)));
@@ -139,20 +142,20 @@ export function createHeavyWork(parts: HeavyParts) {
     const onItems = (items: readonly unknown[]): void => {
       for (const parsed of items as T[]) files.set(parsed.file, parsed);
     };
-    await work.run({ name, input: { texts: [...texts] }, by, host: {}, onItems });
+    await changes.run({ name, input: { texts: [...texts] }, by, host: {}, onItems });
     return files;
   }
 
   return {
     answer: (name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer> =>
-      work.run<HeavyAnswer>({ ...asked, name, input, host }),
+      questions.run<HeavyAnswer>({ ...asked, name, input, host }),
     /** Reads the body of an apply. Returns its files and tests by name. */
     async applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>> {
       const texts = { files: new Map<string, string>(), tests: new Map<string, string>() };
       const onItems = (items: readonly unknown[]): void => {
         for (const [member, name, text] of items as ApplyText[]) texts[member].set(name, text);
       };
-      const rest = await work.run<ApplyRest>({ name: 'applyBody', input: { body }, by, host: {}, onItems });
+      const rest = await changes.run<ApplyRest>({ name: 'applyBody', input: { body }, by, host: {}, onItems });
       return { ...rest, ...texts };
     },
     readFiles: (texts: ReadonlyMap<string, string>, by: string) => read<ParsedPolicyFile>('read', texts, by),
@@ -164,21 +167,21 @@ export function createHeavyWork(parts: HeavyParts) {
         await give(withReadings(policies));
         return null;
       };
-      await work.run({ name: 'build', input: {}, by, host: { policies: given } });
+      await changes.run({ name: 'build', input: {}, by, host: { policies: given } });
     },
     /** Checks invariants on the stored policies and invariants. */
     checkInvariants: (check: ToCheck, by: string): Promise<Checked> =>
-      work.run<Checked>({ name: 'checkInvariants', input: check, by, host: { state: host.state } }),
+      changes.run<Checked>({ name: 'checkInvariants', input: check, by, host: { state: host.state } }),
     /** Rejects with what is wrong with the tests. */
     async checkTests(texts: ReadonlyMap<string, string>, by: string): Promise<void> {
-      await work.run({ name: 'checkTests', input: { texts: [...texts] }, by, host: {} });
+      await changes.run({ name: 'checkTests', input: { texts: [...texts] }, by, host: {} });
     },
     test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested> {
       const given = async (give: Give): Promise<Pick<SetToTest, 'targets'>> => {
         await give(withReadings(set.policies));
         return { targets: set.targets.map(({ id, name }) => ({ id, name })) };
       };
-      return work.run<Tested>({ name: 'tests', input: { texts: [...texts] }, by, host: { set: given } });
+      return changes.run<Tested>({ name: 'tests', input: { texts: [...texts] }, by, host: { set: given } });
     },
     /**
      * Returns the set that a source makes. Rejects with AppError `not_found` if its draft does not exist, and with what an apply would refuse
@@ -186,21 +189,16 @@ export function createHeavyWork(parts: HeavyParts) {
      */
     async moment(source: SetSource, asked: AskedBy): Promise<Moment> {
       const read: { state: Awaited<ReturnType<typeof readState>> | null } = { state: null };
-      const own = {
-        ...host,
-        async state(give: Give, owner: string | null) {
-          read.state = await readState(owner);
-          const { policies, ...rest } = read.state;
-          await give(withReadings(policies));
-          return rest;
-        },
+      const state = async (give: Give, owner: string | null) => {
+        read.state = await readState(owner);
+        return giveState(give, read.state);
       };
-      const changes: PolicyChange[] = [];
-      const onItems = (items: readonly unknown[]): void => void changes.push(...(items as PolicyChange[]));
-      await work.run({ ...asked, name: 'moment', input: source, host: own, onItems });
+      const made: PolicyChange[] = [];
+      const onItems = (items: readonly unknown[]): void => void made.push(...(items as PolicyChange[]));
+      await questions.run({ ...asked, name: 'moment', input: source, host: { ...host, state }, onItems });
       if (read.state === null) throw new Error('the job has not read the state');
       const { position, targets: known, policies: stored } = read.state;
-      return { position, targets: known, stored, policies: withChanges(stored, changes), changes };
+      return { position, targets: known, stored, policies: withChanges(stored, made), changes: made };
     },
     /** Makes a suggestion on the policies of the moment, and returns it with the policies that it would make. */
     async suggest(task: SuggestTask, { position, policies, targets }: Moment, needs: readonly Need[], asked: AskedBy) {
@@ -221,9 +219,11 @@ export function createHeavyWork(parts: HeavyParts) {
         },
       };
       const onItems = (items: readonly unknown[]): void => void candidate.push(...(items as StoredPolicy[]));
-      const suggestion = await work.run<Suggestion>({ ...asked, name: 'suggest', input: task, host, onItems });
+      const suggestion = await questions.run<Suggestion>({ ...asked, name: 'suggest', input: task, host, onItems });
       return { suggestion, candidate };
     },
-    close: work.close,
+    async close(): Promise<void> {
+      await Promise.all([questions.close(), changes.close()]);
+    },
   };
 }
