@@ -111,6 +111,15 @@ async function readWritable(db: Connection): Promise<Position> {
 
 export const samePosition = (a: Position, b: Position): boolean => a.sequence === b.sequence && a.nonce === b.nonce;
 
+/**
+ * Whether the position is part of the history that `db` reads. After a failover or restore that lost changes, the same numbers can stand for
+ * something else.
+ */
+export async function isInHistory(db: Connection, { sequence, nonce }: Position): Promise<boolean> {
+  if (sequence === 0) return true;
+  return (await db('changes').where({ sequence }).first<Pick<Position, 'nonce'> | undefined>('nonce'))?.nonce === nonce;
+}
+
 /** The object of a change. A newer version of the gateway may write object types that this version does not know. */
 export type Changed = Pick<Change, 'object_id'> & { readonly object_type: string };
 

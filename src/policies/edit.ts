@@ -5,7 +5,7 @@ import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import { inSlices } from '../base/turns/slices.ts';
 import { readOnlyErrors } from '../base/validate.ts';
-import { type Change, type Position, readPosition } from '../db/changes.ts';
+import { type Change, isInHistory, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import { checkPolicySetInSteps, type PatternCheck } from '../engine/compile/pattern.ts';
 import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
@@ -114,18 +114,22 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     { glance, read, plan }: EditWork<T, State>,
     calm: () => Promise<void>,
   ): Promise<Edited<T>> {
-    const look = async (db: Connection) => ({ glanced: JSON.stringify(await glance(db)), state: await read(db) });
+    const look = async (db: Connection) => ({
+      position: await readPosition(db),
+      glanced: JSON.stringify(await glance(db)),
+      state: await read(db),
+    });
     const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, by: string | null): Promise<void> => {
       if (candidate !== null) await tryPolicySet(parts, candidate, by);
     };
-    const { glanced, state } = await database.snapshot(look);
+    const { position, glanced, state } = await database.snapshot(look);
     const by = caller.principal.sub;
     const early = await plan(state);
     // Both take long, in different threads.
     const [, checked] = await Promise.all([tryPlan(early, by), guard.check(early.touches, by)]);
     await calm();
     return administer(caller, ['policies:manage'], async (trx, authority) => {
-      const holds = JSON.stringify(await glance(trx)) === glanced;
+      const holds = JSON.stringify(await glance(trx)) === glanced && (await isInHistory(trx, position));
       await requireRevision(trx, caller);
       const current = await guard.glance(trx);
       // Invariants take too long to check under the lock.

@@ -3,7 +3,7 @@
  * of them.
  */
 import { AppError } from '../base/errors.ts';
-import { changedBetween, newestOf, type Position, policiesBefore, readPosition } from '../db/changes.ts';
+import { isInHistory, newestOf, policiesBefore, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { readInTurn } from '../db/turns.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
@@ -43,14 +43,10 @@ export async function setAt(
   since = current.position,
 ): Promise<StoredPolicy[]> {
   const policies = await policiesAt(knex, revision, current);
-  await requireOneHistory(knex, since, current.position);
-  await requireOneHistory(knex, current.position, await readPosition(knex));
+  for (const position of [since, current.position])
+    if (!(await isInHistory(knex, position)))
+      throw new AppError('unavailable', 'The history of the policies has changed while the answer was made.', { retryAfter: 1 });
   return policies;
-}
-
-async function requireOneHistory(db: Connection, from: Position, to: Position): Promise<void> {
-  if ((await changedBetween(db, from, to)) === null)
-    throw new AppError('unavailable', 'The history of the policies has changed while the answer was made.', { retryAfter: 1 });
 }
 
 /** Like `setAt`, in the turn of the user. */

@@ -3,7 +3,7 @@ import type { Administer, Caller } from '../auth/caller.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import { readOnlyErrors } from '../base/validate.ts';
-import { type Change, readPosition } from '../db/changes.ts';
+import { type Change, isInHistory, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import type { PatternCheck } from '../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
@@ -58,7 +58,7 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
     ): Promise<{ readonly owner: Owner; readonly created: boolean }> {
       const [time, outsideOf] = [now(), createLimitCheck()];
       const read = async (db: Connection) => ({
-        revision: (await readPosition(db)).revision,
+        position: await readPosition(db),
         before: await ownerStore(db).find(name),
         policies: await policyStore(db).page(null, null, new Set([name])),
       });
@@ -79,7 +79,8 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
         if (before !== null) requireMatch(ifMatch, ownerEtag(before));
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No owner has the name ${name}.`);
         // Check again only what has changed in the meantime. The targets of a record are ids, which are never used again.
-        if (revision !== early.revision || before?.sequence !== early.before?.sequence) await check(trx, await read(trx));
+        const isSame = revision === early.position.revision && before?.sequence === early.before?.sequence;
+        if (!isSame || !(await isInHistory(trx, early.position))) await check(trx, await read(trx));
         if (before === null && (await store.glance()).owners >= MOST)
           throw new AppError('limit_reached', `At most ${MOST} owners can have a record. Delete one first.`);
         const owner: Owner = {

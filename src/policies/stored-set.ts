@@ -1,5 +1,5 @@
 /** The stored policies as they were read last. Most questions are about the current set, and reading it takes long. */
-import { changedBetween, type Position, readPosition } from '../db/changes.ts';
+import { isInHistory, type Position, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { policyStore } from './policy-store.ts';
@@ -18,8 +18,8 @@ export function createStoredSet(): ReadStoredSet {
   return async (db) => {
     const position = await readPosition(db);
     const last = known;
-    // The feed shows that both belong to one history. Then the same revision is the same set.
-    const isSame = last?.position.revision === position.revision && (await changedBetween(db, last.position, position)) !== null;
+    // In one history, the same revision is the same set.
+    const isSame = last?.position.revision === position.revision && (await isInHistory(db, last.position));
     known = { position, policies: isSame ? last.policies : await policyStore(db).all() };
     return known;
   };

@@ -8,6 +8,7 @@ import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
+import { Moved } from '../../src/policies/settle.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
@@ -32,7 +33,7 @@ async function start(t: ExecutionContext, at: TestDatabase, over: Partial<Policy
     now: () => ++time,
     ...over,
   });
-  return { edits, tried, changes, store: policyStore(database.knex) };
+  return { edits, tried, changes, database, store: policyStore(database.knex) };
 }
 
 const fields = (error: AppError | undefined) => error?.errors?.map(({ path }) => path);
@@ -144,6 +145,26 @@ eachEngine(
     });
   },
 );
+
+eachEngine(test.serial, 'an edit is not stored if the database was restored while its invariants were checked', async (t, at) => {
+  let restore = async (): Promise<void> => undefined;
+  const { edits, store, database } = await start(t, at, {
+    guard: {
+      ...NO_INVARIANTS,
+      glance: async () => ({ glance: '', guarded: true }),
+      async check() {
+        await restore();
+        return { glance: '', refusal: null, widening: null };
+      },
+    },
+  });
+  await edits.create(ADMIN, readPolicy(policyBody({ name: 'one' })));
+  restore = async () => {
+    for (const table of ['changes', 'counter']) await database.knex(table).update({ nonce: 'another history' });
+  };
+  await t.throwsAsync(edits.create(ADMIN, readPolicy(policyBody({ name: 'two' }))), { instanceOf: Moved });
+  t.is((await store.all()).length, 1);
+});
 
 eachEngine(test.serial, 'one of two simultaneous edits is refused if both together exceed a limit', async (t, at) => {
   const { edits, store } = await start(t, at);

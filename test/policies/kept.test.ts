@@ -46,6 +46,10 @@ eachEngine(test, 'an explanation is never older than the policies, also after a 
   t.is(await decided(), 'Second');
   await gateway.rest(200, 'PUT', `/api/targets/${target.id}`, { token, body: { description: 'x' } });
   t.is(await decided(), 'Second', 'after a change of something else');
+  await gateway.rest(200, 'PUT', `/api/policies/${made.body.id}`, { token, body: { subjects: [{ subject_type: 'everyone' }] } });
+  const found = async () =>
+    JSON.stringify((await gateway.rest<Lint>(200, 'GET', '/api/policies/lint?kept=yes', { token })).body.findings);
+  t.regex(await found(), /Second/);
   // A different history with the same revision, as a restore makes it.
   if (database === null) throw new Error('The gateway has opened no database');
   const { knex } = database as Database;
@@ -53,6 +57,7 @@ eachEngine(test, 'an explanation is never older than the policies, also after a 
   await knex('changes').update({ nonce: 'another history' });
   await knex('counter').update({ nonce: 'another history' });
   t.is(await decided(), 'Restored');
+  t.regex(await found(), /Restored/, 'a kept analysis is not that of a different history');
 });
 
 eachEngine(test, 'lint can answer with a kept analysis of the same policies, and only then', async (t, { url }) => {
@@ -78,15 +83,16 @@ test('a kept analysis is shared by all who wait, ends after 10 minutes, and a fa
   let [now, glances, runs] = [0, 0, 0];
   let fails = false;
   const knex = () => ({});
+  const position = { sequence: 0, nonce: '', revision: 0 };
   const database = {
-    snapshot: async () => ({ glance: String(glances), guarded: false }),
+    snapshot: async () => ({ glance: String(glances), guarded: false, position, isSame: true }),
     knex,
   } as unknown as HeavyParts['database'];
   const heavy = {
     answer: async (): Promise<HeavyAnswer> => {
       runs++;
       if (fails) throw new AppError('unavailable', 'busy');
-      return { json: new Uint8Array([runs]), position: { sequence: 0, nonce: '', revision: 0 } };
+      return { json: new Uint8Array([runs]), position };
     },
   };
   const kept = createKeptLint({ database, heavy, now: () => now });

@@ -1,4 +1,5 @@
 /** Keeps the newest analysis of the policies, for readers who need not wait for a new one: at 10,000 policies it takes some seconds. */
+import { isInHistory, type Position, readPosition } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
 import { glanceOf } from '../invariants/invariant-edits.ts';
 import type { HeavyWork } from './heavy.ts';
@@ -16,6 +17,7 @@ export interface KeptLintParts {
 
 interface Kept {
   readonly glance: string;
+  readonly position: Position;
   readonly at: number;
   readonly answer: Promise<HeavyAnswer>;
 }
@@ -27,9 +29,14 @@ interface Kept {
 export function createKeptLint({ database, heavy, now = () => performance.now() }: KeptLintParts) {
   let kept: Kept | null = null;
   return async (by: string): Promise<HeavyAnswer> => {
-    const { glance } = await database.snapshot(glanceOf);
-    if (kept === null || kept.glance !== glance || now() - kept.at > KEPT_MS) {
-      const made: Kept = { glance, at: now(), answer: heavy.answer('lint', { brief: true }, { by }) };
+    const last = kept;
+    const { glance, position, isSame } = await database.snapshot(async (db) => ({
+      ...(await glanceOf(db)),
+      position: await readPosition(db),
+      isSame: last !== null && (await isInHistory(db, last.position)),
+    }));
+    if (kept === null || (kept === last && !isSame) || kept.glance !== glance || now() - kept.at > KEPT_MS) {
+      const made: Kept = { glance, position, at: now(), answer: heavy.answer('lint', { brief: true }, { by }) };
       kept = made;
       made.answer.catch(() => {
         if (kept === made) kept = null;

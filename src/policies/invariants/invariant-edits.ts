@@ -3,7 +3,7 @@ import type { Administer, Caller } from '../../auth/caller.ts';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
 import { etagOf, requireMatch } from '../../base/etag.ts';
 import { readOnlyErrors } from '../../base/validate.ts';
-import { type Change, readPosition } from '../../db/changes.ts';
+import { type Change, isInHistory, type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { PatternCheck } from '../../engine/compile/pattern.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
@@ -153,7 +153,8 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   const { database, administer, guard, check, checkPattern, newId, now } = parts;
 
   const targetNames = async (db: Connection) => (await parts.targets(db)).map(({ id, name }) => ({ id, name }));
-  const read = async (db: Connection): Promise<InvariantState & { readonly glance: string }> => ({
+  const read = async (db: Connection): Promise<InvariantState & { readonly glance: string; readonly position: Position }> => ({
+    position: await readPosition(db),
     glance: (await glanceOf(db)).glance,
     invariants: await invariantStore(db).all(),
     policies: await policyStore(db).all(),
@@ -181,7 +182,7 @@ export function createInvariantEdits(parts: InvariantEditParts) {
       const refusal = refusalOf(broken, 'invariant');
       await calm();
       const done = await administer(caller, ['boundaries:manage'], async (trx) => {
-        const isSame = (await glanceOf(trx)).glance === state.glance;
+        const isSame = (await glanceOf(trx)).glance === state.glance && (await isInHistory(trx, state.position));
         if (!isSame || JSON.stringify(await targetNames(trx)) !== JSON.stringify(state.targets)) throw new Moved();
         if (refusal !== null) throw refusal;
         await invariantStore(trx).change(changes);

@@ -41,7 +41,7 @@ export interface Expected {
    * Refuse if any policy changed after this revision, or if one of these targets was deleted or renamed: files name their targets, and the
    * revision says nothing about targets.
    */
-  readonly tested?: { readonly revision: number; readonly targets: readonly TargetName[] };
+  readonly tested?: { readonly position: Position; readonly targets: readonly TargetName[] };
 }
 
 /** Accepts any state. */
@@ -278,7 +278,7 @@ function ofOwnerAsThen(now: readonly StoredPolicy[], then: readonly StoredPolicy
   return [...stays, ...then.filter(({ id }) => wasOwners.has(id))].sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-const changed = (what: string): AppError =>
+export const changed = (what: string): AppError =>
   new AppError('precondition_failed', `${what} Review the policies again, then repeat the request.`);
 
 /** Throws AppError `precondition_failed`. */
@@ -303,8 +303,8 @@ function requireExpected(
     throw changed('A target that the files name was created, renamed or deleted, so the files no longer mean the same targets.');
   }
   if (tested === undefined) return;
-  if (tested.revision !== revision) {
-    throw changed(`While the tests ran, the policies changed from revision ${tested.revision} to ${revision}.`);
+  if (tested.position.revision !== revision) {
+    throw changed(`While the tests ran, the policies changed from revision ${tested.position.revision} to ${revision}.`);
   }
   const names = new Map(targets.map(({ id, name }) => [id, name]));
   const moved = tested.targets.find(({ id, name }) => names.get(id) !== name);

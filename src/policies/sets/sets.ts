@@ -1,7 +1,7 @@
 /** Changes of the whole policy set: applies of files, moves, and rollbacks to an earlier revision. Each is one administrative change. */
 import type { Authority, Caller } from '../../auth/caller.ts';
 import { inSlices } from '../../base/turns/slices.ts';
-import { type Change, readPosition } from '../../db/changes.ts';
+import { type Change, isInHistory, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
 import { ownerHistory, policiesAt } from '../history.ts';
@@ -9,6 +9,7 @@ import { ownerStore } from '../limits/owner-store.ts';
 import { policyStore } from '../policy-store.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
 import {
+  changed,
   type Expected,
   type MoveRequest,
   madeForRequest,
@@ -91,7 +92,11 @@ export function createPolicySets(parts: PolicySetParts) {
       const made = madeForRequest(parts);
       return edit(caller, {
         glance,
-        read: (db: Connection) => read(db, request.owner),
+        async read(db: Connection) {
+          if (request.tested !== undefined && !(await isInHistory(db, request.tested.position)))
+            throw changed('While the tests ran, the database was restored to a different history.');
+          return read(db, request.owner);
+        },
         async plan(state: SetState) {
           const plan = await planOn(state, { ...request, files }, made);
           const planned = carryingOut({ plan, targets: state.targets }, plan, null);

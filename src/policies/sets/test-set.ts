@@ -107,6 +107,6 @@ export function createApplyTested({ sets, test }: ApplyTestedParts) {
       throw new AppError('tests_failed', `Nothing was applied, because ${failed} of ${all} tests failed.`, { errors });
     }
     // Apply exactly what was tested.
-    return sets.apply(caller, { ...request, tested: { revision: position.revision, targets } }, alongside);
+    return sets.apply(caller, { ...request, tested: { position, targets } }, alongside);
   };
 }
