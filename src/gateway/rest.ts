@@ -159,7 +159,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/policies', createDraftRoutes({ database, drafts, moments })),
     mount('/policies', createReplayRoutes({ database, module, moments, engineOf, logReads, now })),
     mount('/policies', createSuggestRoutes({ database, module, moments, engineOf, heavy, logReads, foundUsers, now })),
-    mount('/policies', createBundleRoutes({ database, readStoredSet: policies.readStoredSet, keys, engineOf })),
+    mount('/policies', createBundleRoutes({ ...policies, database, keys })),
     mount('/policies', createQuestionRoutes({ database, module, moments, engineOf, heavy, foundUsers })),
     mount('/policies', createPolicyRoutes({ database, edits: policies.edits, readStoredSet: policies.readStoredSet })),
     mount('/owners', createOwnerRoutes({ database, edits: policies.ownerEdits })),

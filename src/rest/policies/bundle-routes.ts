@@ -26,16 +26,21 @@ export function createBundleRoutes(deps: {
   readonly readStoredSet: ReadStoredSet;
   readonly keys: KeyRing;
   readonly engineOf: EngineCache;
+  /** Engines of earlier revisions, so that they do not evict the current one. */
+  readonly engineBefore: EngineCache;
 }): Router {
-  const { database, readStoredSet, keys, engineOf } = deps;
+  const { database, readStoredSet, keys, engineOf, engineBefore } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function partsOf(res: Response, asked: string | undefined): Promise<BundleParts> {
     const current = await database.snapshot(readStoredSet);
     showRevision(res, current.position);
     const revision = asked === undefined ? current.position.revision : Number(asked);
-    const policies = await earlierSet(database, admissionOf(res).principal.sub, revision, current);
-    const [{ compiled, engineHash }, rego] = await Promise.all([engineOf(policies, revision), regoSources()]);
+    const by = admissionOf(res).principal.sub;
+    const policies = await earlierSet(database, by, revision, current);
+    const engines = revision === current.position.revision ? engineOf : engineBefore;
+    const { compiled, engineHash } = await readInTurn(by, () => engines(policies, revision));
+    const rego = await regoSources();
     return { revision, data: compiled.json, dataHash: compiled.hash, engineHash, rego };
   }
 
