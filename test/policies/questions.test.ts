@@ -4,7 +4,7 @@ import test from 'ava';
 import { FILE_NAME } from '../../src/policies/files/file.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import { person, startGateway } from '../support/gateway.ts';
-import { modernClient } from '../support/mcp.ts';
+import { call, modernClient, openSession, post } from '../support/mcp.ts';
 import { world } from '../support/world.ts';
 import { policyBody } from './policies.ts';
 import { addTarget, type Files, file, type ProblemAnswer, policySets } from './sets.ts';
@@ -291,4 +291,27 @@ test.serial('lint names policies and targets by name, and only existing users', 
   );
   t.is(found?.witness?.target, 'everything');
   t.true(body.findings.some(({ code, policies: [about] }) => code === 'unknown_role' && about?.file === 'allow.yaml'));
+});
+
+test.serial('a page of the access report has few more than 10,000 rows, however many groups the policies name', async (t) => {
+  const w = await world(t);
+  const groups = Array.from({ length: 130 }, (_, i) => `g${String(i).padStart(3, '0')}`);
+  const subjects = groups.map((subject_value) => ({ subject_type: 'group', subject_value }));
+  await w.allow({ name: 'Groups', resource_type: 'tool', subjects: [...subjects, { subject_type: 'role', subject_value: 'r' }] });
+  await w.allow({ name: 'User', resource_type: 'prompt', subjects: [{ subject_type: 'user', subject_value: w.user.id }] });
+  const session = await openSession(w.mcp, w.token);
+  const headers = { 'mcp-session-id': session };
+  await Promise.all(Array.from({ length: 100 }, (_, i) => post(w.mcp, w.token, call(`t${i}`), headers)));
+  const { call: ask } = policySets(w.gateway, w.admin.token);
+  const pages: string[][] = [];
+  for (let query: string | null = '?limit=1'; query !== null; ) {
+    const answer: { headers: Headers; body: Row[] } = await ask<Row[]>(200, 'GET', `/access${query}`);
+    pages.push(answer.body.map(({ subject_value, resource_name }) => `${subject_value} ${resource_name}`));
+    query = /<[^?]*(\?[^>]*)>; rel="next"/.exec(answer.headers.get('link') ?? '')?.[1] ?? null;
+  }
+  const names = [null, ...Array.from({ length: 100 }, (_, i) => `t${i}`).sort()];
+  const expected = ['r', ...groups].flatMap((subject) => names.map((name) => `${subject} ${name}`));
+  t.deepEqual(pages.flat(), [...expected, `${w.user.id} null`]);
+  t.is(pages[0]?.length, 100 * names.length);
+  t.is(pages.length, 3);
 });

@@ -5,6 +5,7 @@ import { inOrder, type SeenObject, seenObjects } from '../../audit/search/record
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { inTurnOf } from '../../base/turns/caller-turns.ts';
 import { validate } from '../../base/validate.ts';
+import { isInHistory } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import { readInTurn } from '../../db/turns.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
@@ -44,18 +45,15 @@ export interface AccessRouteParts {
   readonly foundUsers: FoundUsers;
 }
 
-/** How many users one page covers. */
+/** `limit`: how many users one page covers. A page ends with a user, whose id is its key, or with a subject that policies name. */
 const PAGE = {
   defaultLimit: 100,
   maxLimit: 1000,
-  key: ID_KEY,
+  key: new RegExp(`${ID_KEY.source}|^(?:everyone|(?:role|group):.{1,255})$`, 's'),
   also: Object.keys(accessMembers),
 };
-/** A page ends after the user with whom it reaches this number of rows. */
+/** A page ends after the subject with whom it reaches this number of rows. */
 const ROWS_PER_PAGE = 10_000;
-
-/** This id sorts before every other id. */
-const FIRST_ID = '00000000-0000-0000-0000-000000000000';
 
 /** The questions of one user that are answered at once. */
 const AT_ONCE = 2;
@@ -104,7 +102,8 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     showRevision(res, position);
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
-    const named = who ?? (page.cursor === null ? await namedHolders(policies) : []);
+    const isAfterUser = page.cursor !== null && ID_KEY.test(page.cursor);
+    const named = who ?? (isAfterUser ? [] : following(await namedHolders(policies), page.cursor));
     const used = new Map(objects.map(({ target }) => [target.id, target.name]));
     // A row is true if the user had this role and these groups while these policies and targets were in force. Users are read later than policies.
     const users = async (limit: number, after: string | null): Promise<FoundUser[]> => {
@@ -112,7 +111,8 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
       return database.snapshot(async (db) => {
         const [then, some] = await Promise.all([moments.now(db), foundUsers.page(db, limit, after)]);
         const inUse = then.targets.filter(({ id, name, enabled }) => enabled && used.get(id) === name);
-        if (then.position.revision !== position.revision || inUse.length < used.size)
+        const isSame = then.position.revision === position.revision && (await isInHistory(db, position));
+        if (!isSame || inUse.length < used.size)
           throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
         return some;
       });
@@ -138,16 +138,19 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
 
     const limit = page.limit ?? PAGE.defaultLimit;
     const rows: AccessRow[] = [];
-    for await (const row of accessRows(engine, named, objects, by)) rows.push(row);
-    const some = await users(limit + 1, page.cursor);
-    let done = 0;
-    for (const found of some.slice(0, limit)) {
-      if (rows.length >= ROWS_PER_PAGE) break;
-      for await (const row of accessRows(engine, [holderOfUser(found)], objects, by)) rows.push(row);
-      done++;
-    }
-    const next = some[done - 1];
-    if (done < some.length) linkNext(req, res, page, next?.user.id ?? page.cursor ?? FIRST_ID);
+    /** Adds the rows of these holders until the page is full. Returns how many holders it has covered. */
+    const add = async (holders: readonly Holder[]): Promise<number> => {
+      let done = 0;
+      for (; done < holders.length && rows.length < ROWS_PER_PAGE; done++)
+        for await (const row of accessRows(engine, holders.slice(done, done + 1), objects, by)) rows.push(row);
+      return done;
+    };
+    const lastNamed = named[(await add(named)) - 1];
+    const isAllNamed = lastNamed === named.at(-1);
+    const some = isAllNamed ? await users(limit + 1, isAfterUser ? page.cursor : null) : [];
+    const done = await add(some.slice(0, limit).map(holderOfUser));
+    if (!isAllNamed || done < some.length)
+      linkNext(req, res, page, some[done - 1]?.user.id ?? (lastNamed === undefined ? page.cursor : keyOf(lastNamed)) ?? '');
     await sendList(res, '', rows, (row) => row, '');
   }
 
@@ -226,6 +229,16 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
   }
 
   return router;
+}
+
+const keyOf = ({ subject_type, subject_value }: Holder): string =>
+  subject_value === null ? subject_type : `${subject_type}:${subject_value}`;
+
+/** The named holders after the one with this key, which policies may no longer name. null: all of them. */
+function following(named: readonly Holder[], key: string | null): readonly Holder[] {
+  if (key === null) return named;
+  const place = (one: string): string => `${['everyone', 'role', 'group'].indexOf(one.split(':', 1)[0] ?? '')} ${one}`;
+  return named.filter((holder) => place(keyOf(holder)) > place(key));
 }
 
 /** Whether the decision of a cell became different. */
