@@ -23,7 +23,7 @@ export interface StoredChange {
 
 /** Which policies of the order of evaluation to return. Absent members narrow nothing. */
 export interface OrderFilter {
-  /** A part of the name or of the pattern, without regard to the case of ASCII letters, or the whole id. */
+  /** A part of the name or of the pattern, without regard to case (SQLite: that of ASCII letters), or the whole id. */
   readonly text?: string;
   readonly effect?: Effect;
   readonly enabled?: boolean;

@@ -204,7 +204,7 @@ export function policyJson(policy: StoredPolicy): PolicyJson {
 /** Which policies `GET /api/policies/order` lists. */
 export const orderMembers = {
   text: text(POLICY_LIMITS.pattern).description(
-    'A part of the name or of the pattern, in any case of ASCII letters, or the whole id.',
+    'A part of the name or of the pattern, or the whole id. Case makes no difference; with SQLite, only that of ASCII letters.',
   ),
   effect: Joi.valid(...EFFECTS).description('Only policies with this effect.'),
   enabled: Joi.valid('true', 'false').description('true: only policies that are enabled; false: only the others.'),
