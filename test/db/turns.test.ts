@@ -1,5 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { createTurns, eachInTurn } from '../../src/db/turns.ts';
+import { starts } from '../../src/base/turns/caller-turns.ts';
+import { createRestingTurns, createTurns, eachInTurn } from '../../src/db/turns.ts';
 
 /** Makes work that reports when it begins, and that the test ends. */
 function manualWork(begun: string[]) {
@@ -83,4 +85,28 @@ test('between two items that are in memory, the event loop takes a turn', async 
   };
   await Promise.all([read('a'), read('b')]);
   t.deepEqual(events.slice(0, 6), ['a1', 'request', 'b1', 'request', 'a2', 'request']);
+});
+
+test('beside others, the next long answer begins after a rest, also if the one before failed; its caller does not wait for the rest', async (t) => {
+  const inTurn = createRestingTurns();
+  const present = setInterval(() => {
+    for (const caller of ['ann', 'ben']) starts.run(caller, () => undefined);
+  }, 5);
+  t.teardown(() => clearInterval(present));
+  const times: number[] = [];
+  const long = async (fails: boolean): Promise<number> => {
+    times.push(performance.now());
+    await sleep(40);
+    times.push(performance.now());
+    if (fails) throw new Error('lost');
+    return performance.now();
+  };
+  const all = [inTurn('a', () => long(false)), inTurn('b', () => long(true)), inTurn('a', () => long(false))];
+  const ended = await all[0];
+  t.is(times.length, 2, `${ended}`);
+  await t.throwsAsync(async () => all[1], { message: 'lost' });
+  t.is(times.length, 4);
+  await all[2];
+  const [, end1 = 0, begin2 = 0, end2 = 0, begin3 = 0] = times;
+  t.true(begin2 - end1 > 70 && begin3 - end2 > 70, times.join());
 });
