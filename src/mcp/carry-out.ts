@@ -1,7 +1,7 @@
 /** Does the work that a request of an admitted caller calls for. */
 import { principalKey } from '../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../base/budgets.ts';
-import { inTurnOf } from '../base/turns/caller-turns.ts';
+import { turnToCall } from '../base/turns/caller-turns.ts';
 import { ACCEPTED, type Answer, finalText, unavailable } from '../protocol/answer.ts';
 import { CODES, errorMessage } from '../protocol/message.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
@@ -46,12 +46,13 @@ async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<A
   const answers = elements.map(async (element) => {
     const ended: (() => void)[] = [];
     const own: Caller = { ...caller, whenAnswered: (then) => void ended.push(then) };
-    // Each element takes a turn of its sender, as each request does. Otherwise a batch would begin fifty of them at once.
+    // Each element takes a turn of its sender, as each call does. Otherwise a batch would begin fifty of them at once.
+    ended.push(await turnToCall(principal));
     const begin = async (): Promise<Answer> => {
       const now = await readmitted(own);
       return now === null ? unavailable(element.id) : carryOut(now, element);
     };
-    const text = await inTurnOf(principal, null, begin)
+    const text = await begin()
       .then(finalText)
       .finally(() => {
         // An element must not keep what another one waits for.

@@ -215,8 +215,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const work = reading === null ? readBodiless(method, headers, claimed) : readPost({ reading, headers, session, everywhere });
   if (!('do' in work)) return work;
 
-  // Before the gate: a call that waits must not be decided with what was known when it came. The elements of a batch share one admission, so they
-  // only take turns to begin.
+  // Before the gate: a call that waits must not be decided with what was known when it came. The elements of a batch take their own turns.
   if (method === 'POST' && work.do !== 'batch') {
     const turn = turnToCall(principal);
     const end = turn instanceof Promise ? await turn : turn;

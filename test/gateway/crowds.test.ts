@@ -217,6 +217,40 @@ for (const [what, key, most] of [
   });
 }
 
+for (const method of ['GET', 'DELETE', 'initialized'] as const) {
+  test(`${method} at /mcp that waits for its turn reaches no target that became denied meanwhile`, async (t) => {
+    const { gateway, admin, user, token, allow, target } = await world(t);
+    const { id } = await allow({ name: 'everything' });
+    const url = `${gateway.url}/mcp`;
+    const initialize = {
+      ...{ jsonrpc: '2.0', id: 0, method: 'initialize' },
+      params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } },
+    };
+    const opened = await post(url, token, initialize);
+    const headers = { 'mcp-session-id': opened.headers.get('mcp-session-id') ?? '', 'mcp-protocol-version': '2025-11-25' };
+    const initialized = () => post(url, token, { jsonrpc: '2.0', method: 'notifications/initialized' }, headers);
+    if (method !== 'initialized') await initialized();
+    const before = target.recorder.received.length;
+
+    const ends: (() => void)[] = [];
+    starts.run('somebody else', () => undefined);
+    for (let i = 0; i < 8; i++) starts.run(`parts of ${user.id}`, (end) => ends.push(end), { most: 8, partOf: user.id });
+    while (ends.length < 8) await sleep(1);
+    const leaving = new AbortController();
+    const options = { method, headers: { ...headers, accept: 'text/event-stream', authorization: `Bearer ${token}` } };
+    const waiting =
+      method === 'initialized' ? initialized() : fetch(url, { ...options, signal: leaving.signal }).catch(() => undefined);
+    await sleep(50);
+    await gateway.rest(204, 'DELETE', `/api/policies/${id}`, { token: admin.token });
+    for (const end of ends) end();
+    await waiting;
+    // A stream would be opened now.
+    await sleep(200);
+    leaving.abort();
+    t.deepEqual(target.recorder.received.slice(before), []);
+  });
+}
+
 test('the elements of many batches are decided with what is in force when their turns come', async (t) => {
   const { gateway, admin, token, mcp, allow } = await world(t, null, null, {
     MCP_RATE_LIMIT: '100000',

@@ -330,3 +330,55 @@ test.serial('a stream ends if its target offers no new one, so that the client o
   await stream.ended;
   t.pass();
 });
+
+for (const [what, change] of [
+  ['its policy is deleted', ({ asAdmin }: Recycling, id: string) => asAdmin(204, 'DELETE', `/api/policies/${id}`)],
+  [
+    'its policy is narrowed to other tools',
+    ({ asAdmin }: Recycling, id: string) =>
+      asAdmin(200, 'PUT', `/api/policies/${id}`, { resource_type: 'tool', resource_pattern: '^other$' }),
+  ],
+  [
+    'the target is disabled',
+    ({ asAdmin, w }: Recycling) => asAdmin(200, 'PUT', `/api/targets/${w.target.id}`, { enabled: false }),
+  ],
+  ['its credential changes', (r: Recycling) => credentialFor(r, `user/${r.w.user.id}`, 'another')],
+] as const) {
+  for (const everywhere of [false, true]) {
+    test.serial(
+      `a call${everywhere ? ' at /mcp' : ''} whose session is being opened is not sent if ${what} meanwhile`,
+      async (t) => {
+        const r = await recycling(t);
+        const { w, target, asAdmin } = r;
+        const { id } = await w.allow({ name: 'all' });
+        await w.allow({ name: 'prompts', resource_type: 'prompt' });
+        await credentialFor(r, 'default', 'one');
+        const mcp = everywhere ? `${w.gateway.url}/mcp` : w.mcp;
+        const session = await openSession(mcp, w.token);
+        const echo = () => post(mcp, w.token, call(everywhere ? 'everything__echo' : 'echo'), { 'mcp-session-id': session });
+        t.true('result' in ((await echo()).message ?? {}));
+        const sent = () => target.received.filter(({ message }) => message?.method === 'tools/call').length;
+        const before = sent();
+
+        await asAdmin(200, 'POST', '/api/sessions/recycle', { all: true });
+        let release = (): void => undefined;
+        let opens = (): void => undefined;
+        const opening = new Promise<void>((resolve) => {
+          opens = resolve;
+        });
+        target.onOpen = () => {
+          opens();
+          return new Promise((resolve) => {
+            release = resolve;
+          });
+        };
+        const waiting = echo();
+        await opening;
+        await change(r, id);
+        release();
+        t.regex((await waiting).message?.error?.message ?? '', /was not asked, because it or your access has changed/);
+        t.is(sent(), before);
+      },
+    );
+  }
+}

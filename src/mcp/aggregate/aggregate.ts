@@ -32,6 +32,7 @@ import { bareMeta, bareResponse, joinName, renameLarge, splitName, splitToken } 
 import type { Plan } from './route.ts';
 import {
   amongAll,
+  beginSession,
   forEach,
   type LivePosted,
   live,
@@ -112,14 +113,14 @@ export async function handleAggregate(caller: Caller, posted: SessionMessage<Rpc
   if (session === 'unreadable') return unavailable(id);
   if (plan.kind === 'one') {
     // A client that sends a request is ready, even if it has not said so.
-    const hasWaited = session !== null && (await caller.deps.links.begin(session, caller.admission));
+    const hasWaited = session !== null && (await beginSession(caller, session));
     const now = hasWaited ? await readmitted(caller) : caller;
     return now === null ? unavailable(id) : handleAimed(now, { ...posted, session }, plan);
   }
   if (session === null) return noSession(id);
   if (plan.kind === 'own') return { kind: 'message', status: 200, text: resultMessage(id, '{}') };
   return amongAll(caller, id, async (now) => {
-    await now.deps.links.begin(session, now.admission);
+    await beginSession(now, session);
     return plan.kind === 'list' ? listAggregate(now, { ...posted, session }, plan) : setLevel(now, { ...posted, session }, plan);
   });
 }
@@ -197,7 +198,7 @@ export async function notifyAggregate(
   }
   if (method === 'notifications/initialized') {
     // It completes the opening of the session, which has already been decided and recorded.
-    await deps.links.begin(session, caller.admission);
+    await beginSession(caller, session);
     return ACCEPTED;
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;

@@ -10,6 +10,7 @@ import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import { authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClaimedSession, contextOf } from '../context/context.ts';
+import { readmit, readmitted, stillUsable } from '../context/readmission.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
@@ -26,7 +27,7 @@ import {
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
-import { forEach, live, recordEmptyAggregate, turnToConnect, upstreamSessionsOf, usableTargets } from './usable.ts';
+import { beginSession, forEach, live, recordEmptyAggregate, turnToConnect, upstreamSessionsOf, usableTargets } from './usable.ts';
 
 const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 
@@ -58,16 +59,25 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
   const answering = resumed !== null && resumed.point.origin !== null;
   const targets = answering ? [resumed.target] : usableTargets(caller.admission);
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, 'GET'))) return problemUnavailable(null);
+  const recorded = new Set<string>();
   try {
-    await Promise.all(forEach(caller, targets, ({ name }, now) => recordGet({ ...now, targetName: name })));
+    const record = async ({ id, name }: RoutedTarget, now: Caller): Promise<void> => {
+      if (await recordGet({ ...now, targetName: name })) recorded.add(id);
+    };
+    await Promise.all(forEach(caller, targets, record));
   } catch (err) {
     caller.deps.log.error({ err }, 'recording a decision failed; the request is refused');
     return problemUnavailable(err);
   }
-  void caller.deps.links.begin(session, caller.admission);
-  if (resumed !== null && answering) return restOfAnswer(caller, session, resumed);
-  const recorded = new Set(targets.map(({ id }) => id));
-  return { kind: 'stream', events: streams(caller, session, resumed, recorded), drain: false };
+  void beginSession(caller, session);
+  const now = await readmitted(caller);
+  if (now === null) return problemUnavailable(null);
+  if (resumed === null || !answering) {
+    return { kind: 'stream', events: streams(now, session, resumed, recorded), drain: false };
+  }
+  const { target } = resumed;
+  const isAllowed = recorded.has(target.id) && stillUsable(now.admission, target.name, target) !== null;
+  return isAllowed ? restOfAnswer(now, session, resumed) : problem(EVENT_GONE);
 }
 
 /**
@@ -143,20 +153,21 @@ async function* streams(
     let pause = RETRY_MS;
     await turnToConnect(caller);
     while (!signal.aborted) {
-      const admission = latest;
-      const { principal } = admission;
-      const now: Caller = { ...caller, admission, targetName: target.name };
-      if (!recorded.has(target.id)) {
+      const admission = await readmit(caller);
+      // The re-validation ends the connection soon, unless the target becomes usable again before.
+      const isUsable = admission !== null && stillUsable(admission, target.name, target) !== null;
+      const now: Caller = { ...caller, admission: admission ?? latest, targetName: target.name };
+      if (isUsable && !recorded.has(target.id)) {
         const allowed = await recordGet(now).catch(() => null);
         if (allowed === false) return;
         if (allowed === true) recorded.add(target.id);
       }
-      const sessionTarget = sessionAt(session, target, admission);
+      const sessionTarget = sessionAt(session, target, now.admission);
       const last = lastIds.get(connection.way);
       const after = (linked: SessionPair): string | null =>
-        last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
+        last === undefined ? null : (openEventId(deps.seal, now.admission.principal, target.name, linked, last)?.eventId ?? null);
       // If the decision cannot be recorded, it is retried like an unreachable target.
-      const reached = recorded.has(target.id) ? await connectAt(now, sessionTarget, signal, after) : null;
+      const reached = isUsable && recorded.has(target.id) ? await connectAt(now, sessionTarget, signal, after) : null;
       if (reached === 'none') {
         connection.isRefused = true;
         return;
@@ -315,6 +326,7 @@ export async function deleteAggregate(caller: Caller, claimed: ClaimedSession): 
 async function endAt(caller: Caller, linked: SessionPair, target: RoutedTarget, verdict: Verdict | undefined): Promise<void> {
   const { deps } = caller;
   if (verdict?.allowed !== true) return;
+  if (stillUsable(caller.admission, target.name, target) === null) return recordEnd(caller, verdict, 'denied');
   const sessionTarget = sessionAt(linked.session, target, caller.admission);
   const signal = AbortSignal.timeout(deps.limits.openMs);
   const attempt = deps.pace.begin(askedAt(sessionTarget), 'DELETE');

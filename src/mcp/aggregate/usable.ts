@@ -10,7 +10,7 @@ import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd } from '../context/authorize.ts';
 import type { Caller, SessionMessage } from '../context/context.ts';
-import { readmitted } from '../context/readmission.ts';
+import { readmit, readmitted } from '../context/readmission.ts';
 import { ASKED_AT_ONCE, sessionAt, turnToAsk } from '../context/upstream-opening.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 
@@ -60,18 +60,23 @@ const WIDE_AT_ONCE = 4;
 
 /**
  * Does the work that a message to all targets causes. The others of the same principal wait, and above a limit they are refused: each of
- * them makes hundreds of requests, and a batch has fifty messages. Work whose client has left while it waited is not begun.
+ * them makes hundreds of requests, and a batch has fifty messages. A request whose client has left while it waited is not begun.
  */
 export async function amongAll(caller: Caller, id: RpcId | null, work: (now: Caller) => Promise<Answer>): Promise<Answer> {
   const { claims, deps, gone } = caller;
   const leave = deps.wide.take(claims);
   if (leave === null) return tooManyCalls(id);
   const begun = async (): Promise<Answer> => {
-    const now = gone.aborted ? null : await readmitted(caller);
+    const isAwaited = id === null || !gone.aborted;
+    const now = isAwaited ? await readmitted(caller) : null;
     return now === null ? unavailable(id) : work(now);
   };
   return inTurnOf(`all targets of ${principalKey(claims)}`, WIDE_AT_ONCE, begun).finally(leave);
 }
+
+/** Tells the targets of a new session that its client is ready. Returns whether it has waited for any. */
+export const beginSession = (caller: Caller, session: Session): Promise<boolean> =>
+  caller.deps.links.begin(session, caller.admission.principal, () => readmit(caller));
 
 /**
  * Does the work for each target. A request to a hundred targets takes turns with the requests of others. The work is done with the caller as of its

@@ -153,6 +153,7 @@ const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string | FaultText>> 
     `sent an answer that is too large: at most ${answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`,
   busy: 'cannot be used now: the gateway has reached a limit on what it keeps open for targets. Try again later',
   account: 'needs an account of the user',
+  changed: 'was not asked, because it or your access has changed while a session was opened there: send the request again',
   suspended: ({ until }) =>
     until === undefined
       ? 'does not answer at the moment: the gateway keeps trying'
@@ -165,7 +166,7 @@ export function upstreamFault(context: RequestContext, fault: UpstreamFault): An
     awaited.end('upstream_error');
     return accountAnswer(context, fault.account);
   }
-  awaited.end(fault.fault === 'aborted' ? 'cancelled' : 'upstream_error');
+  awaited.end(fault.fault === 'aborted' ? 'cancelled' : fault.fault === 'changed' ? 'error' : 'upstream_error');
   const text = noteFault(context, fault, awaited.method);
   const answer = rpcError(awaited.id, CODES.internal, text);
   if (fault.fault !== 'suspended') return answer;
@@ -182,7 +183,7 @@ export function noteFault(
   if (fault.account !== undefined) return accountText(target.name, fault.account);
   const said = FAULT_TEXTS[fault.fault];
   const text = typeof said === 'string' ? said : said(fault, deps.limits, target, method === 'initialize');
-  if (fault.fault !== 'aborted' && fault.fault !== 'suspended') {
+  if (!['aborted', 'suspended', 'changed'].includes(fault.fault)) {
     deps.log.warn({ target: target.name, fault: fault.fault, err: fault.cause }, 'target could not be used');
     deps.health.note(target, fault.fault, text, fault.cause);
   }

@@ -1,8 +1,13 @@
-/** The caller by the state of this moment, for what is decided later than the request was admitted. */
-import { type Admission, mayUseTarget } from '../../state/admission.ts';
+/** The caller by the state of this moment, for what is decided or sent later than the request was admitted. */
+import type { Now } from '../../base/promises.ts';
+import type { Operation } from '../../protocol/operation.ts';
+import { type Admission, decideListed, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import { fingerprintOf } from '../sessions/sessions.ts';
+import { bindingOf, fingerprintOf, type UpstreamSession } from '../sessions/sessions.ts';
+import type { UpstreamFault } from '../upstream/upstream.ts';
 import type { Caller } from './context.ts';
+import type { SessionTarget } from './upstream-opening.ts';
+import { isUpstreamSessionFailure, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
 /** null: the caller is refused now, or the state cannot be read. */
 export async function readmit(caller: Caller): Promise<Admission | null> {
@@ -28,4 +33,42 @@ export function stillUsable(admission: Admission, name: string, target: RoutedTa
   const current = admission.snapshot.targets.get(name);
   if (current === undefined || fingerprintOf(current) !== fingerprintOf(target)) return null;
   return mayUseTarget(admission, current) ? current : null;
+}
+
+export const CHANGED: UpstreamFault = { fault: 'changed' };
+
+/** Whether what was decided with the admission of the caller would still be allowed, with the same credentials. */
+export async function isStillAllowed(caller: Caller, target: RoutedTarget, operation: Operation): Promise<boolean> {
+  const now = await readmit(caller);
+  const current = now && stillUsable(now, caller.targetName, target);
+  if (now === null || current === null) return false;
+  const bindingIn = ({ principal, snapshot }: Admission, at: RoutedTarget): string =>
+    bindingOf(at.accessOf(principal), snapshot.sessions.epochOf(principal.sub, at.id));
+  if (bindingIn(now, current) !== bindingIn(caller.admission, target)) return false;
+  return operation.kind !== 'object' || decideListed(now, current.id)([operation.object])[0] === true;
+}
+
+/** What a message is decided as that names no object. */
+export const USE: Operation = { kind: 'target' };
+
+type Linked = UpstreamSession | UpstreamSessionFailure;
+
+/**
+ * The upstream session for a message that has been decided. A fault if the decision no longer holds after a session was opened: a target can take
+ * seconds for that.
+ */
+export function linkFor(caller: Caller, sessionTarget: SessionTarget, operation: Operation): Now<Linked> {
+  const link = caller.deps.links.current(sessionTarget);
+  return link instanceof Promise ? openedFor(caller, sessionTarget, operation, link) : link;
+}
+
+/** The same for one that replaces a lost one. */
+export async function openedFor(
+  caller: Caller,
+  { target }: SessionTarget,
+  operation: Operation,
+  opening: Promise<Linked>,
+): Promise<Linked> {
+  const link = await opening;
+  return isUpstreamSessionFailure(link) || (await isStillAllowed(caller, target, operation)) ? link : CHANGED;
 }

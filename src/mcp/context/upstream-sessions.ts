@@ -6,6 +6,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import type { Principal } from '../../auth/principal.ts';
 import { keep } from '../../base/kept.ts';
 import { deferred, inTime, type Now } from '../../base/promises.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
@@ -185,7 +186,8 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   }
 
   /** The client may become ready late: by then the target may have moved, or the caller may have lost access to it. */
-  async function tell(session: Session, admission: Admission, { targetId, binding, link }: Held): Promise<void> {
+  async function tell(session: Session, admission: Admission | null, { targetId, binding, link }: Held): Promise<void> {
+    if (admission === null) return;
     const target = [...admission.snapshot.targets.values()].find(({ id }) => id === targetId);
     if (target === undefined || !mayUseTarget(admission, target)) return;
     const sessionTarget = sessionAt(session, target, admission);
@@ -259,12 +261,16 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     },
     /**
      * Tells targets that the client is ready; does nothing if they know. Does not wait for targets that are late. Returns whether it has waited for
-     * any.
+     * any. `admitted`: what the caller may use when the turn of a target has come; null: nothing.
      */
-    async begin(session: Session, admission: Admission): Promise<boolean> {
+    async begin(
+      session: Session,
+      principal: Pick<Principal, 'sub'>,
+      admitted: () => Promise<Admission | null>,
+    ): Promise<boolean> {
       const held = waiting.get(session.id) ?? [];
       waiting.delete(session.id);
-      await Promise.all(held.map((half) => turnToAsk(admission.principal, () => tell(session, admission, half))));
+      await Promise.all(held.map((half) => turnToAsk(principal, async () => tell(session, await admitted(), half))));
       return held.length > 0;
     },
     /** Whether this process has opened the upstream session that it uses for the target. */

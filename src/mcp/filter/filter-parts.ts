@@ -169,7 +169,7 @@ function replaceMeta(draft: Draft, changed: MemberTexts): void {
   if (!isObject(meta) || span === undefined || Object.keys(changed).length === 0) return;
   // The item of a list has no spans below its members.
   const isLocated = span.members?.size === Object.keys(meta).length;
-  const text = isLocated ? withMembers(draft.text, span, changed) : objectOf({ ...asTexts(meta), ...changed });
+  const text = isLocated ? withMembers(draft.text, span, changed) : objectOf({ ...asTexts(Object.entries(meta)), ...changed });
   replaceMember(draft, '_meta', text);
 }
 
@@ -185,10 +185,8 @@ function objectOf(texts: MemberTexts): string {
   return `{${members.join()}}`;
 }
 
-function asTexts(changed: { readonly [name: string]: JsonValue | undefined }): MemberTexts {
-  return Object.fromEntries(
-    Object.entries(changed).map(([name, value]) => [name, value === undefined ? null : JSON.stringify(value)]),
-  );
+function asTexts(changed: Iterable<readonly [string, JsonValue | undefined]>): MemberTexts {
+  return Object.fromEntries([...changed].map(([name, value]) => [name, value === undefined ? null : JSON.stringify(value)]));
 }
 
 /** The members of a target's error that must change. `params`: of the request that it answers; undefined: not known. */

@@ -5,8 +5,10 @@ import { type Answer, finalOf, noSession, unavailable } from '../../protocol/ans
 import { helloOf } from '../../protocol/hello.ts';
 import { CODES, errorMessage, type RpcId } from '../../protocol/message.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
+import type { Operation } from '../../protocol/operation.ts';
 import type { Caller, RequestContext } from '../context/context.ts';
 import { isLostSession, upstreamFault } from '../context/failure.ts';
+import { linkFor, openedFor, USE } from '../context/readmission.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import {
@@ -41,7 +43,8 @@ export async function forwardStateful(
   const { caller, target, awaited } = context;
   const sent: Sent = { method: 'POST', body, signal: lingering(caller, context.deps.limits.idleMs) };
   if (session === null) return forwardInitialize(context, sent);
-  const reached = await sendInSession(caller, sessionAt(session, target, caller.admission), sent, awaited.id);
+  const at = sessionAt(session, target, caller.admission);
+  const reached = await sendInSession(caller, at, sent, awaited.id, awaited.operation);
   if ('ended' in reached) return noSession(awaited.id);
   return 'fault' in reached ? upstreamFault(context, reached) : reached;
 }
@@ -69,10 +72,11 @@ export async function sendInSession(
   sessionTarget: SessionTarget,
   sent: Sent,
   id: RpcId | null,
+  operation: Operation = USE,
 ): Promise<ReachedInSession | UpstreamSessionFailure> {
   const { session } = sessionTarget;
   const { links } = caller.deps;
-  const current = links.current(sessionTarget);
+  const current = linkFor(caller, sessionTarget, operation);
   let link = current instanceof Promise ? await current : current;
   for (let sending = sent, isLast = false; ; ) {
     if (isUpstreamSessionFailure(link)) return link;
@@ -85,7 +89,7 @@ export async function sendInSession(
     if (!isLostSession(answer.status, error)) return { ...reached, error };
     answer.discard();
     isLast = sending !== sent;
-    link = await links.replace(sessionTarget, link);
+    link = await openedFor(caller, sessionTarget, operation, links.replace(sessionTarget, link));
     isLast ||= links.hasOpened(session, sessionTarget.target.id);
     const { lastEventId: _, ...afresh } = sent;
     sending = afresh;

@@ -10,6 +10,7 @@ import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import type { Caller, UpstreamContext } from '../context/context.ts';
+import { linkFor, USE } from '../context/readmission.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { bindingOf, type ListKind, type SessionPair } from '../sessions/sessions.ts';
@@ -123,7 +124,7 @@ export async function connectAt(
   after: (linked: SessionPair) => string | null = () => null,
 ): Promise<Connected | 'none' | null> {
   const { session } = sessionTarget;
-  const link = await caller.deps.links.current(sessionTarget);
+  const link = await linkFor(caller, sessionTarget, USE);
   if (isUpstreamSessionFailure(link)) return 'ended' in link ? 'none' : null;
   const lastEventId = after({ session, link }) ?? undefined;
   const reached = await sendInSession(caller, sessionTarget, { method: 'GET', signal, lastEventId }, null);

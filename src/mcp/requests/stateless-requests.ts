@@ -6,6 +6,7 @@ import { SESSION_REVISIONS, STATELESS_REVISION, unsupportedVersion } from '../..
 import type { ClientMode, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
 import { accountText } from '../context/own-account.ts';
+import { CHANGED, isStillAllowed } from '../context/readmission.ts';
 import { discoversStateless, isWrongMode } from '../upstream/modes.ts';
 import { ownError, servedVersions } from '../upstream/own-error.ts';
 import { isFault, type UpstreamFault } from '../upstream/upstream.ts';
@@ -47,7 +48,7 @@ export async function forwardStateless(
 
 /** The answer to a request that was not sent, because the mode of its target could not be found out. */
 function notAsked(context: RequestContext, fault: UpstreamFault): Promise<Answer> | Answer {
-  if (fault.fault !== 'aborted') context.deps.observe.failed(context.target.name, fault.fault);
+  if (fault.fault !== 'aborted' && fault.fault !== 'changed') context.deps.observe.failed(context.target.name, fault.fault);
   return upstreamFault(context, fault);
 }
 
@@ -65,7 +66,10 @@ async function refuseMode(context: RequestContext): Promise<Answer | null> {
     deps.health.failed(asked, stateless.fault);
     return notAsked(context, stateless);
   }
-  if (!isKnown) deps.health.answered(asked);
+  if (!isKnown) {
+    deps.health.answered(asked);
+    if (!(await isStillAllowed(caller, target, awaited.operation))) return notAsked(context, CHANGED);
+  }
   return stateless ? null : fallBack(awaited.id, SESSION_REVISIONS);
 }
 

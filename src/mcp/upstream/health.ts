@@ -77,7 +77,7 @@ const PROBE_MS = 6_000;
 const TRUSTED_MS = 60_000;
 /** Faults that say nothing about the target, or that are already counted for everybody. */
 const UNCOUNTED: readonly UpstreamFault['fault'][] = [
-  ...(['aborted', 'busy', 'credential', 'transport', 'suspended', 'account'] as const),
+  ...(['aborted', 'busy', 'credential', 'transport', 'suspended', 'account', 'changed'] as const),
   ...(['unreachable', 'denied_address'] as const),
 ];
 const KEPT = 10_000;

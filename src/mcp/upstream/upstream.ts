@@ -74,10 +74,13 @@ export type ReadBody = (isWanted?: () => boolean) => Now<Buffer | UpstreamFault>
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
-/** Why a target gave no answer. `unreachable`: there is no connection or no process, whatever the caller asked for. */
+/**
+ * Why a target gave no answer. `unreachable`: there is no connection or no process, whatever the caller asked for. `changed`: it was not asked,
+ * because the caller's access has changed while a session was opened there.
+ */
 export const FAULTS = [
   ...(['credential', 'transport', 'timeout', 'aborted', 'unreachable', 'denied_address', 'crashed'] as const),
-  ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'account'] as const),
+  ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'account', 'changed'] as const),
 ] as const;
 
 /** What a user must do before their own account at the target can be used. */
