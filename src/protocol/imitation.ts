@@ -12,6 +12,7 @@ const LETTERS: ReadonlyMap<number, string> = new Map(
     '\u0130': 'i',
     '\u0131': 'i',
     '\u017f': 's',
+    '\u1e9e': 'ss',
     '\u212a': 'k',
     '\ufb00': 'ff',
     '\ufb01': 'fi',

@@ -97,15 +97,20 @@ export const POINTERS = ['ui/resourceUri', 'openai/outputTemplate'];
 const imitatesPointer = imitationOf('ui', ...POINTERS);
 const imitatesUi = imitationOf('resourceUri');
 
+const isHiddenPointer = (meta: JsonObject, name: string, sight: Sight): boolean =>
+  imitatesPointer(name) || (POINTERS.includes(name) && !sight.pointer(meta[name]));
+
+/** The member `ui` of a `_meta`, without what the caller may not follow. */
+const visibleUi = (ui: JsonObject, sight: Sight): JsonObject =>
+  withoutNames(ui, (name) => imitatesUi(name) || (name === 'resourceUri' && !sight.pointer(ui.resourceUri)));
+
 /** The members of a `_meta` that must change; undefined: remove the member. */
-export function changedPointers(meta: JsonObject, sight: Sight): { [name: string]: JsonObject | undefined } {
-  const changed: { [name: string]: JsonObject | undefined } = {};
-  for (const name of Object.keys(meta)) if (imitatesPointer(name)) changed[name] = undefined;
-  for (const name of POINTERS) if (Object.hasOwn(meta, name) && !sight.pointer(meta[name])) changed[name] = undefined;
+export function changedPointers(meta: JsonObject, sight: Sight): ReadonlyMap<string, JsonObject | undefined> {
+  const changed = new Map<string, JsonObject | undefined>();
+  for (const name of Object.keys(meta)) if (isHiddenPointer(meta, name, sight)) changed.set(name, undefined);
   const { ui } = meta;
-  if (!isObject(ui)) return changed;
-  const seen = withoutNames(ui, (name) => imitatesUi(name) || (name === 'resourceUri' && !sight.pointer(ui.resourceUri)));
-  if (seen !== ui) changed.ui = seen;
+  const seen = isObject(ui) ? visibleUi(ui, sight) : undefined;
+  if (seen !== undefined && seen !== ui) changed.set('ui', seen);
   return changed;
 }
 
@@ -118,13 +123,10 @@ export function visibleHolder(value: JsonValue, sight: Sight): JsonValue | undef
 function withVisibleMeta(value: JsonObject, sight: Sight): JsonObject {
   const meta = value._meta;
   if (!isObject(meta)) return value;
-  const changed = changedPointers(meta, sight);
-  if (Object.keys(changed).length === 0) return value;
-  return { ...value, _meta: Object.fromEntries(Object.entries({ ...meta, ...changed }).filter(isThere)) };
-}
-
-function isThere(entry: [string, JsonValue | undefined]): entry is [string, JsonValue] {
-  return entry[1] !== undefined;
+  const kept = withoutNames(meta, (name) => isHiddenPointer(meta, name, sight));
+  const { ui } = kept;
+  const seen = isObject(ui) ? withMember(kept, 'ui', visibleUi(ui, sight)) : kept;
+  return withMember(value, '_meta', seen);
 }
 
 /** A block of content. A link to a hidden resource is removed. The result of a tool keeps the visible part of its content. */
@@ -187,10 +189,11 @@ export function visibleError(error: JsonObject, asked: JsonValue | undefined, si
   return seen === data ? error : { ...rest, data: seen };
 }
 
-/** The object without the members whose names are hidden. An object can have thousands of members. */
+/** The object without the members whose names are hidden. One message can have a hundred thousand members. */
 function withoutNames(object: JsonObject, isHidden: (name: string) => boolean): JsonObject {
-  const hidden = new Set(Object.keys(object).filter(isHidden));
-  return hidden.size === 0 ? object : Object.fromEntries(Object.entries(object).filter(([name]) => !hidden.has(name)));
+  const names = Object.keys(object);
+  const shown = names.filter((name) => !isHidden(name));
+  return shown.length === names.length ? object : Object.fromEntries(shown.map((name) => [name, object[name] ?? null]));
 }
 
 function isAsked(uri: JsonValue | undefined, asked: JsonValue | undefined): boolean {
