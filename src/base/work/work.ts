@@ -152,7 +152,11 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     }
     if (all >= limits.waiting) {
       const message = `${limits.waiting} plans, comparisons or similar requests are already waiting for their turn. Try again later.`;
-      throw new AppError('unavailable', message, { retryAfter: RETRY_AFTER_S });
+      const refusal = new AppError('unavailable', message, { retryAfter: RETRY_AFTER_S });
+      // A few callers must not keep out the others.
+      const most = [...queues.values()].reduce((longest, queue) => (queue.length > longest.length ? queue : longest));
+      if (most.length <= (queues.get(by)?.length ?? 0) + 1) throw refusal;
+      most.pop()?.refuse(refusal);
     }
   }
 
