@@ -30,6 +30,7 @@ import {
 import { canBeSent, NOT_SENT } from '../../policies/analysis/names.ts';
 import type { Moments } from '../../policies/heavy/moments.ts';
 import { earlierSet } from '../../policies/history.ts';
+import { POLICY_LIMITS } from '../../policies/schema.ts';
 import type { Moment } from '../../policies/sets/candidate-set.ts';
 import { type FoundUser, type FoundUsers, reaches } from '../../state/found-users.ts';
 import { showRevision } from '../policies/routes.ts';
@@ -49,7 +50,7 @@ export interface AccessRouteParts {
 const PAGE = {
   defaultLimit: 100,
   maxLimit: 1000,
-  key: new RegExp(`${ID_KEY.source}|^(?:everyone|(?:role|group):.{1,255})$`, 's'),
+  key: new RegExp(`${ID_KEY.source}|^(?:everyone|(?:role|group):.{1,${POLICY_LIMITS.subjectValue}})$`, 'su'),
   also: Object.keys(accessMembers),
 };
 /** A page ends after the subject with whom it reaches this number of rows. */
