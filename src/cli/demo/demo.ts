@@ -32,8 +32,8 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
-/** Calls `ending` with what must be ended afterwards. */
-async function play(once: boolean, wanted: number, say: Print, ending: (end: () => Promise<void> | void) => void): Promise<void> {
+/** `wanted`: the port; null: a free one. Calls `ending` with what must be ended afterwards. */
+async function play(once: boolean, wanted: number | null, say: Print, ending: (end: () => Promise<void> | void) => void): Promise<void> {
   const step = (title: string): void => say(`\n${title}`);
   /** Prints what happened. Ends the demo if it is not what was announced. */
   function announce(expected: boolean, line: string): void {
@@ -49,7 +49,7 @@ async function play(once: boolean, wanted: number, say: Print, ending: (end: () 
   const target = await startTarget();
   ending(() => target.stop());
 
-  const port = once ? await freePort() : wanted;
+  const port = wanted ?? (await freePort());
   const url = `http://127.0.0.1:${port}`;
   const gateway = await createGateway(readConfig({ PORT: String(port), DATA_DIR: dataDir, LOG_LEVEL: 'error' }));
   ending(() => gateway.close());
@@ -184,8 +184,8 @@ const demo: Command = {
   name: 'demo',
   summary: 'shows the product: a gateway, a target, policies, a client, and the log',
   options: {
-    once: { help: 'ends after the transcript, and uses a free port' },
-    port: { value: 'N', help: 'the port of the gateway (default: 8080)' },
+    once: { help: 'ends after the transcript' },
+    port: { value: 'N', help: 'the port of the gateway (default: 8080; with --once, a free one)' },
   },
   notes: `Everything is on this machine and in a new folder, which is removed at the end.
 Exit code: 0 everything was as announced, 1 it was not, 2 wrong usage.`,
@@ -196,7 +196,8 @@ Exit code: 0 everything was as announced, 1 it was not, 2 wrong usage.`,
     const print: Print = (line = '') => write({ text: `${line}\n`, json: line });
     const endings: (() => Promise<void> | void)[] = [];
     try {
-      await play(given.flag('once'), port, print, (end) => void endings.push(end));
+      const once = given.flag('once');
+      await play(once, once && given.text('port') === undefined ? null : port, print, (end) => void endings.push(end));
     } catch (error) {
       throw new CommandError(`demo: ${error instanceof Error ? error.message : String(error)}`, 'not_as_announced');
     } finally {
