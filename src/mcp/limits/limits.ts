@@ -84,7 +84,7 @@ export const DEFAULT_LIMITS: McpLimits = {
     readingOfAll: 2 * 1024 * 1024,
     answer: 2 * 1024 * 1024,
     smallAnswer: 512 * 1024,
-    answersOfPrincipal: 4 * 1024 * 1024,
+    answersOfPrincipal: 2 * 1024 * 1024,
     answersOfAll: 16 * 1024 * 1024,
     answerWaitMs: 15_000,
   },
