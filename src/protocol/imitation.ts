@@ -34,7 +34,7 @@ const NOWHERE = 0;
  * names that leave the tree at their last letter.
  */
 export interface Names {
-  /** Where a letter leads, by `ASCII * place + code`. */
+  /** For each place, the next place after each of the 128 letters; 0: none. */
   readonly next: Uint16Array;
   /** The names that end at each place. */
   readonly ends: readonly (string | null)[];

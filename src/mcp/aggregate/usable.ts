@@ -67,8 +67,8 @@ export async function amongAll(caller: Caller, id: RpcId | null, work: (now: Cal
   const leave = deps.wide.take(claims);
   if (leave === null) return tooManyCalls(id);
   const begun = async (): Promise<Answer> => {
-    const isAwaited = id === null || !gone.aborted;
-    const now = isAwaited ? await readmitted(caller) : null;
+    const isLeft = id !== null && gone.aborted;
+    const now = isLeft ? null : await readmitted(caller);
     return now === null ? unavailable(id) : work(now);
   };
   return inTurnOf(`all targets of ${principalKey(claims)}`, WIDE_AT_ONCE, begun).finally(leave);
