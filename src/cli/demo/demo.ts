@@ -33,7 +33,12 @@ async function freePort(): Promise<number> {
 }
 
 /** `wanted`: the port; null: a free one. Calls `ending` with what must be ended afterwards. */
-async function play(once: boolean, wanted: number | null, say: Print, ending: (end: () => Promise<void> | void) => void): Promise<void> {
+async function play(
+  once: boolean,
+  wanted: number | null,
+  say: Print,
+  ending: (end: () => Promise<void> | void) => void,
+): Promise<void> {
   const step = (title: string): void => say(`\n${title}`);
   /** Prints what happened. Ends the demo if it is not what was announced. */
   function announce(expected: boolean, line: string): void {
