@@ -309,9 +309,30 @@ const readRow = ({ actor_id, actor_email, before, after, override, ...row }: Sto
 });
 
 const ROWS_PER_STATEMENT = 50;
+/** A statement about the whole history would keep the database from recording decisions meanwhile. */
+const CHANGES_AT_ONCE = 1_000;
 /** How many changes a page reads at first. */
 const FIRST = 8;
 const PAGE_CHARACTERS = 2 * 1024 * 1024;
+
+/** Returns the sequence of the first change of each policy after this revision: its `before` is the state at the revision. */
+async function firstChanges(db: Connection, revision: number): Promise<readonly number[]> {
+  const firsts = new Map<string, number>();
+  let from = { revision: revision + 1, sequence: 0 };
+  for (;;) {
+    const rows: Pick<StoredRow, 'object_id' | 'revision' | 'sequence'>[] = await db('changes')
+      .where('object_type', 'policy')
+      .where('revision', '>=', from.revision)
+      .where('sequence', '>', from.sequence)
+      .orderBy([{ column: 'revision' }, { column: 'sequence' }])
+      .limit(CHANGES_AT_ONCE)
+      .select('object_id', 'revision', 'sequence');
+    for (const { object_id, sequence } of rows) if (!firsts.has(object_id)) firsts.set(object_id, sequence);
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < CHANGES_AT_ONCE) return [...firsts.values()];
+    from = last;
+  }
+}
 
 /**
  * Returns, for each policy changed after this revision, its document at that revision; null if it did not exist. These changes are never
@@ -321,15 +342,10 @@ export async function policiesBefore(
   db: Connection,
   revision: number,
 ): Promise<{ readonly object_id: string; readonly before: object | null }[]> {
-  // The `before` of the first change since then is the state at the revision.
-  const firsts: { first: number }[] = await db('changes')
-    .where('object_type', 'policy')
-    .where('revision', '>', revision)
-    .groupBy('object_id')
-    .select(db.raw('min(sequence) as ??', ['first']));
+  const firsts = await firstChanges(db, revision);
   const found: { readonly object_id: string; readonly before: object | null }[] = [];
   for (let start = 0; start < firsts.length; start += ROWS_PER_STATEMENT) {
-    const sequences = firsts.slice(start, start + ROWS_PER_STATEMENT).map(({ first }) => Number(first));
+    const sequences = firsts.slice(start, start + ROWS_PER_STATEMENT);
     const rows: Pick<StoredRow, 'object_id' | 'before'>[] = await db('changes')
       .whereIn('sequence', sequences)
       .select('object_id', 'before');

@@ -102,10 +102,14 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   return module;
 }
 
+/** Compiles a policy set as its engine would, in slices between which other work runs. */
+export function compileFor(module: PolicyModule, policies: readonly Policy[]): Promise<Compiled> {
+  return inSlices(compileInSteps(policies, { checkPattern: module.checkStoredPattern }));
+}
+
 /** Compiles, loads and self-tests a policy set, in slices between which other work runs. */
 export async function createEngine({ policies, ...options }: EngineOptions): Promise<LoadedEngine> {
-  const compiled = await inSlices(compileInSteps(policies, { checkPattern: options.module.checkStoredPattern }));
-  return inSlices(loadEngine(compiled, options));
+  return inSlices(loadEngine(await compileFor(options.module, policies), options));
 }
 
 /** Returns the patterns that match the name. The module itself tests them, without an index. */

@@ -14,6 +14,8 @@ import { routedTargets } from '../targets/credentials.ts';
 import { type Base, timed } from './base.ts';
 
 export const GATE_TIMEOUT_MS = 5_000;
+// Everything is read and compiled at the start, perhaps beside other starts on the same machine.
+const FIRST_LOAD_TIMEOUT_MS = 60_000;
 const DECISIONS_KEPT = 50_000;
 
 export type Decisions = Awaited<ReturnType<typeof createDecisions>>;
@@ -44,7 +46,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
   });
   const admit: Admit = (claims) => timed(metrics.gate, () => current.admit(claims));
   // A gateway that cannot load its state must not continue to start.
-  await current.fresh();
+  await current.fresh(FIRST_LOAD_TIMEOUT_MS);
   return { module, current, admit };
 }
 

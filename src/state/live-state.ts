@@ -243,10 +243,10 @@ export function createCurrent(parts: CurrentParts) {
     return state.snapshot;
   }
 
-  async function guarded<T>(work: (deadline: number) => Promise<T>): Promise<T> {
-    const deadline = parts.now() + parts.gateTimeoutMs;
+  async function guarded<T>(work: (deadline: number) => Promise<T>, ms = parts.gateTimeoutMs): Promise<T> {
+    const deadline = parts.now() + ms;
     try {
-      return await withTimeout(work(deadline), parts.gateTimeoutMs);
+      return await withTimeout(work(deadline), ms);
     } catch (error) {
       if (error instanceof AppError) throw error;
       throw unreadable('The gateway cannot read its current state from the database. Try again.', error);
@@ -260,8 +260,11 @@ export function createCurrent(parts: CurrentParts) {
   }
 
   return {
-    /** Returns state at least as new as this call. Throws AppError `unavailable` if the replica cannot get it in time. */
-    fresh: (): Promise<Snapshot> => guarded(reach),
+    /**
+     * Returns state at least as new as this call. Throws AppError `unavailable` if the replica cannot get it in time.
+     * `ms`: how long to wait, in milliseconds; absent: as long as a request.
+     */
+    fresh: (ms?: number): Promise<Snapshot> => guarded(reach, ms),
     /** The loaded state, however old it is; null: none is loaded. No request may be allowed by it. */
     lastKnown: (): Snapshot | null => state?.snapshot ?? null,
     /** The sequence of the loaded state, however old the state is; null: no state is loaded. */

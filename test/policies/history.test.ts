@@ -71,6 +71,17 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   }),
 );
 
+eachEngine(test.serial, 'an earlier set is found behind more changes than are read at once', async (t, at_) => {
+  const { database, sets } = await start(t, at_);
+  const seen: StoredPolicy[][] = [[]];
+  for (const priority of [1, 2, 3]) {
+    const files = new Map(Array.from({ length: 450 }, (_, i) => [`f${i}.yaml`, file({ name: `f${i}`, priority })]));
+    await sets.apply(ADMIN, { files, ...{ owner: 'default', prune: true, adopt: false, ...ANY } });
+    seen.push((await live(database)).policies);
+  }
+  for (const [revision, policies] of seen.entries()) t.deepEqual(await at(database, revision), policies);
+});
+
 eachEngine(test.serial, 'each revision shows the policies that were live then, whatever changed later', async (t, at_) => {
   const { database, edits, sets } = await start(t, at_);
   const seen = new Map<number, StoredPolicy[]>([[0, []]]);

@@ -265,6 +265,17 @@ test('a request is refused if a build takes too long, and the next request uses 
   t.is((await current.fresh()).engine.revision, 2);
 });
 
+test('whoever may wait longer than a request gets the state of a slow build', async (t) => {
+  const { w, current } = world({ gateTimeoutMs: 100 });
+  const held = latch();
+  w.buildGate = held.promise;
+  const patient = current.fresh(60_000);
+  await t.throwsAsync(() => current.fresh(), { instanceOf: AppError });
+  held.open();
+  t.is((await patient).engine.revision, 1);
+  t.deepEqual(w.builds, [1]);
+});
+
 test('an unreadable counter refuses requests instead of using the older state, and recovers', async (t) => {
   const { w, current } = world();
   await current.fresh();

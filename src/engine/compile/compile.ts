@@ -312,7 +312,7 @@ function addTest(list: NameTest[], test: NameTest): void {
 }
 
 /** So many characters are hashed at once. */
-const PART_LENGTH = 64 * 1024;
+const PART_LENGTH = 16 * 1024;
 
 /** JSON with members sorted by code unit and without white space (RFC 8785, as far as integers and well-formed texts need it). */
 function canonical(value: unknown): string {

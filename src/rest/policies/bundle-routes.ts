@@ -5,6 +5,7 @@ import type { KeyRing } from '../../auth/keys.ts';
 import { readQuery } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { readInTurn } from '../../db/turns.ts';
+import { compileFor, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import { admissionOf } from '../../http/context.ts';
 import {
@@ -26,10 +27,9 @@ export function createBundleRoutes(deps: {
   readonly readStoredSet: ReadStoredSet;
   readonly keys: KeyRing;
   readonly engineOf: EngineCache;
-  /** Engines of earlier revisions, so that they do not evict the current one. */
-  readonly engineBefore: EngineCache;
+  readonly module: PolicyModule;
 }): Router {
-  const { database, readStoredSet, keys, engineOf, engineBefore } = deps;
+  const { database, readStoredSet, keys, engineOf, module } = deps;
   const router = Router({ caseSensitive: true, strict: true });
 
   async function partsOf(res: Response, asked: string | undefined): Promise<BundleParts> {
@@ -38,10 +38,12 @@ export function createBundleRoutes(deps: {
     const revision = asked === undefined ? current.position.revision : Number(asked);
     const by = admissionOf(res).principal.sub;
     const policies = await earlierSet(database, by, revision, current);
-    const engines = revision === current.position.revision ? engineOf : engineBefore;
-    const { compiled, engineHash } = await readInTurn(by, () => engines(policies, revision));
-    const rego = await regoSources();
-    return { revision, data: compiled.json, dataHash: compiled.hash, engineHash, rego };
+    const isCurrent = revision === current.position.revision;
+    // No question is asked about an earlier revision here, so it needs no engine.
+    const { json, hash } = await readInTurn(by, async () =>
+      isCurrent ? (await engineOf(policies, revision)).compiled : compileFor(module, policies),
+    );
+    return { revision, data: json, dataHash: hash, engineHash: module.hash, rego: await regoSources() };
   }
 
   router.get('/bundle', async (req, res) => {
