@@ -7,14 +7,9 @@ import { browse, signIn } from '../browser/browser.ts';
 import { browserTest } from '../support/chromium.ts';
 import { eachServer } from '../support/databases/each-engine.ts';
 import { startGateway } from '../support/gateway.ts';
-import { post } from '../support/mcp.ts';
+import { MODERN_META, post } from '../support/mcp.ts';
 import { linkIn, OWN, signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
 import { call, connect, open, textOf, type User, type World, world } from './world.ts';
-
-const MODERN_META = {
-  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
-  'io.modelcontextprotocol/clientCapabilities': {},
-};
 
 /** `npm run test:long` makes 10,000. */
 const CALLS = Number(process.env['PORTCULLIS_TEST_ACCOUNT_CALLS'] ?? 0);

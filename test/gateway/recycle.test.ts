@@ -1,9 +1,11 @@
 /** When a caller's rights, credentials or target change, the client's session continues (laws 4 and 7). */
 import test, { type ExecutionContext } from 'ava';
+import { deferred } from '../../src/base/promises.ts';
 import { eachEngine, eachServer } from '../support/databases/each-engine.ts';
 import { startGateway } from '../support/gateway.ts';
 import { listen, named, until } from '../support/listener.ts';
-import { call, openSession, post, sessionClient } from '../support/mcp.ts';
+import { call, MODERN_META, openSession, post, sessionClient } from '../support/mcp.ts';
+import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { type Stateful, startStateful, type TargetSession } from '../support/upstreams/stateful.ts';
 import { type World, world } from '../support/world.ts';
 
@@ -329,6 +331,35 @@ test.serial('a stream ends if its target offers no new one, so that the client o
   await asAdmin(200, 'POST', '/api/sessions/recycle', { all: true });
   await stream.ended;
   t.pass();
+});
+
+test.serial('a stateless call is not sent if its policy is deleted while its target is asked for its mode', async (t) => {
+  const asked = deferred();
+  const mayAnswer = deferred();
+  const answers = byMethod({ 'tools/call': { content: [], resultType: 'complete' } }, { modern: true });
+  const target = await startRecording(async (received, res) => {
+    if (received.message?.method === 'server/discover') {
+      asked.resolve();
+      await mayAnswer.promise;
+    }
+    await answers(received, res);
+  });
+  t.teardown(() => target.stop());
+  const w = await world(t, null, target.url);
+  const { id } = await w.allow({ name: 'all' });
+  await w.allow({ name: 'prompts', resource_type: 'prompt' });
+  const body = call('echo');
+  const stateless = { ...body, params: { ...body.params, _meta: MODERN_META } };
+  const echo = () =>
+    post(w.mcp, w.token, stateless, { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'echo' });
+  const waiting = echo();
+  await asked.promise;
+  await w.gateway.rest(204, 'DELETE', `/api/policies/${id}`, { token: w.admin.token });
+  mayAnswer.resolve();
+  t.regex((await waiting).message?.error?.message ?? '', /was not asked, because it or your access has changed/);
+  t.false(target.seen().includes('tools/call'));
+  await w.allow({ name: 'all' });
+  t.truthy((await echo()).message?.result);
 });
 
 for (const [what, change] of [

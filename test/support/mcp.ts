@@ -78,6 +78,12 @@ export async function openSession(url: string, token: string, protocolVersion = 
   return session;
 }
 
+/** The `_meta` of a request of revision 2026-07-28. */
+export const MODERN_META = {
+  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+  'io.modelcontextprotocol/clientCapabilities': {},
+};
+
 export const call = (name: string, args: object = {}, id: number | string = 1) => ({
   jsonrpc: '2.0',
   id,

@@ -597,6 +597,20 @@ test.serial('progress and log messages of a call arrive on its stream', async (t
   t.regex(stream.ids()[0] ?? '', /^a__[A-Za-z0-9_-]+$/);
 });
 
+test.serial('DELETE is not sent to a target that is denied after the decision about it', async (t) => {
+  const sessions = memorySessions();
+  const end: typeof sessions.end = (...ending) => {
+    at.gateway.rights.delete('alice');
+    return sessions.end(...ending);
+  };
+  const at = await everywhere(t, { a: {} }, { deps: { sessions: { ...sessions, end } } });
+  const session = await openEverywhere(at);
+  t.is((await at.send({ method: 'DELETE', headers: ['mcp-session-id', session] })).status, 200);
+  t.true(at.gateway.audited().includes('DELETE allow'));
+  t.like(at.gateway.outcomes.at(-1), { outcome: 'denied' });
+  t.false(at.upstreams.a.seen().includes('DELETE'));
+});
+
 test.serial('after DELETE the session is gone for every request, and no target has an upstream session of it', async (t) => {
   // One keeps no sessions, one does not end them.
   const stateless = byMethod({ ...CONTENT, ...paged(['1']) });
