@@ -240,6 +240,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     targetName,
     arrivedAt,
     wholeAt,
+    admittedAt: wholeAt,
     gone,
     revoked,
     version,

@@ -1,6 +1,8 @@
 /** The type of a target, as the request path uses it. */
 
 import type { Principal } from '../auth/principal.ts';
+import type { Now } from '../base/promises.ts';
+import type { NamedObject } from '../engine/decision.ts';
 import { ASKABLE, type Askable } from '../protocol/capabilities.ts';
 import type { ExtensionMethod } from '../protocol/operation.ts';
 
@@ -217,7 +219,15 @@ export interface Access {
    * longer.
    */
   readonly binding: string;
+  /** Asked before each message to the target. Absent: nothing has been decided, so nothing can have changed. */
+  readonly stillAllowed?: StillAllowed;
 }
+
+/**
+ * Whether a message may be sent that was decided before: what it waited for can have taken minutes. `objects`: whether these objects may be
+ * used now. Absent: those that were decided.
+ */
+export type StillAllowed = (objects?: readonly NamedObject[]) => Now<boolean>;
 
 export type RoutedTarget = Target & {
   /** Pure. It uses the credentials of the moment at which the target was read. */

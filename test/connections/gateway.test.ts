@@ -6,7 +6,7 @@ import { COOKIE } from '../../src/browser/sessions.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { browserTest } from '../support/chromium.ts';
 import { eachServer } from '../support/databases/each-engine.ts';
-import { startGateway } from '../support/gateway.ts';
+import { apiToken, startGateway } from '../support/gateway.ts';
 import { MODERN_META, post } from '../support/mcp.ts';
 import { linkIn, OWN, signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
 import { call, connect, open, textOf, type User, type World, world } from './world.ts';
@@ -159,6 +159,19 @@ test.serial(
     t.is(denied.status, unknown.status);
   },
 );
+
+test.serial('a retry whose token is revoked while it waits for the account is neither decided nor sent', async (t) => {
+  const w = await world(t, { modern: true });
+  const [key = ''] = Object.keys((await callWith(w, 'git')).message?.result?.['inputRequests'] as object);
+  const own = await apiToken(w.gateway, w.ann);
+  const log = async () =>
+    (await w.gateway.rest<object[]>(200, 'GET', '/api/logs?limit=1000', { token: w.admin.token })).body.length;
+  const before = await log();
+  const retry = callWith({ ...w, ann: { ...w.ann, api: own.token } }, 'git', { [key]: { action: 'accept' } });
+  await w.gateway.rest(204, 'DELETE', `/api/auth/tokens/${own.id}`, { token: w.ann.token });
+  t.is((await retry).message?.result, undefined);
+  t.is(await log(), before);
+});
 
 test.serial('a client that knows only 2026-07-28 and opens no addresses gets the address in the error (SDK 2.x)', async (t) => {
   const w = await world(t, { modern: true });

@@ -1,4 +1,5 @@
 /** When a caller's rights, credentials or target change, the client's session continues (laws 4 and 7). */
+import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { deferred } from '../../src/base/promises.ts';
 import { eachEngine, eachServer } from '../support/databases/each-engine.ts';
@@ -8,6 +9,9 @@ import { call, MODERN_META, openSession, post, sessionClient } from '../support/
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { type Stateful, startStateful, type TargetSession } from '../support/upstreams/stateful.ts';
 import { type World, world } from '../support/world.ts';
+
+/** Longer than a message is sent by its decision without a second look (`HOLDS_MS` in `src/mcp/context/readmission.ts`). */
+const LONG_MS = 150;
 
 interface Recycling {
   readonly w: World;
@@ -333,33 +337,74 @@ test.serial('a stream ends if its target offers no new one, so that the client o
   t.pass();
 });
 
-test.serial('a stateless call is not sent if its policy is deleted while its target is asked for its mode', async (t) => {
-  const asked = deferred();
-  const mayAnswer = deferred();
-  const answers = byMethod({ 'tools/call': { content: [], resultType: 'complete' } }, { modern: true });
-  const target = await startRecording(async (received, res) => {
-    if (received.message?.method === 'server/discover') {
-      asked.resolve();
-      await mayAnswer.promise;
-    }
-    await answers(received, res);
+for (const [what, denied, message] of [
+  ['a call', { resource_type: 'tool', resource_pattern: '^echo$' }, call('echo')],
+  [
+    'a subscription',
+    { resource_type: 'resource', resource_pattern: '^file:///secret$' },
+    {
+      ...{ jsonrpc: '2.0', id: 1, method: 'subscriptions/listen' },
+      params: { notifications: { resourceSubscriptions: ['file:///secret'] } },
+    },
+  ],
+] as const) {
+  test.serial(`${what} without a session is not sent if it is denied while its target is asked for its mode`, async (t) => {
+    const asked = deferred();
+    const mayAnswer = deferred();
+    const answers = byMethod({ 'tools/call': { content: [], resultType: 'complete' } }, { modern: true });
+    const target = await startRecording(async (received, res) => {
+      if (received.message?.method === 'server/discover') {
+        asked.resolve();
+        await mayAnswer.promise;
+      }
+      await answers(received, res);
+    });
+    t.teardown(() => target.stop());
+    const w = await world(t, null, target.url);
+    await w.allow({ name: 'all' });
+    const { method } = message;
+    const body = { ...message, params: { ...message.params, _meta: MODERN_META } };
+    const headers = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': method, 'mcp-name': 'echo' };
+    const waiting = post(w.mcp, w.token, body, headers);
+    await asked.promise;
+    await w.allow({ name: 'denied', effect: 'deny', priority: 100, ...denied });
+    await sleep(LONG_MS);
+    mayAnswer.resolve();
+    t.regex((await waiting).message?.error?.message ?? '', /was not asked, because it or your access has changed/);
+    t.false(target.seen().includes(method));
   });
-  t.teardown(() => target.stop());
-  const w = await world(t, null, target.url);
-  const { id } = await w.allow({ name: 'all' });
-  await w.allow({ name: 'prompts', resource_type: 'prompt' });
-  const body = call('echo');
-  const stateless = { ...body, params: { ...body.params, _meta: MODERN_META } };
-  const echo = () =>
-    post(w.mcp, w.token, stateless, { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'echo' });
-  const waiting = echo();
-  await asked.promise;
-  await w.gateway.rest(204, 'DELETE', `/api/policies/${id}`, { token: w.admin.token });
-  mayAnswer.resolve();
-  t.regex((await waiting).message?.error?.message ?? '', /was not asked, because it or your access has changed/);
-  t.false(target.seen().includes('tools/call'));
+}
+
+test.serial('a session that opens slowly gets no subscription that is denied meanwhile', async (t) => {
+  const r = await recycling(t);
+  const { w, target, asAdmin } = r;
   await w.allow({ name: 'all' });
-  t.truthy((await echo()).message?.result);
+  const session = await openSession(w.mcp, w.token);
+  for (const uri of ['file:///a', 'file:///secret']) {
+    await post(
+      w.mcp,
+      w.token,
+      { jsonrpc: '2.0', id: 1, method: 'resources/subscribe', params: { uri } },
+      { 'mcp-session-id': session },
+    );
+  }
+  await asAdmin(200, 'POST', '/api/sessions/recycle', { all: true });
+  const opening = deferred();
+  const mayOpen = deferred();
+  target.onOpen = () => {
+    opening.resolve();
+    return mayOpen.promise;
+  };
+  const called = r.callIn(session);
+  await opening.promise;
+  await w.allow({
+    ...{ name: 'denied', effect: 'deny', priority: 100 },
+    ...{ resource_type: 'resource', resource_pattern: '^file:///secret$' },
+  });
+  await sleep(LONG_MS);
+  mayOpen.resolve();
+  await called;
+  t.deepEqual([...newest(target).subscribed], ['file:///a']);
 });
 
 for (const [what, change] of [
@@ -406,9 +451,17 @@ for (const [what, change] of [
         const waiting = echo();
         await opening;
         await change(r, id);
+        await sleep(LONG_MS);
         release();
         t.regex((await waiting).message?.error?.message ?? '', /was not asked, because it or your access has changed/);
         t.is(sent(), before);
+        // The policy for prompts still allows the use of the target.
+        t.is(newest(target).initialized, what.includes('policy'));
+        if (what !== 'the target is disabled') return;
+        await asAdmin(200, 'PUT', `/api/targets/${w.target.id}`, { enabled: true });
+        target.onOpen = async () => undefined;
+        t.true('result' in ((await echo()).message ?? {}));
+        t.true(newest(target).initialized, 'what was opened in vain is not used later');
       },
     );
   }

@@ -73,7 +73,7 @@ async function open(caller: Caller, { id, params }: RpcRequest): Promise<Answer>
     forEach(caller, targets, async (target, now) => {
       const verdict = verdicts.get(target.name);
       const isDenied = verdict?.allowed !== true || stillUsable(now.admission, target.name, target) === null;
-      const failed = isDenied || isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, now.admission)));
+      const failed = isDenied || isUpstreamSessionFailure(await deps.links.joined(sessionAt(session, target, now)));
       if (verdict !== undefined) recordEnd(caller, verdict, isDenied ? 'denied' : failed ? 'upstream_error' : 'ok');
       return failed ? [] : [target.id];
     }),
@@ -163,7 +163,7 @@ async function setLevel(
   // A target without logging answers with an error, which is ignored. Each target gets its audit row.
   await Promise.all(
     forEach(noted, targets, (target, now) =>
-      askAmong(now, sessionAt(session, target, now.admission), message.method, async (aimed) =>
+      askAmong(now, sessionAt(session, target, now), message.method, async (aimed) =>
         finalText(await handleRequest(aimed, { client: { mode: 'stateful', session }, message, located, operation })),
       ),
     ),
@@ -207,7 +207,7 @@ export async function notifyAggregate(
       const halves = await upstreamSessionsOf(begun, session);
       await Promise.all(
         forEach(begun, halves, ([target], now) =>
-          askAmong(now, sessionAt(session, target, now.admission), method, (aimed) =>
+          askAmong(now, sessionAt(session, target, now), method, (aimed) =>
             send(target.name, bareMeta(message, target.name), aimed),
           ),
         ),

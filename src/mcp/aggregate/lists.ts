@@ -166,7 +166,7 @@ async function pageOf(
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
-  const sessionTarget = sessionAt(session, target, caller.admission);
+  const sessionTarget = sessionAt(session, target, caller);
   const client = { mode: 'stateful', session } as const;
   const page = await askAmong(caller, sessionTarget, message.method, async (aimed) => {
     const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;

@@ -12,7 +12,6 @@ import { authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClaimedSession, contextOf } from '../context/context.ts';
 import { readmit, readmitted, stillUsable } from '../context/readmission.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
-import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
 import { sendTo } from '../requests/session-requests.ts';
 import { bindingNow, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
@@ -84,13 +83,15 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
  * null: not an event of this session. An event of a replaced upstream session is accepted, but the stream cannot resume from it.
  */
 async function resume(caller: Caller, session: Session, lastEventId: string): Promise<Resumed | null> {
-  const { admission } = caller;
+  const { admission, deps } = caller;
   const aimed = splitName(lastEventId);
   const target = usableTargets(admission).find(({ name }) => name === aimed?.targetName);
   if (aimed === null || target === undefined) return null;
-  const link = await caller.deps.links.current(sessionAt(session, target, admission));
-  const half = isUpstreamSessionFailure(link) ? { upstreamId: null, revision: session.revision } : link;
-  const point = openEventId(caller.deps.seal, admission.principal, target.name, { session, link: half }, aimed.name);
+  // Nothing is recorded yet, so nothing may be opened.
+  const sessionTarget = sessionAt(session, target, caller);
+  const link = deps.links.open(sessionTarget) ?? (await deps.links.newest(sessionTarget));
+  const half = link ?? { upstreamId: null, revision: session.revision };
+  const point = openEventId(deps.seal, admission.principal, target.name, { session, link: half }, aimed.name);
   return point && { target, eventId: aimed.name, point };
 }
 
@@ -105,7 +106,7 @@ async function restOfAnswer(caller: Caller, session: Session, resumed: Resumed):
   const { target, point } = resumed;
   const { origin } = point;
   const own: Caller = { ...caller, targetName: target.name };
-  const sessionTarget = sessionAt(session, target, caller.admission);
+  const sessionTarget = sessionAt(session, target, caller);
   const reached = await connectAt(own, sessionTarget, caller.gone, () => point.eventId);
   if (reached === null || reached === 'none' || origin === null) {
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
@@ -153,16 +154,17 @@ async function* streams(
     let pause = RETRY_MS;
     await turnToConnect(caller);
     while (!signal.aborted) {
+      const admittedAt = performance.now();
       const admission = await readmit(caller);
       // The re-validation ends the connection soon, unless the target becomes usable again before.
       const isUsable = admission !== null && stillUsable(admission, target.name, target) !== null;
-      const now: Caller = { ...caller, admission: admission ?? latest, targetName: target.name };
+      const now: Caller = { ...caller, admission: admission ?? latest, admittedAt, targetName: target.name };
       if (isUsable && !recorded.has(target.id)) {
         const allowed = await recordGet(now).catch(() => null);
         if (allowed === false) return;
         if (allowed === true) recorded.add(target.id);
       }
-      const sessionTarget = sessionAt(session, target, now.admission);
+      const sessionTarget = sessionAt(session, target, now);
       const last = lastIds.get(connection.way);
       const after = (linked: SessionPair): string | null =>
         last === undefined ? null : (openEventId(deps.seal, now.admission.principal, target.name, linked, last)?.eventId ?? null);
@@ -327,7 +329,7 @@ async function endAt(caller: Caller, linked: SessionPair, target: RoutedTarget, 
   const { deps } = caller;
   if (verdict?.allowed !== true) return;
   if (stillUsable(caller.admission, target.name, target) === null) return recordEnd(caller, verdict, 'denied');
-  const sessionTarget = sessionAt(linked.session, target, caller.admission);
+  const sessionTarget = sessionAt(linked.session, target, caller);
   const signal = AbortSignal.timeout(deps.limits.openMs);
   const attempt = deps.pace.begin(askedAt(sessionTarget), 'DELETE');
   const ending = sendTo(caller, sessionTarget, linked.link, { method: 'DELETE', signal }).then((answer) => {

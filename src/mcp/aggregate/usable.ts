@@ -48,7 +48,7 @@ export async function upstreamSessionsOf(
 ): Promise<(readonly [RoutedTarget, UpstreamSession])[]> {
   const { deps, admission } = caller;
   const found = forEach(caller, usableTargets(admission), async (target) => {
-    const sessionTarget = sessionAt(session, target, admission);
+    const sessionTarget = sessionAt(session, target, caller);
     const link = deps.links.open(sessionTarget) ?? (await deps.links.newest(sessionTarget));
     return link === null ? [] : [[target, link] as const];
   });

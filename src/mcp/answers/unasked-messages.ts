@@ -15,7 +15,7 @@ import { decideListed } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize } from '../context/authorize.ts';
 import type { UpstreamContext } from '../context/context.ts';
-import { readmit, stillUsable } from '../context/readmission.ts';
+import { accessFor, readmit, stillUsable } from '../context/readmission.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
 import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
 import { fingerprintOf, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
@@ -52,7 +52,7 @@ export async function relayRequest(context: UpstreamContext, message: RpcRequest
   return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
 }
 
-function refuseRequest({ deps, target, access, caller }: UpstreamContext, linked: SessionPair, id: RpcId): void {
+function refuseRequest({ deps, target, caller }: UpstreamContext, linked: SessionPair, id: RpcId): void {
   // A target that keeps asking and does not read the refusals gets no more of them.
   const taken = deps.deliveries.refusals.take(target.id, 1);
   if (isOverdrawn(taken)) return;
@@ -60,7 +60,7 @@ function refuseRequest({ deps, target, access, caller }: UpstreamContext, linked
   const sent = deps.upstream.send({
     method: 'POST',
     target,
-    access,
+    access: accessFor(caller, target),
     session: linked.link,
     version: versionOf(caller, linked),
     body,

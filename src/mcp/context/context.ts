@@ -29,6 +29,7 @@ import type { Pace } from '../upstream/pace.ts';
 import type { StatelessHeaders, Upstream } from '../upstream/upstream.ts';
 import type { InFlightRequests } from './in-flight.ts';
 import type { Observe } from './observe.ts';
+import { accessFor } from './readmission.ts';
 import type { AdmissionChanges } from './revalidation.ts';
 import type { UpstreamSessions } from './upstream-sessions.ts';
 
@@ -73,6 +74,8 @@ export interface Caller {
   readonly arrivedAt: number;
   /** When the last byte of the request arrived, by `performance.now`. */
   readonly wholeAt: number;
+  /** When the state of `admission` was asked for, or earlier, by `performance.now`. */
+  readonly admittedAt: number;
   /** The revision that the version header names, if it is a session revision. */
   readonly version: SessionRevision | undefined;
   /** Aborted when the client is gone, and when the call is revoked. */
@@ -160,6 +163,7 @@ export function contextOf<Awaited extends AwaitedRequest | null>(
   mode: Mode,
   awaited: Awaited,
 ): UpstreamContext & { readonly awaited: Awaited } {
-  const access = target.accessOf(caller.admission.principal);
+  const operation = awaited?.operation;
+  const access = accessFor(caller, target, operation?.kind === 'object' ? [operation.object] : []);
   return { deps: caller.deps, caller, target, access, mode, linked: null, awaited, longLived: false, asked: new Map() };
 }

@@ -153,7 +153,7 @@ const FAULT_TEXTS: Readonly<Record<UpstreamFault['fault'], string | FaultText>> 
     `sent an answer that is too large: at most ${answerBytes} bytes are read (UPSTREAM_ANSWER_BYTES)`,
   busy: 'cannot be used now: the gateway has reached a limit on what it keeps open for targets. Try again later',
   account: 'needs an account of the user',
-  changed: 'was not asked, because it or your access has changed while a session was opened there: send the request again',
+  changed: 'was not asked, because it or your access has changed while the request waited: send it again',
   suspended: ({ until }) =>
     until === undefined
       ? 'does not answer at the moment: the gateway keeps trying'

@@ -25,8 +25,8 @@ export function observed(upstream: Upstream, failed: Observe['failed']): Upstrea
     send: (request) =>
       upstream.send(request).then((answer) => {
         const failure = isFault(answer) ? answer.fault : failureOf(answer.status);
-        // A request that the gateway or its client cancelled is not a failure of the target.
-        if (failure !== null && failure !== 'aborted') failed(request.target.name, failure);
+        // A request that the gateway or its client cancelled, or that was not sent, is not a failure of the target.
+        if (failure !== null && failure !== 'aborted' && failure !== 'changed') failed(request.target.name, failure);
         return answer;
       }),
     close: () => upstream.close(),

@@ -4,7 +4,6 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isRefusal } from '../../auth/principal.ts';
 import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { type Answer, rpcError } from '../../protocol/answer.ts';
@@ -14,6 +13,7 @@ import { mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { AccountNeed } from '../upstream/upstream.ts';
 import type { Caller, ClientRequest, RequestContext } from './context.ts';
+import { readmitted } from './readmission.ts';
 
 const TEXTS: Readonly<Record<AccountNeed['need'], string>> = {
   connect: 'is used with your own account there, and you have not connected one',
@@ -111,12 +111,12 @@ export const mayReply = ({ client, message: { params } }: ClientRequest): boolea
 
 /**
  * For a retry whose user has gone to connect the account: waits until it is connected, and returns the caller as they are then. A user who
- * takes longer is asked again.
+ * takes longer is asked again. null: the caller is refused by then, or the state cannot be read.
  */
-export async function whenConnected(caller: Caller, { message }: ClientRequest): Promise<Caller> {
+export async function whenConnected(caller: Caller, { message }: ClientRequest): Promise<Caller | null> {
   const reply = replyOf(message.params);
   if (reply === null || !reply.isAccepted) return caller;
-  const { deps, claims, targetName, gone } = caller;
+  const { deps, targetName, gone } = caller;
   const until = deps.now() + WAIT_MS;
   let current = caller;
   for (;;) {
@@ -127,9 +127,8 @@ export async function whenConnected(caller: Caller, { message }: ClientRequest):
       target !== undefined && mayUseTarget(current.admission, target) ? target.accessOf(principal).account : undefined;
     if (account === undefined || keyOf(account.connectionId) !== reply.key || deps.now() > until || gone.aborted) return current;
     await sleep(POLL_MS);
-    const admission = await Promise.resolve(deps.admit(claims)).catch(() => null);
-    // What follows is decided with the last state that could be read. The re-validation ends the calls of revoked tokens.
-    if (admission === null || isRefusal(admission)) return current;
-    current = { ...caller, admission };
+    const next = await readmitted(caller);
+    if (next === null) return null;
+    current = next;
   }
 }

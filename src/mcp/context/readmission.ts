@@ -1,31 +1,32 @@
 /** The caller by the state of this moment, for what is decided or sent later than the request was admitted. */
-import type { Now } from '../../base/promises.ts';
-import type { Operation } from '../../protocol/operation.ts';
-import { type Admission, decideListed, mayUseTarget } from '../../state/admission.ts';
-import type { RoutedTarget } from '../../targets/target.ts';
-import { bindingOf, fingerprintOf, type UpstreamSession } from '../sessions/sessions.ts';
-import type { UpstreamFault } from '../upstream/upstream.ts';
+import { principalKey, type TokenClaims } from '../../auth/principal.ts';
+import { mapInLane } from '../../base/turns/lane.ts';
+import type { NamedObject } from '../../engine/decision.ts';
+import { type Admission, type Admit, decideListed, mayUseTarget } from '../../state/admission.ts';
+import type { Access, RoutedTarget, StillAllowed } from '../../targets/target.ts';
+import { fingerprintOf } from '../sessions/sessions.ts';
 import type { Caller } from './context.ts';
-import type { SessionTarget } from './upstream-opening.ts';
-import { isUpstreamSessionFailure, type UpstreamSessionFailure } from './upstream-sessions.ts';
 
-/** null: the caller is refused now, or the state cannot be read. */
-export async function readmit(caller: Caller): Promise<Admission | null> {
+async function admitted(admit: Admit, claims: TokenClaims): Promise<Admission | null> {
   try {
-    const admission = await caller.deps.admit(caller.claims);
+    const admission = await admit(claims);
     return 'refused' in admission ? null : admission;
   } catch {
     return null;
   }
 }
 
+/** null: the caller is refused now, or the state cannot be read. */
+export const readmit = ({ deps, claims }: Caller): Promise<Admission | null> => admitted(deps.admit, claims);
+
 /**
  * The caller of work that has waited for its turn. The user's own work can keep it waiting for minutes, and a change that was answered meanwhile
  * must count (law 4). null: as `readmit`.
  */
 export async function readmitted(caller: Caller): Promise<Caller | null> {
+  const admittedAt = performance.now();
   const admission = await readmit(caller);
-  return admission && { ...caller, admission };
+  return admission && { ...caller, admission, admittedAt };
 }
 
 /** The target under this name, if it is still the same one. null: it is not, or the caller may not use it. */
@@ -35,40 +36,39 @@ export function stillUsable(admission: Admission, name: string, target: RoutedTa
   return mayUseTarget(admission, current) ? current : null;
 }
 
-export const CHANGED: UpstreamFault = { fault: 'changed' };
-
-/** Whether what was decided with the admission of the caller would still be allowed, with the same credentials. */
-export async function isStillAllowed(caller: Caller, target: RoutedTarget, operation: Operation): Promise<boolean> {
-  const now = await readmit(caller);
-  const current = now && stillUsable(now, caller.targetName, target);
-  if (now === null || current === null) return false;
-  const bindingIn = ({ principal, snapshot }: Admission, at: RoutedTarget): string =>
-    bindingOf(at.accessOf(principal), snapshot.sessions.epochOf(principal.sub, at.id));
-  if (bindingIn(now, current) !== bindingIn(caller.admission, target)) return false;
-  return operation.kind !== 'object' || decideListed(now, current.id)([operation.object])[0] === true;
-}
-
-/** What a message is decided as that names no object. */
-export const USE: Operation = { kind: 'target' };
-
-type Linked = UpstreamSession | UpstreamSessionFailure;
+/** For so long, in milliseconds, a message is sent by its decision. Most are sent within a few, and need no second look at the state. */
+const HOLDS_MS = 100;
+/** An object takes up to 0.2 ms, if its name is long. */
+const DECIDED_AT_ONCE = 10;
 
 /**
- * The upstream session for a message that has been decided. A fault if the decision no longer holds after a session was opened: a target can take
- * seconds for that.
+ * The access of the caller to the target, for messages about these objects. A message that is sent more than 100 ms after the caller was
+ * admitted is sent only if the caller may still use the target and all of the objects, with the same credentials.
  */
-export function linkFor(caller: Caller, sessionTarget: SessionTarget, operation: Operation): Now<Linked> {
-  const link = caller.deps.links.current(sessionTarget);
-  return link instanceof Promise ? openedFor(caller, sessionTarget, operation, link) : link;
-}
-
-/** The same for one that replaces a lost one. */
-export async function openedFor(
-  caller: Caller,
-  { target }: SessionTarget,
-  operation: Operation,
-  opening: Promise<Linked>,
-): Promise<Linked> {
-  const link = await opening;
-  return isUpstreamSessionFailure(link) || (await isStillAllowed(caller, target, operation)) ? link : CHANGED;
+export function accessFor(
+  { deps, claims, admission, admittedAt }: Caller,
+  target: RoutedTarget,
+  decided: readonly NamedObject[] = [],
+): Access {
+  // A standalone stream keeps this for hours. It must not keep the policies of today in memory, so it has no `caller`.
+  const { admit } = deps;
+  const access = target.accessOf(admission.principal);
+  let goodAt = admittedAt;
+  async function look(objects: readonly NamedObject[]): Promise<boolean> {
+    const at = performance.now();
+    const now = await admitted(admit, claims);
+    const current = now && stillUsable(now, target.name, target);
+    if (now === null || current === null || current.accessOf(now.principal).binding !== access.binding) return false;
+    const decide = decideListed(now, current.id);
+    const isEach = (object: NamedObject): boolean => decide([object])[0] === true;
+    const allowed = await mapInLane(principalKey(claims), objects, DECIDED_AT_ONCE, isEach);
+    if (!allowed.every(Boolean)) return false;
+    if (objects === decided) goodAt = at;
+    return true;
+  }
+  const stillAllowed: StillAllowed = (objects = decided) => {
+    const since = objects === decided ? goodAt : admittedAt;
+    return performance.now() - since < HOLDS_MS || look(objects);
+  };
+  return { ...access, stillAllowed };
 }

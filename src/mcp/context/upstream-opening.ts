@@ -22,6 +22,8 @@ import { readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
 import { chargedTo } from '../upstream/reading-turns.ts';
 import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
+import type { Caller } from './context.ts';
+import { accessFor } from './readmission.ts';
 
 /** A session at one target, with the caller's current access. */
 export interface SessionTarget {
@@ -31,8 +33,8 @@ export interface SessionTarget {
   readonly admission: Admission;
 }
 
-export function sessionAt(session: Session, target: RoutedTarget, admission: Admission): SessionTarget {
-  return { session, target, access: target.accessOf(admission.principal), admission };
+export function sessionAt(session: Session, target: RoutedTarget, caller: Caller): SessionTarget {
+  return { session, target, access: accessFor(caller, target), admission: caller.admission };
 }
 
 /** The target, access and principal for which an upstream session is opened. */
@@ -95,7 +97,7 @@ export async function openAt(
   else {
     if (isAggregate && opened.fault === 'timeout') overdue();
     else health.failed(asked, opened.fault);
-    if (opened.fault !== 'suspended' && opened.fault !== 'account')
+    if (opened.fault !== 'suspended' && opened.fault !== 'account' && opened.fault !== 'changed')
       health.note(sessionTarget.target, opened.fault, 'no session could be opened', opened.cause);
   }
   attempt.ended(!isFault(opened));
@@ -127,7 +129,10 @@ async function introduce(
   return { link, hello: JSON.stringify(capabilities).length > MAX_CAPABILITIES_LENGTH ? null : { capabilities } };
 }
 
-/** Sends the client's settings to a new upstream session: the client would not repeat them. One timeout covers all. */
+/**
+ * Sends the client's settings to a new upstream session: the client would not repeat them. One timeout covers all. Those of resources that the
+ * caller may no longer use are left out.
+ */
 export async function setUp(
   parts: OpeningParts,
   sessionTarget: SessionTarget,
@@ -137,12 +142,12 @@ export async function setUp(
   const { limits, log } = parts;
   const signal = AbortSignal.timeout(limits.openMs);
   const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
-  const { admission, target } = sessionTarget;
+  const { admission, target, access } = sessionTarget;
   const allowed = decideListed(admission, target.id)(uris.map(resourceOf));
   const level = settings.find(({ key }) => key === LEVEL)?.value;
   if (level !== undefined) await post(parts, sessionTarget, link, 'POST', request('logging/setLevel', { level }), signal);
   for (const [index, uri] of uris.entries()) {
-    if (allowed[index] !== true) continue;
+    if (allowed[index] !== true || !((await access.stillAllowed?.([resourceOf(uri)])) ?? true)) continue;
     if (signal.aborted) return log.warn({ target: target.name }, 'restoring settings of an upstream session timed out');
     await post(parts, sessionTarget, link, 'POST', request('resources/subscribe', { uri }), signal);
   }

@@ -15,7 +15,7 @@ import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { Seal } from '../sessions/seal.ts';
 import { AGGREGATE, bindingOf, fingerprintOf, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
-import type { UpstreamFault } from '../upstream/upstream.ts';
+import { CHANGED, type UpstreamFault } from '../upstream/upstream.ts';
 import {
   announce,
   askedAt,
@@ -26,7 +26,6 @@ import {
   post,
   type ServerHello,
   type SessionTarget,
-  sessionAt,
   setUp,
   turnToAsk,
 } from './upstream-opening.ts';
@@ -163,6 +162,8 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       entry.asked.resolve();
     });
     if ('fault' in opened) return opened;
+    // What follows would reach the target after a change that forbids it.
+    if (!((await sessionTarget.access.stillAllowed?.()) ?? true)) return CHANGED;
     entry.isOpened = true;
     if (opened.hello !== null) hellos.get(session.id)?.set(target.id, opened.hello);
     const { link } = opened;
@@ -190,7 +191,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     if (admission === null) return;
     const target = [...admission.snapshot.targets.values()].find(({ id }) => id === targetId);
     if (target === undefined || !mayUseTarget(admission, target)) return;
-    const sessionTarget = sessionAt(session, target, admission);
+    const sessionTarget = { session, target, access: target.accessOf(admission.principal), admission };
     if (bindingAt(sessionTarget) === binding) await announce(parts, sessionTarget, link);
   }
 

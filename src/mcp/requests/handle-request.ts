@@ -30,6 +30,10 @@ export async function handleRequest(arrived: Caller, request: ClientRequest): Pr
   try {
     // Retries that reply to the gateway's own question are rare: others must not wait for a promise.
     const caller = mayReply(request) ? await whenConnected(arrived, request) : arrived;
+    if (caller === null) {
+      leave();
+      return unavailable(id);
+    }
     const resolved = resolve(caller, request);
     if ('code' in resolved) {
       leave();

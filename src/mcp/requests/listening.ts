@@ -5,17 +5,19 @@
 import { principalKey } from '../../auth/principal.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import { mapInLane } from '../../base/turns/lane.ts';
+import type { NamedObject } from '../../engine/decision.ts';
 import { type Answer, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
 import { declaresTasks, MISSING_TASKS } from '../../protocol/capabilities.ts';
 import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../../protocol/listen.ts';
 import { CODES, type RpcId, resultMessage } from '../../protocol/message.ts';
 import { isCanonicalUri, resourceOf } from '../../protocol/uri.ts';
 import { type Admission, decideListed } from '../../state/admission.ts';
-import type { RoutedTarget } from '../../targets/target.ts';
+import type { Access, RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import { authorize } from '../context/authorize.ts';
 import type { Caller, RequestContext, UpstreamContext } from '../context/context.ts';
+import { accessFor } from '../context/readmission.ts';
 import { openTask, type Task, type TaskScope, toolOf } from '../sessions/tasks.ts';
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import { bindingNow, onRightsChanged } from './standalone-stream.ts';
@@ -25,6 +27,7 @@ const DECIDED_AT_ONCE = 10;
 
 /** The members that only the context of a listening stream has. */
 export interface Listened {
+  readonly access: Access;
   readonly longLived: true;
   readonly listening: JsonObject;
   readonly tasks: ReadonlyMap<string, Task>;
@@ -54,7 +57,8 @@ export async function listenFor(
       await deps.audit.shown({ decision_id, resource_type: 'resource', names, hidden });
     }
     const tasks = wantsTasks ? await listenedTasks(caller, filter.taskIds, scope) : new Map<string, Task>();
-    return { longLived: true, listening: honoured(filter, names, [...tasks.keys()]), tasks };
+    const listened = { longLived: true, listening: honoured(filter, names, [...tasks.keys()]), tasks } as const;
+    return { ...listened, access: accessFor(caller, target, objectsOf(listened)) };
   } catch (err) {
     deps.log.error({ err }, 'recording a subscription failed; the request is refused');
     return unavailable(id);
@@ -116,12 +120,12 @@ export async function* listeningStream(
   }
 }
 
-function mayHaveAll(admission: Admission, target: RoutedTarget, { listening, tasks }: UpstreamContext): boolean {
+const mayHaveAll = (admission: Admission, target: RoutedTarget, context: UpstreamContext): boolean =>
+  decideListed(admission, target.id)(objectsOf(context)).every(Boolean);
+
+/** The resources and tools of a filter that was sent to the target. */
+function objectsOf({ listening, tasks }: Pick<UpstreamContext, 'listening' | 'tasks'>): NamedObject[] {
   const subscribed = listening?.['resourceSubscriptions'];
   const uris = Array.isArray(subscribed) ? subscribed : [];
-  const objects = [
-    ...uris.map((uri) => resourceOf(String(uri))),
-    ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object),
-  ];
-  return decideListed(admission, target.id)(objects).every(Boolean);
+  return [...uris.map((uri) => resourceOf(String(uri))), ...[...(tasks?.values() ?? [])].map((task) => toolOf(task).object)];
 }

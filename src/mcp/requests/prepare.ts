@@ -91,7 +91,7 @@ async function refuseTask(context: RequestContext, session: Session | null): Pro
 function refuseList(context: RequestContext, session: Session): Now<Answer> | null {
   const { target, access, caller, awaited } = context;
   if (session.fingerprint !== AGGREGATE || !awaited.method.endsWith('/list')) return null;
-  if (context.deps.links.open(sessionAt(session, target, caller.admission)) === null) return null;
+  if (context.deps.links.open(sessionAt(session, target, caller)) === null) return null;
   const refusal = context.deps.health.refusal({
     target,
     access,

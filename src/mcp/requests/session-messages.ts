@@ -20,7 +20,6 @@ import { readOperation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
 import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type AwaitedRequest, type Caller, type ClaimedSession, contextOf, type SessionMessage } from '../context/context.ts';
-import { linkFor, USE } from '../context/readmission.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { sessionAt } from '../context/upstream-opening.ts';
 import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
@@ -110,8 +109,8 @@ async function post(
   }
   const { target } = verdict;
   if (session === null || !isSessionAt(session, target, caller.admission.snapshot.sessions)) return lost(caller, verdict);
-  const sessionTarget = sessionAt(session, target, caller.admission);
-  const link = to ?? (await linkFor(caller, sessionTarget, USE));
+  const sessionTarget = sessionAt(session, target, caller);
+  const link = to ?? (await deps.links.current(sessionTarget));
   if (link === ENDED) return lost(caller, verdict);
   if (isUpstreamSessionFailure(link)) return missed(caller, verdict, link);
   const answer = await sendTo(caller, sessionTarget, link, { method: 'POST', body });
@@ -152,8 +151,8 @@ export async function handleGet(caller: Caller, claimed: ClaimedSession, lastEve
   if ('kind' in passed) return passed;
   const { verdict, target, session } = passed;
   const { principal } = caller.admission;
-  const sessionTarget = sessionAt(session, target, caller.admission);
-  const link = await linkFor(caller, sessionTarget, USE);
+  const sessionTarget = sessionAt(session, target, caller);
+  const link = await deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(link)) return refusal(caller, verdict, link);
   const resume =
     lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, { session, link }, lastEventId);
@@ -205,7 +204,7 @@ export async function handleDelete(caller: Caller, claimed: ClaimedSession): Pro
 }
 
 async function handleEnd(caller: Caller, { verdict, target, session }: Passed): Promise<Answer> {
-  const sessionTarget = sessionAt(session, target, caller.admission);
+  const sessionTarget = sessionAt(session, target, caller);
   // If there is no upstream session for the caller's current access, the target has nothing to end.
   const link = await caller.deps.links.newest(sessionTarget);
   if (link !== null) {

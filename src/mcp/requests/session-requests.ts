@@ -5,10 +5,9 @@ import { type Answer, finalOf, noSession, unavailable } from '../../protocol/ans
 import { helloOf } from '../../protocol/hello.ts';
 import { CODES, errorMessage, type RpcId } from '../../protocol/message.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
-import type { Operation } from '../../protocol/operation.ts';
+import type { Access } from '../../targets/target.ts';
 import type { Caller, RequestContext } from '../context/context.ts';
 import { isLostSession, upstreamFault } from '../context/failure.ts';
-import { linkFor, openedFor, USE } from '../context/readmission.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import {
@@ -34,17 +33,18 @@ export interface Reached {
 }
 
 type ReachedInSession = Reached & { readonly linked: SessionPair };
-type Sent = Pick<UpstreamRequest, 'method' | 'body' | 'lastEventId' | 'signal'>;
+/** `access`: that of the message, if it is about an object. Absent: that of the session. */
+type Sent = Pick<UpstreamRequest, 'method' | 'body' | 'lastEventId' | 'signal'> & { readonly access?: Access };
 
 export async function forwardStateful(
   context: RequestContext,
   { body, session }: { readonly body: string; readonly session: Session | null },
 ): Promise<Reached | Answer> {
-  const { caller, target, awaited } = context;
-  const sent: Sent = { method: 'POST', body, signal: lingering(caller, context.deps.limits.idleMs) };
+  const { caller, target, access, awaited } = context;
+  const sent: Sent = { method: 'POST', access, body, signal: lingering(caller, context.deps.limits.idleMs) };
   if (session === null) return forwardInitialize(context, sent);
-  const at = sessionAt(session, target, caller.admission);
-  const reached = await sendInSession(caller, at, sent, awaited.id, awaited.operation);
+  const at = sessionAt(session, target, caller);
+  const reached = await sendInSession(caller, at, sent, awaited.id);
   if ('ended' in reached) return noSession(awaited.id);
   return 'fault' in reached ? upstreamFault(context, reached) : reached;
 }
@@ -72,11 +72,10 @@ export async function sendInSession(
   sessionTarget: SessionTarget,
   sent: Sent,
   id: RpcId | null,
-  operation: Operation = USE,
 ): Promise<ReachedInSession | UpstreamSessionFailure> {
   const { session } = sessionTarget;
   const { links } = caller.deps;
-  const current = linkFor(caller, sessionTarget, operation);
+  const current = links.current(sessionTarget);
   let link = current instanceof Promise ? await current : current;
   for (let sending = sent, isLast = false; ; ) {
     if (isUpstreamSessionFailure(link)) return link;
@@ -89,7 +88,7 @@ export async function sendInSession(
     if (!isLostSession(answer.status, error)) return { ...reached, error };
     answer.discard();
     isLast = sending !== sent;
-    link = await openedFor(caller, sessionTarget, operation, links.replace(sessionTarget, link));
+    link = await links.replace(sessionTarget, link);
     isLast ||= links.hasOpened(session, sessionTarget.target.id);
     const { lastEventId: _, ...afresh } = sent;
     sending = afresh;
@@ -99,9 +98,9 @@ export async function sendInSession(
 /** Sends a message on this upstream session. */
 export function sendTo(
   caller: Caller,
-  { session, target, access }: SessionTarget,
+  { session, target, ...at }: SessionTarget,
   link: UpstreamSession,
-  { method, body, lastEventId, signal }: Sent,
+  { method, access = at.access, body, lastEventId, signal }: Sent,
 ): Promise<UpstreamAnswer | UpstreamFault> {
   const version = versionOf(caller, { session, link });
   return caller.deps.upstream.send({ method, target, access, body, session: link, version, lastEventId, signal });

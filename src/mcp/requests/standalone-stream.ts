@@ -10,7 +10,6 @@ import type { RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import type { Caller, UpstreamContext } from '../context/context.ts';
-import { linkFor, USE } from '../context/readmission.ts';
 import { type SessionTarget, sessionAt } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
 import { bindingOf, type ListKind, type SessionPair } from '../sessions/sessions.ts';
@@ -68,8 +67,8 @@ export async function* standaloneStream(
     const before = current;
     current = own;
     before.abort();
-    const now = { ...caller, admission };
-    const sessionTarget = sessionAt(session, moved, admission);
+    const now = { ...caller, admission, admittedAt: performance.now() };
+    const sessionTarget = sessionAt(session, moved, now);
     const reached = await connectAt(now, sessionTarget, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // If the target offers no stream, the client still gets the gateway's own notifications.
@@ -124,7 +123,7 @@ export async function connectAt(
   after: (linked: SessionPair) => string | null = () => null,
 ): Promise<Connected | 'none' | null> {
   const { session } = sessionTarget;
-  const link = await linkFor(caller, sessionTarget, USE);
+  const link = await caller.deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(link)) return 'ended' in link ? 'none' : null;
   const lastEventId = after({ session, link }) ?? undefined;
   const reached = await sendInSession(caller, sessionTarget, { method: 'GET', signal, lastEventId }, null);

@@ -6,7 +6,6 @@ import { SESSION_REVISIONS, STATELESS_REVISION, unsupportedVersion } from '../..
 import type { ClientMode, RequestContext } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
 import { accountText } from '../context/own-account.ts';
-import { CHANGED, isStillAllowed } from '../context/readmission.ts';
 import { discoversStateless, isWrongMode } from '../upstream/modes.ts';
 import { ownError, servedVersions } from '../upstream/own-error.ts';
 import { isFault, type UpstreamFault } from '../upstream/upstream.ts';
@@ -66,10 +65,7 @@ async function refuseMode(context: RequestContext): Promise<Answer | null> {
     deps.health.failed(asked, stateless.fault);
     return notAsked(context, stateless);
   }
-  if (!isKnown) {
-    deps.health.answered(asked);
-    if (!(await isStillAllowed(caller, target, awaited.operation))) return notAsked(context, CHANGED);
-  }
+  if (!isKnown) deps.health.answered(asked);
   return stateless ? null : fallBack(awaited.id, SESSION_REVISIONS);
 }
 

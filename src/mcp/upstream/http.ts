@@ -18,6 +18,7 @@ import { createEventQueue, type EventQueue } from './events.ts';
 import { PART_BYTES, takeInTurns } from './reading-turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
 import {
+  ifStillAllowed,
   isFault,
   openingOf,
   ProcessFault,
@@ -35,34 +36,45 @@ export function createHttpUpstream(
   unread: Unread = createUnread(),
 ): Upstream {
   const agents = createAgents(limits.connectMs, denied);
+
+  function dispatch(
+    request: UpstreamRequest,
+    target: RoutedTarget & HttpTarget,
+    credentials: Credentials,
+  ): Promise<UpstreamAnswer | UpstreamFault> {
+    const { user } = request.access;
+    const source = sourceOf(target.id, user);
+    const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id, user), source);
+    try {
+      const { origin, path } = addressOf(target);
+      // undici does not follow redirects by default, and must not.
+      agents.dispatch(
+        target.id,
+        user,
+        {
+          origin,
+          path,
+          method: request.method,
+          headers: headersFor(request, credentials),
+          body: request.body ?? null,
+          headersTimeout: opens(request) ? openingOf(target, limits) : silenceOf(target, limits),
+          bodyTimeout: request.method === 'GET' ? 0 : silenceOf(target, limits),
+        },
+        exchange,
+      );
+    } catch (cause) {
+      exchange.onResponseError(null, cause);
+    }
+    return exchange.answer;
+  }
+
   return {
     send(request) {
       const { target, access } = request;
-      if (access.credentials === 'unusable') return Promise.resolve({ fault: 'credential' });
+      const { credentials } = access;
+      if (credentials === 'unusable') return Promise.resolve({ fault: 'credential' });
       if (target.transport !== 'streamable-http') return Promise.resolve({ fault: 'transport' });
-      const source = sourceOf(target.id, access.user);
-      const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id, access.user), source);
-      try {
-        const { origin, path } = addressOf(target);
-        // undici does not follow redirects by default, and must not.
-        agents.dispatch(
-          target.id,
-          access.user,
-          {
-            origin,
-            path,
-            method: request.method,
-            headers: headersFor(request, access.credentials),
-            body: request.body ?? null,
-            headersTimeout: opens(request) ? openingOf(target, limits) : silenceOf(target, limits),
-            bodyTimeout: request.method === 'GET' ? 0 : silenceOf(target, limits),
-          },
-          exchange,
-        );
-      } catch (cause) {
-        exchange.onResponseError(null, cause);
-      }
-      return exchange.answer;
+      return ifStillAllowed(request, () => dispatch(request, target, credentials));
     },
     close: () => agents.destroy(),
   };

@@ -76,12 +76,25 @@ export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
 /**
  * Why a target gave no answer. `unreachable`: there is no connection or no process, whatever the caller asked for. `changed`: it was not asked,
- * because the caller's access has changed while a session was opened there.
+ * because the caller's access has changed while the message waited.
  */
 export const FAULTS = [
   ...(['credential', 'transport', 'timeout', 'aborted', 'unreachable', 'denied_address', 'crashed'] as const),
   ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'account', 'changed'] as const),
 ] as const;
+
+export const CHANGED: UpstreamFault = { fault: 'changed' };
+
+/** Sends a message if its sender may still send it. Every transport asks this right before it sends. */
+export function ifStillAllowed(
+  { access }: Pick<UpstreamRequest, 'access'>,
+  send: () => Promise<UpstreamAnswer | UpstreamFault>,
+): Promise<UpstreamAnswer | UpstreamFault> {
+  const may = access.stillAllowed?.() ?? true;
+  // Most calls come here at once, and need no further promise.
+  if (typeof may === 'boolean') return may ? send() : Promise.resolve(CHANGED);
+  return may.then((isAllowed) => (isAllowed ? send() : CHANGED));
+}
 
 /** What a user must do before their own account at the target can be used. */
 export interface AccountNeed {

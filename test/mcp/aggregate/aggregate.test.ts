@@ -597,6 +597,18 @@ test.serial('progress and log messages of a call arrive on its stream', async (t
   t.regex(stream.ids()[0] ?? '', /^a__[A-Za-z0-9_-]+$/);
 });
 
+test.serial('a stream that is resumed opens no upstream session before it is recorded', async (t) => {
+  const at = await everywhere(t, { a: {} });
+  at.gateway.rights.delete('alice');
+  const session = await openEverywhere(at);
+  at.gateway.rights.set('alice', () => true);
+  const decided = at.gateway.decisions.length;
+  const headers: [string, string] = ['mcp-session-id', session];
+  t.is((await at.send({ method: 'GET', headers: [...headers, 'last-event-id', 'a__x'] })).status, 404);
+  t.is(at.gateway.decisions.length, decided);
+  t.deepEqual(at.upstreams.a.seen(), []);
+});
+
 test.serial('DELETE is not sent to a target that is denied after the decision about it', async (t) => {
   const sessions = memorySessions();
   const end: typeof sessions.end = (...ending) => {

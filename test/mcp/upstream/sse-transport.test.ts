@@ -61,6 +61,20 @@ async function sdk(t: ExecutionContext): Promise<Driver> {
 }
 
 const causeOf = (answer: UpstreamAnswer | UpstreamFault): string => (isFault(answer) ? String(answer.cause) : `${answer.status}`);
+test.serial('a message that is no longer allowed when the connection is open is not posted', async (t) => {
+  let isAllowed = true;
+  const [target, driver] = await scripted(t, {
+    greeting() {
+      isAllowed = false;
+      return ENDPOINT;
+    },
+  });
+  const initialize = { id: 1, method: 'initialize', params: { protocolVersion: '2025-11-25' } };
+  const access = { ...ACCESS, stillAllowed: () => isAllowed };
+  t.is(statusOf(await driver.post(initialize, { access })), 'changed');
+  t.deepEqual(target.posted, []);
+});
+
 const callOf = (name: string, more: object = {}) => ({ method: 'tools/call', params: { name, ...more } });
 
 test.serial('a server of the SDK serves a session, a list, a call and progress, and ends', async (t) => {

@@ -7,6 +7,7 @@ import { ACKNOWLEDGED, isHeard, LISTEN } from '../../../protocol/listen.ts';
 import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import { type Located, rebuildNotification, withMembers } from '../../../protocol/rebuild.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
+import { resourceOf } from '../../../protocol/uri.ts';
 import { isFault, type Reach } from '../upstream.ts';
 import { read } from './messages.ts';
 import type { BridgeParts } from './requests.ts';
@@ -60,7 +61,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
         // A stream that lasted for a while resets the delay.
         const next = now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
         clearTimeout(retry);
-        retry = setTimeout(() => isStill(own) && void enqueue(reach, uris, next), next).unref();
+        retry = setTimeout(() => isStill(own) && void repeat(own, reach, uris, next), next).unref();
       },
     };
     current = own;
@@ -74,6 +75,16 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     current = before;
     if (before.hasEnded) before.again();
     return null;
+  }
+
+  /** Listens again for what the client may still hear of. */
+  async function repeat(own: Listening, reach: Reach, uris: ReadonlySet<string>, delayMs: number): Promise<void> {
+    const { stillAllowed = () => true } = reach.access;
+    const kept = new Set(uris);
+    if (!(await stillAllowed([...uris].map(resourceOf)))) {
+      for (const uri of uris) if (!(await stillAllowed([resourceOf(uri)]))) kept.delete(uri);
+    }
+    if (current === own) await enqueue(reach, kept, delayMs);
   }
 
   /** Whether the stream is wanted. The next request of a client that is away is decided first, and opens the stream again. */
@@ -146,7 +157,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
      * Listens for changes of these resources and of lists. Returns the resources that the target agrees to; null: it does not
      * listen.
      */
-    hear: (reach: Reach, uris: ReadonlySet<string>) => enqueue(reach, uris, RETRY_MS.first / 2),
+    hear: (reach: Reach, uris: ReadonlySet<string>) => enqueue(toListen(reach), uris, RETRY_MS.first / 2),
     isOpen: () => current !== null,
     /** Stops listening until the next `hear`. */
     stop(): void {
@@ -155,6 +166,14 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
       current = null;
     },
   };
+}
+
+/** The stream is not for the object of the request that opens it, and outlives that. */
+function toListen({ target, access }: Reach): Reach {
+  const { stillAllowed } = access;
+  return stillAllowed === undefined
+    ? { target, access }
+    : { target, access: { ...access, stillAllowed: (objects = []) => stillAllowed(objects) } };
 }
 
 function agreedUris(params: JsonObject | undefined): ReadonlySet<string> {

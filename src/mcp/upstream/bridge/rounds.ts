@@ -96,6 +96,10 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       let step = first;
       for (let round = 1; ; round++) {
         if (!isFault(step) && step.kind === 'events') step = yield* pass(call, step.id, step.answer);
+        if (isFault(step) && step.fault === 'changed') {
+          const text = 'The call was not continued, because the target or your access has changed: send it again';
+          return yield [eventOf(internalError(id, text))];
+        }
         if (isFault(step)) throw step.cause ?? new Error(`the target could not be used: ${step.fault}`);
         if (step.kind === 'answer' || step.kind === 'mismatch') return yield [eventOf(step.text)];
         if (step.kind === 'status') {

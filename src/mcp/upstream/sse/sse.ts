@@ -16,6 +16,7 @@ import { eventsOf, faultOf } from '../http.ts';
 import { chargedTo, chargeEvents, turnOf } from '../reading-turns.ts';
 import { createUnread, type Unread } from '../unread.ts';
 import {
+  ifStillAllowed,
   isFault,
   openingOf,
   silenceOf,
@@ -128,7 +129,10 @@ export function createSseUpstream(
   }
 
   /** Posts a message. Only the status of the answer matters: the response itself arrives on the SSE connection. */
-  async function post(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
+  const post = (sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> =>
+    ifStillAllowed(sent.request, () => postNow(sent, endpoint));
+
+  async function postNow(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
     const { target, access, body, signal } = sent.request;
     try {
       const answer = await agents.request(target.id, access.user, {
@@ -213,7 +217,7 @@ export function createSseUpstream(
       if (named === undefined) {
         const opening = request.method === 'POST' ? await readLargeEnvelope(request.body ?? '', target.id) : null;
         const isOpening = opening?.method === 'initialize';
-        return isOpening ? start(sent) : statusAnswer(400);
+        return isOpening ? ifStillAllowed(request, () => start(sent)) : statusAnswer(400);
       }
       const session = sessions.find(named.upstreamId ?? '');
       return session?.bindingKey === bindingKey(request) ? proceed(session, sent) : statusAnswer(404);

@@ -6,14 +6,23 @@
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { CLIENT_RULES } from '../../../base/json/selection.ts';
-import { inTime } from '../../../base/promises.ts';
+import { inTime, type Now } from '../../../base/promises.ts';
 import { type RpcMessage, readMessage } from '../../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../../protocol/rebuild.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
 import { statusAnswer } from '../answers.ts';
 import { bindingKey } from '../health.ts';
 import type { Unread } from '../unread.ts';
-import { isFault, openingOf, silenceOf, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
+import {
+  CHANGED,
+  ifStillAllowed,
+  isFault,
+  openingOf,
+  silenceOf,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamRequest,
+} from '../upstream.ts';
 import { SharedProcess, type SharedProcessDeps, type SharedProcessSession } from './shared-process.ts';
 
 export interface StdioLimits {
@@ -117,8 +126,9 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   async function whenRoom(
     owner: string | null,
     running: () => SharedProcess | null,
+    mayBegin: () => Now<boolean>,
     begin: () => SharedProcess,
-  ): Promise<SharedProcess | null> {
+  ): Promise<SharedProcess | UpstreamFault | null> {
     const deadline = now() + ROOM_MS;
     while (!isClosed) {
       const host = running();
@@ -131,6 +141,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const left = deadline - now();
       if (leaving.length === 0 || left <= 0) return null;
       await inTime(Promise.race(leaving.map(({ gone }) => gone)), left);
+      if (!(await mayBegin())) return CHANGED;
     }
     return null;
   }
@@ -176,7 +187,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<SharedProcess | UpstreamFault> {
-    const { scope, owner = null } = access;
+    const { scope, owner = null, stillAllowed = () => true } = access;
     if (!stdio.allowed.includes(target.command)) {
       log.warn({ target: target.name, command: target.command }, 'target command refused: the configuration does not allow it');
       return { fault: 'transport' };
@@ -190,7 +201,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const cause = new Error('the process ended by itself several times; it is not started again for a while');
       return { fault: 'suspended', until, cause };
     }
-    return (await whenRoom(owner, running, () => start(target, credentials, key, owner))) ?? noRoom(target);
+    return (await whenRoom(owner, running, stillAllowed, () => start(target, credentials, key, owner))) ?? noRoom(target);
   }
 
   /** Returns the running shared process. A process past its lifetime takes no new sessions. */
@@ -267,7 +278,9 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (message.kind === 'invalid') return statusAnswer(400);
       // A message that was handled in the meantime may have ended the session.
       if (isOwn && seats.get(seat.session.id) !== seat) return statusAnswer(404);
-      return isOwn ? post(seat, message, located, signal) : open(request, target, credentials, message, located);
+      return ifStillAllowed(request, async () =>
+        isOwn ? post(seat, message, located, signal) : open(request, target, credentials, message, located),
+      );
     },
     async close(): Promise<void> {
       isClosed = true;

@@ -360,6 +360,32 @@ test.serial('a request of the target arrives on the stream, and the answer is se
   t.is(statusOf(await driver.post({ id: 1, result: WORD })), 400);
 });
 
+test.serial('a call that is no longer allowed when its question is answered is not sent again', async (t) => {
+  const { target, driver } = await modern(t);
+  await driver.open({ elicitation: {} });
+  let isAllowed = true;
+  const access = { ...ACCESS, stillAllowed: () => isAllowed };
+  const stream = reader(succeeded(await driver.post({ id: 4, ...call('ask') }, { access })));
+  const asked = await stream.next();
+  const sent = target.received.length;
+  isAllowed = false;
+  t.is(statusOf(await driver.post({ id: asked.id, result: WORD })), 202);
+  t.regex((await stream.next()).error?.message ?? '', /your access has changed/);
+  t.is(target.received.length, sent);
+});
+
+test.serial('a call that is no longer allowed when the headers of its tool are known is not sent', async (t) => {
+  let isAllowed = true;
+  const { target, driver } = await scripted(t, (received, res) => {
+    if (received.message?.method === 'tools/list') isAllowed = false;
+    return modernScript({ 'tools/list': { tools: [], resultType: 'complete' } })(received, res);
+  });
+  await driver.open();
+  const access = { ...ACCESS, stillAllowed: () => isAllowed };
+  t.is(statusOf(await driver.post({ id: 4, ...call('x') }, { access })), 'changed');
+  t.is(target.seen().at(-1), 'tools/list');
+});
+
 test.serial('a target may ask several times and keep its state', async (t) => {
   const { driver } = await modern(t);
   await driver.open({ elicitation: {} });
@@ -625,6 +651,33 @@ test.serial('the gateway listens again when the target ends the stream', async (
   t.is((await stream.next()).params?.['uri'], 'x:1');
   t.is((await stream.next()).params?.['uri'], 'x:2');
 });
+
+test.serial(
+  'the gateway listens again only for resources that are still allowed, whatever the request was that began it',
+  async (t) => {
+    const filters: unknown[] = [];
+    const { driver } = await scripted(t, (received, res) => {
+      const { message } = received;
+      if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
+      const notifications = message.params?.['notifications'] as { resourceSubscriptions: string[] };
+      filters.push(notifications.resourceSubscriptions);
+      const params = { notifications, _meta: { 'io.modelcontextprotocol/subscriptionId': message.id } };
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+      if (filters.length === 2) res.end();
+    });
+    const denied = new Set<string>();
+    const stillAllowed = (objects: readonly { resource_name: string }[] = [{ resource_name: 'of the request' }]): boolean =>
+      objects.every((object) => !denied.has(object.resource_name));
+    const more = { access: { ...ACCESS, stillAllowed } };
+    await driver.open();
+    succeeded(await driver.send({ method: 'GET' }));
+    for (const uri of ['x:1', 'x:2']) t.deepEqual((await driver.ask('resources/subscribe', { uri }, more)).result, {});
+    denied.add('x:1').add('of the request');
+    await until(() => filters.length === 3);
+    t.deepEqual(filters, [['x:1'], ['x:1', 'x:2'], ['x:2']]);
+  },
+);
 
 test.serial(
   'for a client that is away, the gateway does not listen again until the next request, which is decided',

@@ -223,6 +223,17 @@ test.serial('sessions that wait for room for the same shared process share it', 
   t.is(startedPids(logged).length, 2);
 });
 
+test.serial('no process is started for a caller who may no longer use it when there is room', async (t) => {
+  const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 }, stopped);
+  const former = await open(upstream, placeFor({ args: ['--stubborn'] }));
+  await former.send({ method: 'DELETE' });
+  const { target, access } = placeFor();
+  let asked = 0;
+  const opening = initialize(upstream, { target, access: { ...access, stillAllowed: async () => asked++ === 0 } });
+  t.is(outcomeOf(await opening), 'changed');
+  t.is(startedPids(logged).length, 1);
+});
+
 test.serial('the children of a process end with it, however it ends', async (t) => {
   const { upstream } = startStdio(t);
   for (const end of ['DELETE', 'crash', 'exit'] as const) {

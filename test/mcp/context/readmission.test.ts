@@ -1,0 +1,86 @@
+import test from 'ava';
+import type { TokenClaims } from '../../../src/auth/principal.ts';
+import type { NamedObject } from '../../../src/engine/decision.ts';
+import type { Caller } from '../../../src/mcp/context/context.ts';
+import { accessFor } from '../../../src/mcp/context/readmission.ts';
+import type { Admission } from '../../../src/state/admission.ts';
+import type { RoutedTarget } from '../../../src/targets/target.ts';
+import { noCredentials, routed } from '../gateway.ts';
+
+const [OLD, NEW] = [-1_000, 0];
+const tool = (resource_name: string): NamedObject => ({ resource_type: 'tool', resource_name });
+
+/** A caller who was admitted `agoMs` before now, and whose state a test changes. */
+function world(agoMs: number) {
+  const principal = { sub: 'ann', role: 'user', groups: [] };
+  const credentials = { ...noCredentials, identity: 'one' };
+  const bound = (binding: string): RoutedTarget =>
+    routed('a', 'http://a.test/mcp', { accessOf: () => ({ credentials, scope: null, binding, user: 'ann' }) });
+  const w = {
+    target: bound('one') as RoutedTarget | null,
+    denied: new Set<string>(),
+    isUsable: true,
+    isRefused: false,
+    isDown: false,
+    looks: 0,
+  };
+  const admission = (): Admission =>
+    ({
+      principal,
+      snapshot: {
+        targets: new Map(w.target === null ? [] : [['a', w.target]]),
+        engine: {
+          decideTarget: () => ({ effect: w.isUsable ? 'allow' : 'deny' }),
+          decideMany: (_: unknown, __: string, objects: readonly NamedObject[]) =>
+            objects.map(({ resource_name }) => ({ effect: w.denied.has(resource_name) ? 'deny' : 'allow' })),
+        },
+      },
+    }) as unknown as Admission;
+  const admit = async () => {
+    w.looks++;
+    if (w.isDown) throw new Error('down');
+    return w.isRefused ? { refused: 'invalid_token', detail: 'revoked' } : admission();
+  };
+  const claims = { iss: 'test', sub: 'ann' } as unknown as TokenClaims;
+  const caller = { deps: { admit }, claims, admission: admission(), admittedAt: performance.now() + agoMs } as unknown as Caller;
+  const { stillAllowed = () => false } = accessFor(caller, bound('one'), [tool('echo')]);
+  return { w, bound, stillAllowed };
+}
+
+test('what is sent soon after the caller was admitted needs no second look', (t) => {
+  const { w, stillAllowed } = world(NEW);
+  w.denied.add('echo');
+  t.true(stillAllowed());
+  t.is(w.looks, 0);
+});
+
+test('what is sent later is looked at, and what was good needs no look for a while', async (t) => {
+  const { w, stillAllowed } = world(OLD);
+  t.true(await stillAllowed());
+  t.true(stillAllowed());
+  t.is(w.looks, 1);
+});
+
+test('a good look at one object says nothing about another', async (t) => {
+  const { w, stillAllowed } = world(OLD);
+  w.denied.add('secret');
+  t.true(await stillAllowed());
+  t.false(await stillAllowed([tool('secret')]));
+  t.true(await stillAllowed([]));
+});
+
+for (const [what, change] of [
+  ['the object is denied', ({ w }) => void w.denied.add('echo')],
+  ['the target is denied', ({ w }) => void Object.assign(w, { isUsable: false })],
+  ['the target is gone', ({ w }) => void Object.assign(w, { target: null })],
+  ['the target has moved', ({ w }) => void Object.assign(w, { target: { ...w.target, url: 'http://b.test/mcp' } })],
+  ['the credentials have changed', ({ w, bound }) => void Object.assign(w, { target: bound('two') })],
+  ['the caller is refused', ({ w }) => void Object.assign(w, { isRefused: true })],
+  ['the state cannot be read', ({ w }) => void Object.assign(w, { isDown: true })],
+] as readonly [string, (at: ReturnType<typeof world>) => void][]) {
+  test(`what waited is not sent if ${what} meanwhile`, async (t) => {
+    const at = world(OLD);
+    change(at);
+    t.false(await at.stillAllowed());
+  });
+}
