@@ -142,9 +142,10 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         await store.insert(provider);
         if (client_secret !== null)
           await store.setSealedSecret(provider.id, vault.seal(secretIdentity(provider), Buffer.from(client_secret)));
-        // Users of the issuer may be left from a provider that was deleted.
-        const changes = await rederiveUsers(trx, provider, false, withoutDirectory);
-        return { result: shown, changes: [changeOf('create', null, shown), ...changes] };
+        // Users of the issuer, and their grants, may be left from a provider that was deleted.
+        const derived = await rederiveUsers(trx, provider, false, withoutDirectory);
+        const ended = provider.id_jag ? [] : await endAssertedGrants(trx, provider);
+        return { result: shown, changes: [changeOf('create', null, shown), ...derived, ...ended] };
       });
       return result;
     },
@@ -167,7 +168,6 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         // Tokens did not need groups until now, so users must show theirs again before they count as users in no group.
         const isEnding = before.provider.groups_from === 'directory' && provider.groups_from === 'token';
         const derived = await rederiveUsers(trx, provider, isEnding);
-        // The users are locked now, so no assertion that was under way makes a grant afterwards.
         const ended = before.provider.id_jag && !provider.id_jag ? await endAssertedGrants(trx, provider) : [];
         const changes = [changeOf('update', before, after), ...derived, ...ended];
         return { result: after, changes };
@@ -255,7 +255,10 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
   };
 }
 
-/** Ends what clients were allowed by assertions of the provider, in the transaction of an administrative change. */
+/**
+ * Ends what clients were allowed by assertions of the provider, in the transaction of an administrative change. The transaction must have
+ * locked the users of the provider, so that no assertion that is under way makes a grant afterwards.
+ */
 async function endAssertedGrants(trx: Transaction, { issuer }: Provider): Promise<Change[]> {
   return await endGrants(trx, await grantStore(trx).byAssertionOf(issuer));
 }

@@ -223,6 +223,34 @@ test.serial('the user and the provider must be enabled, and what ends them ends 
   t.is((await w.present(await w.assert({ sub: 'bob' }))).status, 200, 'others go on');
 });
 
+test.serial('a provider that is registered again without id_jag ends the grants by assertion of its issuer', async (t) => {
+  const w = await world(t);
+  const { gateway, provider, admin } = w;
+  const endpoint = `${w.url}/mcp/everything`;
+  const token = (await w.present(await w.assert())).body.access_token;
+  const user = String(payloadOf(token)['sub']);
+  const [grant] = await grantsOf(w, user);
+  let { id } = w;
+  const registerAgain = async (id_jag: boolean): Promise<void> => {
+    await gateway.rest(204, 'DELETE', `/api/providers/${id}`, { token: admin.token });
+    t.is((await initialize(endpoint, token)).status, 401, 'the provider is deleted');
+    const body = registration(provider, { id_jag, tokens: null });
+    id = (await gateway.rest<{ id: string }>(201, 'POST', '/api/providers', { token: admin.token, body })).body.id;
+  };
+
+  await registerAgain(true);
+  t.not((await initialize(endpoint, token)).status, 401, 'a provider with id_jag gets the grants back');
+  await registerAgain(false);
+  t.is((await initialize(endpoint, token)).status, 401);
+  t.deepEqual(await grantsOf(w, user), []);
+  const { body: changes } = await gateway.rest<{ action: string; object_id: string }[]>(200, 'GET', '/api/changes', {
+    token: admin.token,
+  });
+  t.true(changes.some(({ action, object_id }) => action === 'grant.end' && object_id === grant?.id));
+  await gateway.rest(200, 'PUT', `/api/providers/${id}`, { token: admin.token, body: { id_jag: true } });
+  t.is((await initialize(endpoint, token)).status, 401, 'they do not come back');
+});
+
 test.serial('an assertion without groups takes none away, and makes no user whose groups are required', async (t) => {
   const w = await world(t, null, { groups_required: true });
   const now = seconds();
