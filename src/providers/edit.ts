@@ -210,7 +210,8 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         if (other !== null) {
           const released: User = { ...other, subject: releasedSubject(other), enabled: false, updated_at: now() };
           await users.update(released);
-          changes.push(changeOfUser(other, released));
+          // They must not come back if the released user is enabled again.
+          changes.push(changeOfUser(other, released), ...(await endSignInsOf(trx, other.id, null, now())));
         }
         const given = isLocal(before) ? { role: before.role, groups: before.groups } : null;
         const claims = other?.facts?.claims ?? { email: before.email, roles: [], groups: [] };

@@ -251,6 +251,25 @@ test.serial('a provider that is registered again without id_jag ends the grants 
   t.is((await initialize(endpoint, token)).status, 401, 'they do not come back');
 });
 
+test.serial('linking an account ends the grants of the user who had it, also after that user is enabled again', async (t) => {
+  const w = await world(t);
+  const { gateway, provider, admin } = w;
+  const endpoint = `${w.url}/mcp/everything`;
+  const token = (await w.present(await w.assert())).body.access_token;
+  const earlier = String(payloadOf(token)['sub']);
+  const [grant] = await grantsOf(w, earlier);
+  const linked = await person(gateway, 'linked@example.com');
+  const body = { issuer: provider.issuer, subject: 'alice' };
+  await gateway.rest(200, 'POST', `/api/users/${linked.id}/link`, { token: admin.token, body });
+  t.is((await initialize(endpoint, token)).status, 401);
+  const { body: changes } = await gateway.rest<{ action: string; object_id: string }[]>(200, 'GET', '/api/changes', {
+    token: admin.token,
+  });
+  t.true(changes.some(({ action, object_id }) => action === 'grant.end' && object_id === grant?.id));
+  await gateway.rest(200, 'PUT', `/api/users/${earlier}`, { token: admin.token, body: { enabled: true } });
+  t.is((await initialize(endpoint, token)).status, 401, 'they do not come back');
+});
+
 test.serial('an assertion without groups takes none away, and makes no user whose groups are required', async (t) => {
   const w = await world(t, null, { groups_required: true });
   const now = seconds();
