@@ -9,7 +9,7 @@ import { AppError } from '../base/errors.ts';
 import { pathId, validate } from '../base/validate.ts';
 import { callerOf } from '../http/caller.ts';
 import { contextOf } from '../http/context.ts';
-import { addressOf } from '../http/limits/client-address.ts';
+import { addressOf, addressSite } from '../http/limits/client-address.ts';
 import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { newPassword, password, USER_LIMITS } from '../users/document.ts';
 import { emailKey, labelOf } from '../users/user-store.ts';
@@ -176,9 +176,10 @@ ${session.method === PASSWORD && passwordSection(labelOf(user), said.passwordErr
       try {
         const { username: _, ...given } = form;
         const { current_password, new_password } = validate(passwordChange, given);
-        const refusal = limits.password(addressOf(req, trustProxy), emailKey(labelOf(user)));
+        const address = addressOf(req, trustProxy);
+        const refusal = limits.password(address, emailKey(labelOf(user)));
         if (refusal) throw refusal;
-        await login.changePassword(callerOf(res), current_password, new_password);
+        await login.changePassword(callerOf(res), current_password, new_password, addressSite(address));
       } catch (error) {
         if (!(error instanceof AppError) || error.status >= 500 || error.status === 401) throw error;
         if (error.retryAfter !== undefined) res.setHeader('Retry-After', String(error.retryAfter));

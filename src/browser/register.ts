@@ -4,7 +4,7 @@ import Joi from 'joi';
 import type { Registration } from '../auth/sign-in/registration.ts';
 import { AppError, type FieldError } from '../base/errors.ts';
 import { validate } from '../base/validate.ts';
-import { addressOf } from '../http/limits/client-address.ts';
+import { addressOf, addressSite } from '../http/limits/client-address.ts';
 import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { newEmail, newPassword, USER_LIMITS } from '../users/document.ts';
 import { emailKey } from '../users/user-store.ts';
@@ -79,9 +79,10 @@ ${field('password', 'password', 'Password', 'new-password', `At least ${USER_LIM
     const returnTo = returnPath(wanted);
     try {
       const account = validate(newAccount, claimed);
-      const refusal = limits.password(addressOf(req, trustProxy), emailKey(account.email));
+      const address = addressOf(req, trustProxy);
+      const refusal = limits.password(address, emailKey(account.email));
       if (refusal) throw refusal;
-      const user = await registration.register(account, code);
+      const user = await registration.register({ ...account, from: addressSite(address) }, code);
       await sessions.signIn(req, res, user, { method: 'password', provedAt: 'now' });
     } catch (error) {
       if (!(error instanceof AppError) || error.status >= 500) throw error;

@@ -5,7 +5,7 @@ import type { Login } from '../auth/sign-in/login.ts';
 import type { Registration } from '../auth/sign-in/registration.ts';
 import { AppError, type FieldError } from '../base/errors.ts';
 import { validate } from '../base/validate.ts';
-import { addressOf } from '../http/limits/client-address.ts';
+import { addressOf, addressSite } from '../http/limits/client-address.ts';
 import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { email, password } from '../users/document.ts';
 import { EVERYBODY, type LocalSignIn } from '../users/local-sign-in.ts';
@@ -151,9 +151,10 @@ ${passwordError !== null && fieldError('password-error', passwordError)}</div>
     const returnTo = returnPath(wanted);
     try {
       const account = validate(credentials, claimed);
-      const refusal = limits.password(addressOf(req, trustProxy), emailKey(account.email));
+      const address = addressOf(req, trustProxy);
+      const refusal = limits.password(address, emailKey(account.email));
       if (refusal) throw refusal;
-      const value = await login.signIn(account, (trx, user) =>
+      const value = await login.signIn({ ...account, from: addressSite(address) }, (trx, user) =>
         sessions.open(trx, req, user, { method: 'password', provedAt: 'now' }),
       );
       sessions.setCookie(res, value);

@@ -20,7 +20,7 @@ async function resetPassword(email: string): Promise<string> {
   try {
     const changes = await createChanges(database, Date.now);
     const password = randomBytes(15).toString('base64url');
-    const passwordHash = await createPasswords().hash(password);
+    const passwordHash = await createPasswords().hash(password, 'host');
     const operator = { id: 'host', email: userInfo().username, request_id: randomUUID() };
     await changes.change(operator, async (trx) => {
       const users = userStore(trx);

@@ -193,7 +193,7 @@ export async function administration(
     const account = pick(accounts);
     const { id } = account;
     account.password = `a long passphrase ${++made}`;
-    const passwordHash = await createPasswords().hash(account.password);
+    const passwordHash = await createPasswords().hash(account.password, 'test');
     const changes = await createChanges(database, Date.now);
     await changes.change({ id: 'host', email: 'root', request_id: randomUUID() }, async (trx) => {
       await userStore(trx).setPasswordHash(id, passwordHash, Date.now());

@@ -30,6 +30,11 @@ interface Credentials {
   readonly password: string;
 }
 
+/** Credentials as they are tried. `from`: the network of the caller. */
+interface Attempt extends Credentials {
+  readonly from: string;
+}
+
 export type Login = ReturnType<typeof createLogin>;
 
 const revoked = (id: string, before: object | null): Change => ({ action: 'token.revoke', object_id: id, before, after: null });
@@ -51,13 +56,13 @@ export function createLogin({ database, passwords, draftToken, administer, still
    * administrator may sign in with a password, it always throws `local_sign_in_off` instead.
    */
   async function withPassword<P, T>(
-    { email, password }: Credentials,
+    { email, password, from }: Attempt,
     prepare: () => Promise<P>,
     enter: (trx: Transaction, user: User, prepared: P) => Promise<T>,
   ): Promise<T> {
     const stored = await userStore(database.knex).credentials({ email });
     const found = stored !== null && maySignIn(localSignIn, stored.user) ? stored : null;
-    const fits = await passwords.verify(found?.passwordHash ?? null, password);
+    const fits = await passwords.verify(found?.passwordHash ?? null, password, from);
     if (!fits || !found?.user.enabled) throw wrong();
     const prepared = await prepare();
     return await transact(database, async (trx) => {
@@ -71,9 +76,9 @@ export function createLogin({ database, passwords, draftToken, administer, still
 
   return {
     /** Makes a login token. Throws what `withPassword` throws. */
-    async login(email: string, password: string): Promise<{ readonly user: User; readonly token: string }> {
+    async login(attempt: Attempt): Promise<{ readonly user: User; readonly token: string }> {
       const { draft, user, record } = await withPassword(
-        { email, password },
+        attempt,
         () => draftToken(null),
         async (trx, user, draft) => {
           const record = draft.record(user);
@@ -86,8 +91,8 @@ export function createLogin({ database, passwords, draftToken, administer, still
     },
 
     /** Runs `enter` for the user with this e-mail and password, and makes no token. Throws what `withPassword` throws. */
-    signIn: <T>(credentials: Credentials, enter: (trx: Transaction, user: User) => Promise<T>): Promise<T> =>
-      withPassword(credentials, async () => null, enter),
+    signIn: <T>(attempt: Attempt, enter: (trx: Transaction, user: User) => Promise<T>): Promise<T> =>
+      withPassword(attempt, async () => null, enter),
 
     async logout(caller: Caller): Promise<void> {
       const { token_id } = caller.principal;
@@ -98,12 +103,12 @@ export function createLogin({ database, passwords, draftToken, administer, still
     },
 
     /** Also ends the user's other logins and browser sessions, and the access of applications. */
-    async changePassword(caller: Caller, current: string, next: string): Promise<void> {
+    async changePassword(caller: Caller, current: string, next: string, from: string): Promise<void> {
       const { sub, token_id } = caller.principal;
       const notCurrent = (): AppError => invalidRequest([{ path: 'current_password', message: 'is not your current password' }]);
       const before = await userStore(database.knex).credentials({ id: sub });
-      if (!(await passwords.verify(before?.passwordHash ?? null, current))) throw notCurrent();
-      const passwordHash = await passwords.hash(next);
+      if (!(await passwords.verify(before?.passwordHash ?? null, current, from))) throw notCurrent();
+      const passwordHash = await passwords.hash(next, from);
       await administer(caller, 'own', async (trx) => {
         const users = userStore(trx);
         await users.lock(sub);

@@ -53,15 +53,15 @@ export function createRegistration({ database, passwords, vault, config, now }: 
   }
 
   return {
-    /** `onlyFirst`: makes no account but the first administrator's. Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
+    /** `from`: the network of the caller. `onlyFirst`: makes no account but the first administrator's. Throws AppError `email_taken`, `registration_closed`, `setup_code_required`, `too_many_requests`. */
     async register(
-      { email, password }: { readonly email: string; readonly password: string },
+      { email, password, from }: { readonly email: string; readonly password: string; readonly from: string },
       code: string | undefined,
       onlyFirst = false,
     ): Promise<User> {
       // Check before the expensive hash, and again in the transaction, where the answer is final.
       mayRegister(!(await userStore(database.knex).hasFirstAdministrator()), code, onlyFirst);
-      const passwordHash = await passwords.hash(password);
+      const passwordHash = await passwords.hash(password, from);
       return await transact(database, async (trx) => {
         const id = uuidv7();
         const first = await claimFirstAdministrator(trx, id);

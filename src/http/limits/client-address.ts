@@ -31,8 +31,8 @@ export function forwardedAddress(forwardedFor: string | undefined, socket: Socke
 export const addressGroup = (address: string): string => network(address, 4);
 
 /**
- * Returns the address, or for IPv6 its /48 network, to count by what stays stored. A provider gives a customer up to a /48, which has
- * 65,536 networks for `addressGroup`.
+ * Returns the address, or for IPv6 its /48 network, to count by what stays stored, or waits for a check of a password. A provider gives a
+ * customer up to a /48, which has 65,536 networks for `addressGroup`.
  */
 export const addressSite = (address: string): string => network(address, 3);
 

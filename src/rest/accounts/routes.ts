@@ -15,7 +15,7 @@ import type { Database } from '../../db/database.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
-import { addressOf } from '../../http/limits/client-address.ts';
+import { addressOf, addressSite } from '../../http/limits/client-address.ts';
 import type { RateLimits } from '../../http/limits/rate-limit.ts';
 import type { Catalogue } from '../../mcp/upstream/catalogue.ts';
 import { mayUseTarget } from '../../state/admission.ts';
@@ -48,16 +48,16 @@ export function openAuthRoutes({ registration, login, limits, trustProxy }: Auth
   const router = Router({ caseSensitive: true, strict: true });
 
   router.post('/register', async (req, res) => {
-    limitPasswords(limits, trustProxy, req, req.body?.email);
+    const from = limitPasswords(limits, trustProxy, req, req.body?.email);
     const { only_first = false, ...wanted } = validate(newAccount, req.body);
-    const user = await registration.register(wanted, req.get('Portcullis-Setup-Code'), only_first);
+    const user = await registration.register({ ...wanted, from }, req.get('Portcullis-Setup-Code'), only_first);
     res.status(201).json(userDocument(user));
   });
 
   router.post('/login', async (req, res) => {
-    limitPasswords(limits, trustProxy, req, req.body?.email);
+    const from = limitPasswords(limits, trustProxy, req, req.body?.email);
     const claimed = validate(account, req.body);
-    const { user, token } = await login.login(claimed.email, claimed.password);
+    const { user, token } = await login.login({ ...claimed, from });
     res.json({ user: userDocument(user), token });
   });
 
@@ -127,9 +127,9 @@ export function ownAuthRoutes({
 
   router.put('/password', async (req, res) => {
     const caller = callerOf(res);
-    limitPasswords(limits, trustProxy, req, caller.principal.email);
+    const from = limitPasswords(limits, trustProxy, req, caller.principal.email);
     const { current_password, new_password } = validate(passwordChange, req.body);
-    await login.changePassword(caller, current_password, new_password);
+    await login.changePassword(caller, current_password, new_password, from);
     res.status(204).end();
   });
 
@@ -199,10 +199,15 @@ export function keyRoutes({ keys, database, administer, now }: KeyParts): Router
   return router;
 }
 
-/** Also counts a body that is wrong, because reading it and saying what is wrong takes time. `email`: as it was sent. */
-function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, email: unknown): void {
-  const refusal = limits.password(addressOf(req, trustProxy), typeof email === 'string' ? emailKey(email) : null);
+/**
+ * Also counts a body that is wrong, because reading it and saying what is wrong takes time. `email`: as it was sent. Returns the network of
+ * the caller.
+ */
+function limitPasswords(limits: RateLimits, trustProxy: boolean, req: Request, email: unknown): string {
+  const address = addressOf(req, trustProxy);
+  const refusal = limits.password(address, typeof email === 'string' ? emailKey(email) : null);
   if (refusal) throw refusal;
+  return addressSite(address);
 }
 
 /** Returns the user whom the request is about: `user_id`, which needs these rights unless it is the caller, or else the caller. */

@@ -77,7 +77,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
   router.post('/', async (req, res) => {
     const { email, password, role, groups } = validate(newUser, req.body);
     checkFacts({ role, groups });
-    const passwordHash = await passwords.hash(password);
+    const passwordHash = await passwords.hash(password, callerOf(res).principal.sub);
     const { result } = await administer(callerOf(res), ['users:manage'], async (trx, authority) => {
       const user = localUser({ id: uuidv7(), email, role, groups }, now());
       requireOrdinary(authority, user);

@@ -1,6 +1,8 @@
 import test from 'ava';
 import { eachEngine } from '../../support/databases/each-engine.ts';
-import { PASSWORD, startRest } from '../../support/rest.ts';
+import { PASSWORD, startRest, startRestOnSqlite } from '../../support/rest.ts';
+
+const HERE = '192.0.2.1';
 
 eachEngine(test.serial, 'exactly one of many simultaneous first registrations becomes administrator', async (t, database) => {
   const rest = await startRest(t, database.url);
@@ -164,14 +166,14 @@ eachEngine(test.serial, 'unknown e-mail, wrong password and disabled user get th
 test.serial('an unknown e-mail takes the time of a wrong password', async (t) => {
   const { createPasswords } = await import('../../../src/auth/sign-in/passwords.ts');
   const passwords = createPasswords();
-  const hash = await passwords.hash(PASSWORD);
+  const hash = await passwords.hash(PASSWORD, HERE);
   t.regex(hash, /^\$argon2id\$v=19\$m=19456,t=2,p=1\$/);
-  t.true(await passwords.verify(hash, PASSWORD));
-  t.false(await passwords.verify(hash, `${PASSWORD} `));
-  t.false(await passwords.verify(null, PASSWORD));
+  t.true(await passwords.verify(hash, PASSWORD, HERE));
+  t.false(await passwords.verify(hash, `${PASSWORD} `, HERE));
+  t.false(await passwords.verify(null, PASSWORD, HERE));
   const time = async (of: string | null): Promise<number> => {
     const began = performance.now();
-    await passwords.verify(of, 'a wrong password');
+    await passwords.verify(of, 'a wrong password', HERE);
     return performance.now() - began;
   };
   // In turn, and until both have had a moment of the machine for themselves: what they need by themselves stays apart, if it is.
@@ -184,6 +186,40 @@ test.serial('an unknown e-mail takes the time of a wrong password', async (t) =>
   t.true(apart() < 2, `${unknown} ms and ${wrong} ms`);
 });
 
+test.serial('a full line of passwords refuses the last one of the network that has most, and networks take turns', async (t) => {
+  const { createPasswords } = await import('../../../src/auth/sign-in/passwords.ts');
+  const passwords = createPasswords(1);
+  const ends: string[] = [];
+  const tries = (from: string, count: number) =>
+    Array.from({ length: count }, async (_, n) => {
+      const end = await passwords.verify(null, 'x', from).then(
+        () => 'checked',
+        ({ code }) => code,
+      );
+      ends.push(`${from} ${n} ${end}`);
+    });
+  await Promise.all([...tries('crowd', 65), ...tries('visitor', 1), ...tries('crowd', 1)]);
+  t.deepEqual(ends.slice(0, 2).sort(), ['crowd 0 too_many_requests', 'crowd 64 too_many_requests']);
+  t.is(ends.indexOf('visitor 0 checked'), 4, 'after the check that was under way, and one turn of the crowd');
+  t.is(ends.filter((end) => end.endsWith(' checked')).length, 65);
+});
+
+test.serial('one IPv6 customer does not keep the passwords of others from being checked', async (t) => {
+  const rest = await startRestOnSqlite(t, { TRUST_PROXY: 'true' });
+  const status = async (address: string): Promise<number> =>
+    (
+      await rest.call('POST', '/api/auth/login', {
+        body: { email: 'ann@example.com', password: PASSWORD },
+        headers: { 'X-Forwarded-For': address },
+      })
+    ).status;
+  const crowd = Array.from({ length: 90 }, (_, n) => status(`2001:db8:1:${n.toString(16)}::1`));
+  await Promise.any(crowd.map(async (one) => ((await one) === 429 ? null : Promise.reject())));
+  const visitors = Array.from({ length: 5 }, (_, n) => status(`2001:db8:${n + 2}::1`));
+  t.deepEqual(await Promise.all(visitors), [401, 401, 401, 401, 401]);
+  await Promise.all(crowd);
+});
+
 test.serial('passwords are refused when too many wait to be checked', async (t) => {
   const { createPasswords } = await import('../../../src/auth/sign-in/passwords.ts');
   for (const [cores, refusals] of [
@@ -193,11 +229,11 @@ test.serial('passwords are refused when too many wait to be checked', async (t) 
     [1, 5],
   ] as const) {
     const passwords = createPasswords(cores);
-    const settled = await Promise.allSettled(Array.from({ length: 70 }, () => passwords.verify(null, 'x')));
+    const settled = await Promise.allSettled(Array.from({ length: 70 }, () => passwords.verify(null, 'x', HERE)));
     const refused = settled.filter((one) => one.status === 'rejected');
     t.is(refused.length, refusals);
     t.true(refused.every((one) => one.reason.code === 'too_many_requests' && one.reason.retryAfter > 0));
-    t.false(await passwords.verify(null, 'x'), 'later passwords are checked');
+    t.false(await passwords.verify(null, 'x', HERE), 'later passwords are checked');
   }
 });
 
