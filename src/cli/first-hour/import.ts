@@ -140,7 +140,10 @@ No policy is made: portcullis add <name> continues with a target.`,
     const plan = all.map(
       (one): Result => (isReady(one) ? { ...factsOf(one), state: 'would make', tools: null, problem: null } : one),
     );
-    if (given.flag('dry-run')) return { text: plan.map(line).join(''), json: { servers: plan } };
+    if (given.flag('dry-run')) {
+      const code = ready.length < all.length ? EXIT.failed : EXIT.ok;
+      return { code, text: plan.map(line).join(''), json: { servers: plan } };
+    }
     const person = personAtTerminal();
     const client = connect(given);
     if (ready.length > 0 && !given.flag('yes')) {

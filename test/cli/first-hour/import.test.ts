@@ -46,7 +46,7 @@ test.serial('import makes targets, and keeps what looks like a secret as sealed 
     },
   });
   const dry = await run('import', path, '--dry-run');
-  t.is(dry.code, 0);
+  t.is(dry.code, 1, 'one would be skipped');
   t.regex(dry.out, /would make "GitHub Tools" as github-tools at .*, with the credentials GITHUB_TOKEN/);
   t.regex(dry.out, /skipped +"off" as off\n +it is disabled in the file/);
   t.deepEqual(await read('/api/targets'), []);
@@ -155,7 +155,8 @@ test.serial('the plan shows what could make a program run other code', async (t)
   const { run } = await firstHourAt(t);
   const env = { NODE_OPTIONS: '--import=data:text/javascript,evil()', GITHUB_TOKEN: SECRETS[0] };
   const path = file(t, { servers: { x: { command: process.execPath, args: ['a.js'], env } } });
-  const { out } = await run('import', path, '--dry-run');
+  const { code, out } = await run('import', path, '--dry-run');
+  t.is(code, 0, 'none would be skipped');
   t.regex(out, / with the variables NODE_OPTIONS=--import=data:text\/javascript,evil\(\), with the credentials GITHUB_TOKEN\n/);
   t.false(out.includes(SECRETS[0] ?? ''));
 });
