@@ -151,8 +151,8 @@ test.serial('a plan warns of exactly the roles and groups that no user has', asy
   t.deepEqual(
     body.warnings.toSorted((a, b) => (a.code < b.code ? -1 : 1)),
     [
-      { code: 'unknown_group', file: 'a.yaml', policy: 'A', message: '"A" names an unknown group: "nowhere".' },
-      { code: 'unknown_role', file: 'a.yaml', policy: 'A', message: '"A" names an unknown role: "ghost".' },
+      { code: 'unknown_group', file: 'a.yaml', policy: 'A', message: '"A" names a group that no user has: "nowhere".' },
+      { code: 'unknown_role', file: 'a.yaml', policy: 'A', message: '"A" names a role that no user has: "ghost".' },
     ],
   );
 });

@@ -344,7 +344,7 @@ eachEngine(test.serial, 'a plan knows a group that went to another user while th
   const { warnings } = JSON.parse(Buffer.from(json).toString()) as { warnings: { message: string }[] };
   t.deepEqual(
     warnings.map(({ message }) => message),
-    ['"Everyone may echo" names an unknown group: "h".'],
+    ['"Everyone may echo" names a group that no user has: "h".'],
   );
   t.is(swaps, 1);
 });

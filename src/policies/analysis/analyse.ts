@@ -123,6 +123,12 @@ function finding(
   return { code, severity: SEVERITIES[code], policy_ids, message, witness };
 }
 
+/** Says that no user has what the policy names. A user may get the role or the group later, for example from a provider. */
+export function unknownText(policy: string, kind: 'role' | 'group' | 'user', value: string): string {
+  const missing = kind === 'user' ? 'does not exist' : 'no user has';
+  return `${JSON.stringify(policy)} names a ${kind} that ${missing}: ${JSON.stringify(value)}.`;
+}
+
 /** Findings that the policy alone shows. */
 function stated(view: View, world: World): AnalysisFinding[] {
   const { known, byName } = world;
@@ -138,7 +144,7 @@ function stated(view: View, world: World): AnalysisFinding[] {
     const missing = subjects.flatMap(([of, value]) =>
       of === kind && value !== undefined && exists[kind]?.has(value) === false ? [value] : [],
     );
-    for (const value of missing) add(`unknown_${kind}`, `${quote(view)} names an unknown ${kind}: ${JSON.stringify(value)}.`);
+    for (const value of missing) add(`unknown_${kind}`, unknownText(view.policy.name, kind, value));
   }
   if (subjects.length === 0) add('no_subjects', `${quote(view)} applies to no caller: it has no subjects.`);
   const namesakes = (byName.get(view.policy.name) ?? []).filter((other) => other !== view);

@@ -1,5 +1,5 @@
-/** Finds roles, groups and users that policies name but that do not exist. Pure. */
-import type { Known } from '../analysis/analyse.ts';
+/** Finds roles and groups that policies name but no user has, and users that do not exist. Pure. */
+import { type Known, unknownText } from '../analysis/analyse.ts';
 import type { PolicyChange } from './plan.ts';
 
 /** The roles and groups of all users, and their ids. */
@@ -12,8 +12,7 @@ export function nobodyHas(changes: readonly PolicyChange[], { roles, groups, use
     if (after === null || !after.enabled) return [];
     return after.subjects.flatMap(({ subject_type: type, subject_value: value }) => {
       if (type === 'everyone' || value === null || known[type].has(value)) return [];
-      const message = `${JSON.stringify(after.name)} names an unknown ${type}: ${JSON.stringify(value)}.`;
-      return [{ code: `unknown_${type}`, file, policy: after.name, message }];
+      return [{ code: `unknown_${type}`, file, policy: after.name, message: unknownText(after.name, type, value) }];
     });
   });
 }

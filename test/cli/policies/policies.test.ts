@@ -51,7 +51,7 @@ test.serial('plan, apply, history, diff, show, rollback and export work together
   const planned = await run(0, 'plan', '--dir', dir);
   t.regex(
     planned.out,
-    /\nwarning: .*"Developers get prompts" names an unknown role: "developer"\.\n.*\n\nRevision 0 would become:\n\n\+ create "Administrators use everything" \(administrators-use-everything\.yaml\)\n {4}\+ name: /s,
+    /\nwarning: .*"Developers get prompts" names a role that no user has: "developer"\.\n.*\n\nRevision 0 would become:\n\n\+ create "Administrators use everything" \(administrators-use-everything\.yaml\)\n {4}\+ name: /s,
   );
   t.regex(planned.out, /^Decisions: looser: .*\n6 to create, 0 to update, 0 to adopt, 0 to delete, 0 unchanged\.\n/s);
   t.true(

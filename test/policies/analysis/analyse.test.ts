@@ -253,6 +253,15 @@ test('a finding shows a request, and its answers with and without the policy', (
   });
 });
 
+test('a finding about a role or group says that no user has it, and not that it does not exist', (t) => {
+  const subjects = [subject('role', 'r'), subject('group', 'g'), subject('user', 'u')];
+  const known = { roles: new Set(['R']), groups: new Set<string>(), users: new Set<string>() };
+  const { findings } = analyse([policyWith({ id: 'a', name: 'Read', ...named('^x$'), subjects })], known);
+  t.is(only(findings, 'unknown_role').message, '"Read" names a role that no user has: "r".');
+  t.is(only(findings, 'unknown_group').message, '"Read" names a group that no user has: "g".');
+  t.is(only(findings, 'unknown_user').message, '"Read" names a user that does not exist: "u".');
+});
+
 test('an example for an unanchored pattern begins with other characters', (t) => {
   const { findings } = analyse([policyWith({ id: 'a', ...named('^read|write$') })]);
   t.is(only(findings, 'unanchored_allow').witness?.resource_name, 'xwrite');
