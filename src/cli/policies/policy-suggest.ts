@@ -184,7 +184,7 @@ function suggestedText(each: SuggestedJson): string {
       const what = resource_name === null ? 'the use of the target' : `${resource_type} ${quote(resource_name)}`;
       return `${what}: ${counted(count, 'request')} of ${counted(users, 'user')}`;
     }),
-    subject_type === 'user' ? '' : `  ${counted(holders, 'user')} with ${who} get this${others}.\n`,
+    subject_type === 'user' ? '' : `  Users with ${who}: ${holders}${others}. Denies may still keep some of them out.\n`,
     ...outranks.map((policy) => `  WARNING: this is evaluated before the deny ${refText(policy)}. Discuss it with its owner.\n`),
   ].join('');
 }

@@ -50,8 +50,11 @@ const PolicySuggestion = s.model('PolicySuggestion', {
       ),
       priority: s.int32,
       outranks: s.described('Denies that would no longer decide some of these requests.', s.listOf(policyRef)),
-      holders: count('The users who have the subject.'),
-      other_holders: s.described('Some of those who did not ask: e-mails, or ids of users without one.', s.listOf(s.string)),
+      holders: count('The users who have the subject. Denies may still keep some of them out.'),
+      other_holders: s.described(
+        'Some users who have the subject and did not ask: e-mails, or ids of users without one.',
+        s.listOf(s.string),
+      ),
     }),
   ),
   left_out: s.described(

@@ -279,7 +279,7 @@ test.serial('the command writes files that apply as the report says', async (t) 
   t.is(shown.code, 0, shown.err);
   t.regex(shown.out, /^# Decisions from /);
   t.regex(shown.out, /# {3}tool "echo": 1 request of 1 user\n/);
-  t.regex(shown.out, /# {3}1 user with role "user" get this/);
+  t.regex(shown.out, /# {3}Users with role "user": 1\. Denies may still keep some of them out\.\n/);
   t.regex(shown.out, /# Decisions: looser/);
   t.regex(shown.out, /# Recorded requests that would be allowed: 2\. You asked about all of them\.\n/);
   t.notRegex(shown.out, /[\u202e\u2028]/);
