@@ -75,7 +75,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
   const queues = new Map<string, Waiting[]>();
   const running = new Set<string>();
   const threads = new Set<Thread>();
-  let spare: Thread | null = null;
+  let spares: readonly Thread[] = [];
   let closed = false;
 
   function open(): Thread {
@@ -89,7 +89,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     threads.add(thread);
     worker.once('exit', () => {
       threads.delete(thread);
-      if (spare === thread) spare = null;
+      spares = spares.filter((spare) => spare !== thread);
     });
     // `perform` reports the error if a job is running. Without a listener, the error would end the gateway.
     worker.on('error', () => undefined);
@@ -98,14 +98,15 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
 
   function end(thread: Thread): void {
     if (thread.idle !== null) clearTimeout(thread.idle);
+    spares = spares.filter((spare) => spare !== thread);
     threads.delete(thread);
     thread.worker.terminate().catch(() => undefined);
   }
 
   function take(): Thread {
     if (closed) throw closing();
-    const thread = spare ?? open();
-    spare = null;
+    const thread = spares.at(-1) ?? open();
+    spares = spares.filter((spare) => spare !== thread);
     if (thread.idle !== null) clearTimeout(thread.idle);
     thread.idle = null;
     thread.worker.ref();
@@ -113,22 +114,19 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
   }
 
   function putBack(thread: Thread): void {
-    if (closed || spare !== null || !threads.has(thread)) {
+    if (closed || !threads.has(thread)) {
       end(thread);
       return;
     }
-    spare = thread;
+    spares = [...spares, thread];
     thread.worker.unref();
-    thread.idle = setTimeout(() => {
-      if (spare === thread) spare = null;
-      end(thread);
-    }, IDLE_MS).unref();
+    thread.idle = setTimeout(() => end(thread), IDLE_MS).unref();
   }
 
   /** Starts the next jobs. Each caller has at most one running job. */
   function next(): void {
     for (const [by, queue] of queues) {
-      if (running.size >= limits.atOnce) return;
+      if (running.size >= limits.atOnce) break;
       if (running.has(by)) continue;
       const [first, ...rest] = queue;
       queues.delete(by);
@@ -141,6 +139,8 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
         first.refuse(error);
       }
     }
+    // Only now: a thread for the next job must not be ended.
+    for (const unneeded of spares.slice(0, -1)) end(unneeded);
   }
 
   function admit(by: string): void {

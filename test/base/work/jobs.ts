@@ -1,4 +1,5 @@
 /** Jobs for the tests of worker threads. */
+import { threadId } from 'node:worker_threads';
 import { AppError } from '../../../src/base/errors.ts';
 import { type Desk, serve } from '../../../src/base/work/thread.ts';
 
@@ -16,6 +17,9 @@ serve({
   async fill() {
     const kept: object[] = [];
     for (;;) kept.push({ at: kept.length, more: [kept.length] });
+  },
+  async thread() {
+    return threadId;
   },
   async exit() {
     process.exit(3);

@@ -97,6 +97,30 @@ test('callers take turns with one running job each, and jobs are refused when to
   t.is(await hold, 'done');
 });
 
+/** A job that asks a question, which is answered when the test says so. */
+function holding(run: ReturnType<typeof start>['run'], by: string) {
+  const [started, held] = [gate(), gate()];
+  const hold = (): Promise<void> => {
+    started.open();
+    return held.opened;
+  };
+  const done = codeOf(run(by, 'ask', { name: 'hold' }, { host: { hold } }));
+  return { started: started.opened, release: held.open, done };
+}
+
+test('a thread is not ended while a job waits, so the next job need not start one', async (t) => {
+  const { run } = start(t, { atOnce: 2 });
+  const first = holding(run, 'a');
+  await first.started;
+  const second = holding(run, 'a');
+  const thread = await run('b', 'thread');
+  first.release();
+  await second.started;
+  t.is(await run('b', 'thread'), thread);
+  second.release();
+  t.deepEqual(await Promise.all([first.done, second.done]), ['done', 'done']);
+});
+
 test('many items pass in both directions, and errors keep their messages', async (t) => {
   const { work, run } = start(t);
   const items: unknown[] = [];
