@@ -4,7 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import express from 'express';
 import { AppError } from '../../src/base/errors.ts';
 import { openContext } from '../../src/http/context.ts';
-import type { AskedBy } from '../../src/policies/heavy/heavy.ts';
+import { type AskedBy, createHeavyWork, type HeavyParts } from '../../src/policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../src/policies/heavy/jobs.ts';
 import { answerWork } from '../../src/rest/policies/heavy-answer.ts';
 import type { Admission } from '../../src/state/admission.ts';
@@ -79,6 +79,22 @@ test.serial('a worker thread reads the body of an apply, after the role of the c
   t.is((JSON.parse(applied.text) as { changes: object[] }).changes.length, 150);
   const history = await rest<{ reason: string }[]>(gateway.url, 'GET', '/api/policies/history', { token: admin.token });
   t.is(history.body[0]?.reason, 'why not');
+});
+
+test.serial('managers who apply thousands of files do not keep an administrator from applying one', async (t) => {
+  const work = createHeavyWork({} as HeavyParts);
+  t.teardown(() => work.close());
+  const order: string[] = [];
+  const [lots, one] = [new Map(Object.entries(many(3_000))), new Map([['a.yaml', file()]])];
+  const read = (by: string) => work.readFiles(lots, by).then(() => order.push(by));
+  await Promise.all([read('ann'), read('ben')]);
+  order.length = 0;
+  const others = ['ann', 'ben', 'ann', 'ben'].map(read);
+  await work.applyBody(Buffer.from(JSON.stringify({ files: Object.fromEntries(one) })), 'admin');
+  await work.readFiles(one, 'admin');
+  order.push('admin');
+  await Promise.all(others);
+  t.deepEqual(order.slice(0, 1), ['admin']);
 });
 
 async function serve(t: ExecutionContext, work: (asked: AskedBy) => Promise<HeavyAnswer>): Promise<string> {

@@ -1,6 +1,6 @@
 /**
  * Runs heavy work of administrators in worker threads with memory and time limits. A job that exceeds them ends only its thread.
- * Callers take turns, so that none blocks the others.
+ * Callers take turns by the thread time that they use, so that none blocks the others.
  */
 import { setImmediate } from 'node:timers/promises';
 import { getHeapStatistics } from 'node:v8';
@@ -8,6 +8,7 @@ import { Worker } from 'node:worker_threads';
 import { AppError } from '../errors.ts';
 import { errorOf, type FromThread, failureOf, type Progress, type ToThread } from './messages.ts';
 import { bunchesOf } from './thread.ts';
+import { createUse } from './use.ts';
 
 /** Answers the questions of a job. `give` sends many items, a few per message. */
 export type Host = Readonly<Record<string, (give: Give, ...args: never[]) => Promise<unknown>>>;
@@ -36,6 +37,8 @@ export interface WorkOptions {
 
 export interface WorkLimits {
   readonly atOnce: number;
+  /** How many of these jobs may be of callers with long jobs: they leave the other threads to callers with short ones. */
+  readonly longAtOnce: number;
   /** How many jobs of one caller, and of all callers, may wait. */
   readonly waitingOfCaller: number;
   readonly waiting: number;
@@ -47,6 +50,7 @@ export interface WorkLimits {
 /** A thread may use half as much memory as the gateway itself. */
 const LIMITS: WorkLimits = {
   atOnce: 2,
+  longAtOnce: 2,
   waitingOfCaller: 8,
   waiting: 32,
   memory: Math.min(1024, Math.max(64, Math.floor(getHeapStatistics().heap_size_limit / 2 ** 21))),
@@ -71,9 +75,10 @@ export type Work = ReturnType<typeof createWork>;
 
 export function createWork({ thread: module, limits: given = {} }: WorkOptions) {
   const limits = { ...LIMITS, ...given };
-  /** The waiting jobs by caller, in the order of their turns. */
+  /** The waiting jobs by caller. */
   const queues = new Map<string, Waiting[]>();
   const running = new Set<string>();
+  const use = createUse();
   const threads = new Set<Thread>();
   let spares: readonly Thread[] = [];
   let closed = false;
@@ -123,12 +128,16 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     thread.idle = setTimeout(() => end(thread), IDLE_MS).unref();
   }
 
+  function mayStart(by: string): boolean {
+    if (running.has(by) || running.size >= limits.atOnce) return false;
+    return [...running].filter((other) => use.areLong(by, other)).length < limits.longAtOnce;
+  }
+
   /** Starts the next jobs. Each caller has at most one running job. */
   function next(): void {
-    for (const [by, queue] of queues) {
-      if (running.size >= limits.atOnce) break;
-      if (running.has(by)) continue;
-      const [first, ...rest] = queue;
+    for (const by of use.sorted(queues.keys())) {
+      if (!mayStart(by)) continue;
+      const [first, ...rest] = queues.get(by) ?? [];
       queues.delete(by);
       if (rest.length > 0) queues.set(by, rest);
       if (first === undefined) continue;
@@ -139,6 +148,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
         first.refuse(error);
       }
     }
+    if (queues.size === 0 && running.size === 0) use.rest();
     // Only now: a thread for the next job must not be ended.
     for (const unneeded of spares.slice(0, -1)) end(unneeded);
   }
@@ -164,6 +174,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     const { signal } = job;
     signal?.throwIfAborted();
     admit(by);
+    if (!queues.has(by) && !running.has(by)) use.arrive(by);
     return new Promise<Thread>((resolve, reject) => {
       const leave = (): void => {
         const rest = (queues.get(by) ?? []).filter((other) => other !== waiting);
@@ -250,6 +261,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     async run<T>(job: Job): Promise<T> {
       const { by } = job;
       const thread = by === null ? take() : await turn(job, by);
+      const ended = by === null ? null : use.begin(by);
       let isWell = false;
       try {
         const value = await perform(thread, job);
@@ -262,6 +274,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
         if (isWell) putBack(thread);
         else end(thread);
         if (by !== null) running.delete(by);
+        ended?.();
         next();
       }
     },

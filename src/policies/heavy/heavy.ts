@@ -66,10 +66,14 @@ const USERS_AT_ONCE = 1_000;
 export function createHeavyWork(parts: HeavyParts) {
   const { database, targets, findDraft, readStoredSet, now = Date.now, limits = {}, foundUsers } = parts;
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
-  const newWork = (): Work => createWork({ thread: new URL(file, import.meta.url), limits });
-  const questions = newWork();
-  /** What changes wait for has threads of its own: those who may only read must not keep an administrator from revoking. */
-  const changes = newWork();
+  const newWork = (own: Partial<WorkLimits>): Work =>
+    createWork({ thread: new URL(file, import.meta.url), limits: { ...own, ...limits } });
+  const questions = newWork({});
+  /**
+   * What changes wait for has threads of its own: those who may only read must not keep an administrator from revoking. Nor must managers
+   * who apply thousands of files.
+   */
+  const changes = newWork({ longAtOnce: 1 });
 
   const storedNow = async (db: Connection): Promise<Stored> => ({
     position: await readPosition(db),
