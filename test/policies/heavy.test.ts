@@ -85,16 +85,17 @@ test.serial('managers who apply thousands of files do not keep an administrator 
   const work = createHeavyWork({} as HeavyParts);
   t.teardown(() => work.close());
   const order: string[] = [];
-  const [lots, one] = [new Map(Object.entries(many(3_000))), new Map([['a.yaml', file()]])];
+  const [lots, one] = [new Map(Object.entries(many(9_000))), new Map([['a.yaml', file()]])];
   const read = (by: string) => work.readFiles(lots, by).then(() => order.push(by));
-  await Promise.all([read('ann'), read('ben')]);
-  order.length = 0;
   const others = ['ann', 'ben', 'ann', 'ben'].map(read);
+  // It takes long to start a thread.
+  await work.readFiles(one, 'admin');
+  order.length = 0;
   await work.applyBody(Buffer.from(JSON.stringify({ files: Object.fromEntries(one) })), 'admin');
   await work.readFiles(one, 'admin');
-  order.push('admin');
+  // One of the others may just have ended. If the administrator waited for them, it would be two.
+  t.true(order.length < 2, order.join());
   await Promise.all(others);
-  t.deepEqual(order.slice(0, 1), ['admin']);
 });
 
 async function serve(t: ExecutionContext, work: (asked: AskedBy) => Promise<HeavyAnswer>): Promise<string> {

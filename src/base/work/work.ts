@@ -22,6 +22,8 @@ export interface Job {
    * may be waiting for that transaction.
    */
   readonly by: string | null;
+  /** How long the job probably takes, if that is known before, in milliseconds. */
+  readonly expectedMs?: number;
   readonly host: Host;
   /** Aborts the job and ends its thread, even while it is waiting. */
   readonly signal?: AbortSignal | undefined;
@@ -68,6 +70,8 @@ interface Waiting {
 
 interface Thread {
   readonly worker: Worker;
+  /** Whether no job has run in it. */
+  isNew: boolean;
   idle: NodeJS.Timeout | null;
 }
 
@@ -90,7 +94,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     } catch (cause) {
       throw new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause });
     }
-    const thread: Thread = { worker, idle: null };
+    const thread: Thread = { worker, isNew: true, idle: null };
     threads.add(thread);
     worker.once('exit', () => {
       threads.delete(thread);
@@ -175,6 +179,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     signal?.throwIfAborted();
     admit(by);
     if (!queues.has(by) && !running.has(by)) use.arrive(by);
+    use.expect(by, job.expectedMs ?? 0);
     return new Promise<Thread>((resolve, reject) => {
       const leave = (): void => {
         const rest = (queues.get(by) ?? []).filter((other) => other !== waiting);
@@ -261,7 +266,8 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     async run<T>(job: Job): Promise<T> {
       const { by } = job;
       const thread = by === null ? take() : await turn(job, by);
-      const ended = by === null ? null : use.begin(by);
+      const ended = by === null ? null : use.begin(by, thread.isNew);
+      thread.isNew = false;
       let isWell = false;
       try {
         const value = await perform(thread, job);

@@ -62,6 +62,8 @@ export interface HeavyParts {
 }
 
 const USERS_AT_ONCE = 1_000;
+/** How fast a thread reads files, approximately. */
+const CHARACTERS_PER_MS = 500;
 
 export function createHeavyWork(parts: HeavyParts) {
   const { database, targets, findDraft, readStoredSet, now = Date.now, limits = {}, foundUsers } = parts;
@@ -146,7 +148,9 @@ export function createHeavyWork(parts: HeavyParts) {
     const onItems = (items: readonly unknown[]): void => {
       for (const parsed of items as T[]) files.set(parsed.file, parsed);
     };
-    await changes.run({ name, input: { texts: [...texts] }, by, host: {}, onItems });
+    const length = [...texts.values()].reduce((sum, text) => sum + text.length, 0);
+    const expectedMs = length / CHARACTERS_PER_MS;
+    await changes.run({ name, input: { texts: [...texts] }, by, expectedMs, host: {}, onItems });
     return files;
   }
 

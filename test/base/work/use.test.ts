@@ -61,6 +61,36 @@ test('the longest job of a caller counts for a minute', (t) => {
   t.false(use.areLong('a', 'b'));
 });
 
+test('after the longest job no longer counts, the longest of the last minute does', (t) => {
+  const { use, run, pass } = start();
+  run('a', 9_000);
+  for (let i = 0; i < 7; i++) {
+    pass(7_000);
+    run('a', 1_000);
+  }
+  pass(5_000);
+  run('b', 1_000);
+  t.true(use.areLong('a', 'b'));
+});
+
+test('the start of a thread does not make a job long', (t) => {
+  const { use, run, pass } = start();
+  run('a', 1_000);
+  const end = use.begin('b', true);
+  pass(1_000);
+  end();
+  t.false(use.areLong('a', 'b'));
+});
+
+test('a caller whose job is expected to be long has long jobs', (t) => {
+  const { use, run } = start();
+  run('a', 1_000);
+  use.expect('b', 900);
+  use.expect('c', 250);
+  t.true(use.areLong('a', 'b'));
+  t.false(use.areLong('a', 'c'));
+});
+
 test('jobs that take at most half as long as those of the other caller are not long', (t) => {
   const { use, run } = start();
   run('a', 1_000);
