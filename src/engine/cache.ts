@@ -1,6 +1,7 @@
 /** A cache of decisions. Entries do not expire: a key contains everything that a decision depends on. */
 import { entered } from '../base/kept.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
+import { SHORT_MS } from './estimate.ts';
 
 /** Do not cache decisions whose key is longer: they are not worth their memory. */
 const MAX_KEY = 4_096;
@@ -75,6 +76,13 @@ export function createDecisionCache(capacity: number) {
             decisions[i] = answer;
           });
           return decisions.map((decision) => decision ?? { effect: 'deny', reason: 'error', policy: null });
+        },
+        estimate: (principal, target, objects) => {
+          const ms = engine.estimate(principal, target, objects);
+          if (ms <= SHORT_MS) return ms;
+          const caller = callerKey(set, principal, target);
+          const missing = objects.filter((object) => recall(objectKey(caller, object)) === undefined);
+          return missing.length === objects.length ? ms : engine.estimate(principal, target, missing);
         },
         decideTarget: (principal, target) =>
           orAsk(callerKey(set, principal, target), () => engine.decideTarget(principal, target)),

@@ -13,6 +13,7 @@ import { type Compiled, compile, compileInSteps, type Finding } from './compile/
 import { createPatternCheck, type PatternCheck, readPattern } from './compile/pattern.ts';
 import type { Policy } from './compile/policy.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
+import { estimateInSteps } from './estimate.ts';
 import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
 import { batches, listInput, objectInput, targetInput } from './input.ts';
 import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports, readResult } from './instance.ts';
@@ -183,6 +184,7 @@ function* loadEngine(
     ({ effect, id, name, priority }): Decision => ({ effect, reason: 'matched', policy: { id, name, priority } }),
   );
   yield;
+  const estimate = yield* estimateInSteps(document);
 
   /** Accept only an answer that the rule can give for this policy set. */
   function readVerdict(verdict: unknown): { rank: number; decision: Decision } {
@@ -275,6 +277,7 @@ function* loadEngine(
       }
       return decisions;
     },
+    estimate,
     decideTarget: (principal, target) =>
       orFault(() => readAnswer(main.ask('portcullis/gateway/target', targetInput(principal, target))), FAULT),
   };

@@ -62,6 +62,7 @@ function timedEngine(engine: Engine, observe: (ms: number) => void): Engine {
     engineHash: engine.engineHash,
     decide: (principal, target, object) => answered(performance.now(), engine.decide(principal, target, object)),
     decideMany: (principal, target, objects) => answered(performance.now(), engine.decideMany(principal, target, objects)),
+    estimate: engine.estimate,
     decideTarget: (principal, target) => answered(performance.now(), engine.decideTarget(principal, target)),
   };
 }

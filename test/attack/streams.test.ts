@@ -108,6 +108,7 @@ test.serial('clients that disconnect during admission hold no slots', async (t) 
       ...{ revision: 1, dataHash: 'd', engineHash: 'e' },
       decide: () => allow,
       decideMany: () => [],
+      estimate: () => 0,
       decideTarget: () => allow,
     };
     const principal = {

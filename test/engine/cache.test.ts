@@ -19,6 +19,7 @@ function spy(dataHash = 'h', reason: Decision['reason'] = 'matched'): Engine & {
     decide: answer,
     decideMany: (...[principal, target, objects]: Parameters<Engine['decideMany']>) =>
       objects.map((object) => answer(principal, target, object)),
+    estimate: () => 0,
     decideTarget: answer,
   } satisfies Engine & { asked: number };
   return engine;

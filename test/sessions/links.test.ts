@@ -84,7 +84,10 @@ async function fixture(changes: (store: SessionStore) => Partial<SessionStore> =
         principal: { sub: 'alice' },
         snapshot: {
           sessions: { ended: new Set(), epochOf: () => epoch },
-          engine: { decideMany: (_p: unknown, _t: unknown, objects: unknown[]) => objects.map(() => ({ effect: 'allow' })) },
+          engine: {
+            estimate: () => 0,
+            decideMany: (_p: unknown, _t: unknown, objects: unknown[]) => objects.map(() => ({ effect: 'allow' })),
+          },
         },
       } as unknown as Admission,
     }),

@@ -92,6 +92,7 @@ function denyAll(revision: number): Engine {
     engineHash: '',
     decide: () => denied,
     decideMany: (_principal, _target, objects) => objects.map(() => denied),
+    estimate: () => 0,
     decideTarget: () => denied,
   };
 }

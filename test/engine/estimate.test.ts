@@ -1,0 +1,175 @@
+/** The estimate of what decisions take, and how decisions that take long are cut into steps. */
+import test from 'ava';
+import { atOnce } from '../../src/base/turns/slices.ts';
+import { createDecisionCache } from '../../src/engine/cache.ts';
+import { compile } from '../../src/engine/compile/compile.ts';
+import type { Policy, PolicySubject } from '../../src/engine/compile/policy.ts';
+import { searches } from '../../src/engine/compile/weight.ts';
+import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
+import { createEngine, loadPolicyModule } from '../../src/engine/engine.ts';
+import { decideInSteps, estimateInSteps, SHORT_MS } from '../../src/engine/estimate.ts';
+import { policyWith } from './support.ts';
+
+const ANN: PrincipalFacts = { sub: 'ann', role: 'dev', groups: ['a', 'b'] };
+const uri = (length: number): NamedObject => ({ resource_type: 'resource', resource_name: 'x'.repeat(length) });
+
+const subject = (subject_type: PolicySubject['subject_type'], subject_value: string | null): PolicySubject[] => [
+  { id: 's', subject_type, subject_value } as PolicySubject,
+];
+
+const EVERYONE = subject('everyone', null);
+
+function many(count: number, pattern: (n: number) => string, more: Partial<Policy> = {}): Policy[] {
+  return Array.from({ length: count }, (_, n) =>
+    policyWith({
+      ...{ id: `p${n}`, resource_type: 'resource', resource_pattern: pattern(n), subjects: EVERYONE, target_id: null },
+      ...more,
+    }),
+  );
+}
+
+function estimated(policies: readonly Policy[], object: NamedObject, who = ANN, target = 't'): number {
+  const { document } = compile(policies, { checkPattern: () => null });
+  return atOnce(estimateInSteps(document))(who, target, [object]);
+}
+
+const contained = (n: number): string => `/repo-${n}/`;
+
+test('the estimate grows with the length of the name and with the number of texts that are searched for', (t) => {
+  const short = estimated(many(300, contained), uri(30));
+  const long = estimated(many(300, contained), uri(2_048));
+  t.true(short < 0.5, `${short}`);
+  t.true(long > 2 && long < 5, `${long}`);
+  t.true(estimated(many(3_000, contained), uri(2_048)) > 9 * long);
+  t.true(
+    estimated(
+      many(3_000, (n) => `^https://git\\.example/repo-${n}/`),
+      uri(2_048),
+    ) < 1,
+    'texts at the beginning are looked up',
+  );
+});
+
+test('names with the same beginning share the tests of that beginning', (t) => {
+  t.true(
+    estimated(
+      many(900, (n) => `^https://git.example/abc${100 + n}`),
+      uri(2_048),
+    ) > 5,
+  );
+});
+
+test('a regular expression counts by its cost, and a text that repeats itself by what can be compared in vain', (t) => {
+  const plain = estimated(
+    many(50, (n) => `x[a-z]+/${n}/`),
+    uri(2_048),
+  );
+  t.true(
+    estimated(
+      many(50, (n) => `x[a-z]{1,300}/${n}/`),
+      uri(2_048),
+    ) >
+      3 * plain,
+  );
+  t.deepEqual(['/repo-1/', 'a', 'ab', 'a/b/c/'].map(searches), [1, 1, 1, 1]);
+  t.true(searches('a/'.repeat(200)) > 20);
+  t.true(searches('a'.repeat(512)) > 50);
+});
+
+test('only the policies that are about the caller, the target and the type count', (t) => {
+  const sets: [string, Partial<Policy>, boolean][] = [
+    ['the role', { subjects: subject('role', 'dev') }, true],
+    ['a group', { subjects: subject('group', 'b') }, true],
+    ['the user', { subjects: subject('user', 'ann') }, true],
+    ['the target', { target_id: 't' }, true],
+    ['every type', { resource_type: 'all' }, true],
+    ['a different role', { subjects: subject('role', 'ops') }, false],
+    ['a different group', { subjects: subject('group', 'c') }, false],
+    ['a different user', { subjects: subject('user', 'bob') }, false],
+    ['a different target', { target_id: 'other' }, false],
+    ['a different type', { resource_type: 'tool' }, false],
+  ];
+  for (const [what, more, counts] of sets) {
+    const ms = estimated(many(1_000, contained, more), uri(2_048));
+    t.is(ms > 2, counts, `${what}: ${ms}`);
+  }
+});
+
+test('a large set is weighed in short steps', (t) => {
+  const { document } = compile(many(5_000, contained), { checkPattern: () => null });
+  t.true([...estimateInSteps(document)].length >= 5_000 / 50);
+});
+
+const DENY: Decision = { effect: 'deny', reason: 'default', policy: null };
+
+/** Answers with the name, and takes `msEach` for each by its estimate. */
+function slow(msEach: number): Engine & { readonly batches: number[] } {
+  const batches: number[] = [];
+  return {
+    ...{ batches, revision: 1, dataHash: `${msEach}`, engineHash: 'e' },
+    decide: () => DENY,
+    decideMany: (_principal, _target, objects) => {
+      batches.push(objects.length);
+      return objects.map(({ resource_name }) => ({ ...DENY, policy: { id: resource_name, name: '', priority: 0 } }));
+    },
+    estimate: (_principal, _target, objects) => msEach * objects.length,
+    decideTarget: () => DENY,
+  };
+}
+
+test('decisions that take long are made in short steps, and in order', (t) => {
+  const objects = Array.from({ length: 499 }, (_, n) => ({ ...uri(1), resource_name: `n${n}` }));
+  for (const [msEach, most] of [
+    [0.001, 499],
+    [0.1, 10],
+    [0.4, 2],
+    [7, 1],
+  ] as const) {
+    const engine = slow(msEach);
+    const steps = decideInSteps(engine, ANN, 't', objects);
+    let pauses = 0;
+    let step = steps.next();
+    for (; step.done !== true; step = steps.next()) {
+      pauses++;
+      t.true(engine.batches.length <= pauses, 'a step makes one batch of decisions');
+    }
+    t.deepEqual(
+      step.value.map(({ policy }) => policy?.id),
+      objects.map(({ resource_name }) => resource_name),
+    );
+    t.true(Math.max(...engine.batches) <= most, `${msEach}: ${engine.batches}`);
+    t.is(pauses, engine.batches.length - 1);
+  }
+  t.true(SHORT_MS <= 1);
+});
+
+test('a decision that is in the cache takes no time', (t) => {
+  const engine = createDecisionCache(100).over(slow(10));
+  const [one, other] = [uri(1), uri(2)];
+  t.is(engine.estimate(ANN, 't', [one, other]), 20);
+  engine.decideMany(ANN, 't', [one]);
+  t.is(engine.estimate(ANN, 't', [one, other]), 10);
+  t.is(engine.estimate({ ...ANN, role: 'ops' }, 't', [one]), 10);
+});
+
+test('the estimate is no less than half of what decisions take', async (t) => {
+  const module = await loadPolicyModule();
+  const tests: readonly ((n: number) => string)[] = [
+    contained,
+    (n) => `${'a/'.repeat(60)}${n}`,
+    (n) => `^https://git\\.example/.*/repo-${n}/`,
+    (n) => `x?[a-m]{1,20}z${n}`,
+  ];
+  for (const pattern of tests) {
+    const engine = await createEngine({ module, policies: many(90, pattern), revision: 1 });
+    const names = Array.from({ length: 30 }, (_, n) => `https://git.example/${n}/${'a/'.repeat(1_000)}`.slice(0, 2_000));
+    const decide = (name: string) => engine.decide(ANN, 't', { resource_type: 'resource', resource_name: name });
+    // The first decisions compile the patterns.
+    names.slice(0, 10).forEach(decide);
+    const began = process.cpuUsage();
+    names.slice(10).forEach(decide);
+    const ms = process.cpuUsage(began).user / 1_000 / 20;
+    const estimate = engine.estimate(ANN, 't', [{ resource_type: 'resource', resource_name: names[0] ?? '' }]);
+    t.true(estimate > ms / 2, `${pattern(1)}: ${estimate} ms by the estimate, ${ms} ms of processor time`);
+  }
+});
