@@ -4,7 +4,7 @@
  */
 
 import { isObject, type JsonObject, type JsonValue } from '../base/json/json.ts';
-import type { NamedObject } from '../engine/decision.ts';
+import { type Decide, decided } from '../engine/estimate.ts';
 import { imitationOf } from './imitation.ts';
 import { isCanonicalUri, MAX_URI_BYTES, resourceOf } from './uri.ts';
 
@@ -25,11 +25,9 @@ export interface Looked<T> {
   readonly hidden: number;
 }
 
-type Decide = (objects: readonly NamedObject[]) => boolean[];
-
 /** How many objects one answer may name. They are decided in steps. */
 export const MAX_DECIDED = 10_000;
-/** How many objects are decided in one step, while nothing else runs: about 20 us each, and 25 us to check a URI of 2 KiB. */
+/** How many objects one part of an answer may name. They are checked in one step: about 25 us for a URI of 2 KiB. */
 export const MAX_AT_ONCE = 500;
 
 /** Walks as if every canonical URI were allowed, to collect the URIs. null: there are too many URIs. */
@@ -47,17 +45,21 @@ export function survey<T>(walk: (sight: Sight) => T): { readonly looked: Looked<
   return { looked, uris: new Set([...checked.keys()].filter((uri) => checked.get(uri))) };
 }
 
-/** Walks with one decision per URI, all made together. null: there are too many URIs. */
-export function look<T>(walk: (sight: Sight) => T, decide: Decide): Looked<T> | null {
+/** Walks with one decision per URI, all made together. null: there are too many URIs. Pauses if the decisions take long. */
+export function* look<T>(walk: (sight: Sight) => T, decide: Decide): Generator<undefined, Looked<T> | null> {
   const surveyed = survey(walk);
   if (surveyed === null || surveyed.uris.size === 0) return surveyed?.looked ?? null;
-  return lookAt(walk, surveyed.uris, decide);
+  return yield* lookAt(walk, surveyed.uris, decide);
 }
 
-/** `uris`: as `survey` has collected them. */
-export function lookAt<T>(walk: (sight: Sight) => T, uris: ReadonlySet<string>, decide: Decide): Looked<T> {
+/** `uris`: as `survey` has collected them. Pauses if the decisions take long. */
+export function* lookAt<T>(
+  walk: (sight: Sight) => T,
+  uris: ReadonlySet<string>,
+  decide: Decide,
+): Generator<undefined, Looked<T>> {
   const objects = [...uris].map(resourceOf);
-  const allowed = decide(objects);
+  const allowed = yield* decided(decide, objects);
   const readable = new Set(objects.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name));
   return lookWith(walk, (uri) => readable.has(uri));
 }

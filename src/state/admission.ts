@@ -14,7 +14,8 @@ import type { GivenRight } from '../auth/rights.ts';
 import { hasEnded, type TokenRecord } from '../auth/token-store.ts';
 import { perObject } from '../base/kept.ts';
 import type { Now } from '../base/promises.ts';
-import type { Engine, NamedObject } from '../engine/decision.ts';
+import type { Decision, Engine, NamedObject } from '../engine/decision.ts';
+import { type Decide, decideInSteps } from '../engine/estimate.ts';
 import type { SessionRules } from '../sessions/rules.ts';
 import type { RoutedTarget } from '../targets/target.ts';
 import { EVERYBODY, type LocalSignIn, maySignIn } from '../users/local-sign-in.ts';
@@ -55,16 +56,38 @@ export function mayUseTarget({ snapshot, principal }: Admission, { id }: Pick<Ro
   }
 }
 
+/** Decisions that take longer by the estimate of the engine take turns in the lane: they would keep the requests of others waiting. */
+const LONG_MS = 2;
+
+/** Whether the decisions must take turns in the lane. */
+export function isLongDecision({ snapshot, principal }: Admission, targetId: string, objects: readonly NamedObject[]): boolean {
+  try {
+    return snapshot.engine.estimate(principal, targetId, objects) > LONG_MS;
+  } catch {
+    // The decision itself will be a deny.
+    return false;
+  }
+}
+
 /** Decides which objects an answer may list, exactly as a call to each would be decided. A fault counts as a deny. */
-export function decideListed(
-  { snapshot, principal }: Admission,
-  targetId: string,
-): (objects: readonly NamedObject[]) => boolean[] {
+export function decideListed(admission: Admission, targetId: string): Decide {
+  const { snapshot, principal } = admission;
+  const allowed = (decisions: readonly Decision[], objects: readonly NamedObject[]): boolean[] =>
+    objects.map((_, index) => decisions.length === objects.length && decisions[index]?.effect === 'allow');
+  function* inSteps(objects: readonly NamedObject[]): Generator<undefined, boolean[]> {
+    // Its turn comes before the first decision.
+    yield;
+    try {
+      return allowed(yield* decideInSteps(snapshot.engine, principal, targetId, objects), objects);
+    } catch {
+      return objects.map(() => false);
+    }
+  }
   return (objects) => {
     if (objects.length === 0) return [];
     try {
-      const decisions = snapshot.engine.decideMany(principal, targetId, objects);
-      return objects.map((_, index) => decisions.length === objects.length && decisions[index]?.effect === 'allow');
+      if (isLongDecision(admission, targetId, objects)) return inSteps(objects);
+      return allowed(snapshot.engine.decideMany(principal, targetId, objects), objects);
     } catch {
       return objects.map(() => false);
     }

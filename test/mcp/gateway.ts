@@ -39,6 +39,8 @@ export interface TestGateway {
   auditDown: boolean;
   stateDown: boolean;
   engineDown: boolean;
+  /** How many milliseconds the decision takes, as the engine estimates it. */
+  estimated: (object: NamedObject) => number;
   now: number | null;
   admissions: number;
   /** Method, object and effect of each decision: `tools/call tool echo allow`. */
@@ -104,6 +106,7 @@ function fakeEngine(gateway: TestGateway): Engine {
     engineHash: 'engine',
     decide,
     decideMany: (principal, targetId, objects) => objects.map((object) => decide(principal, targetId, object)),
+    estimate: (_principal, _targetId, objects) => objects.reduce((ms, object) => ms + gateway.estimated(object), 0),
     decideTarget: ({ sub }) => unlessDown(gateway.rights.has(sub)),
   };
 }
@@ -129,6 +132,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     auditDown: false,
     stateDown: false,
     engineDown: false,
+    estimated: () => 0,
     now: null,
     admissions: 0,
     audited: () =>

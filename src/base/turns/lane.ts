@@ -3,6 +3,8 @@
  * keep most of the thread, however many large messages arrive at once.
  */
 
+import type { Now } from '../promises.ts';
+
 const SLICE_MS = 2;
 /** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */
 const REST = 2;
@@ -119,6 +121,12 @@ export async function laneSteps<T>(key: string, steps: Generator<unknown, T>): P
     return done === true;
   });
   return results[0] as T;
+}
+
+/** Runs the work here until its first pause, and the rest in the lane. Most work has no pause. */
+export function restInLane<T>(key: string, steps: Generator<unknown, T>): Now<T> {
+  const step = steps.next();
+  return step.done === true ? step.value : laneSteps(key, steps);
 }
 
 /** Like `map`, but with more than `few` items in the lane. */

@@ -4,7 +4,7 @@ import { isUnread, UnreadFault } from '../../base/json/built.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
-import { laneSteps } from '../../base/turns/lane.ts';
+import { laneSteps, restInLane } from '../../base/turns/lane.ts';
 import type { ListedItems } from '../../protocol/answer.ts';
 import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
 import { type MessageText, type RpcId, resultText } from '../../protocol/message.ts';
@@ -15,7 +15,7 @@ import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context
 import { NOT_ITS_TO_ASK } from '../context/failure.ts';
 import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
 import { settingOf } from '../context/upstream-opening.ts';
-import { filterInSteps, filterResult, isLongList } from '../filter/filter.ts';
+import { filterInSteps, filterWhole, isLongList } from '../filter/filter.ts';
 import { type FilteredResult, filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
 import { fingerprintOf, type Session, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
@@ -43,11 +43,13 @@ export const DROP = { kind: 'drop' } as const;
 /** Methods whose result the gateway itself reads. */
 const READ_HERE = ['initialize', 'server/discover'];
 
-export function relayError(context: RequestContext, located: Located, error: JsonObject): Seen {
+export function relayError(context: RequestContext, located: Located, error: JsonObject): Now<Seen> {
   const { caller, target, mode, awaited } = context;
   if (isWithheldError(error, mode, target.may_ask, awaited.params)) return { kind: 'failed', message: NOT_ITS_TO_ASK };
-  const changed = filterError(error, awaited.params, decideListed(caller.admission, target.id));
-  return { kind: 'final', text: rebuildResponse(awaited.id, 'error', located, changed), outcome: 'error' };
+  const changes = restInLane(target.id, filterError(error, awaited.params, decideListed(caller.admission, target.id)));
+  return whenThere(changes, (changed) => {
+    return { kind: 'final', text: rebuildResponse(awaited.id, 'error', located, changed), outcome: 'error' };
+  });
 }
 
 export function relayResult(context: RequestContext, located: Located, result: JsonObject): Now<Seen> {
@@ -69,7 +71,9 @@ function filtered(context: RequestContext, located: Located, result: JsonObject)
   return whenThere(ownTasks(context, taskIdsIn(result)), (tasks) => {
     const by = filteredBy(context, awaited, caller.admission, tasks);
     const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
-    return inSteps ? laneSteps(target.id, filterInSteps(located, result, by)) : filterResult(located, result, by);
+    return inSteps
+      ? laneSteps(target.id, filterInSteps(located, result, by))
+      : restInLane(target.id, filterWhole(located, result, by));
   });
 }
 

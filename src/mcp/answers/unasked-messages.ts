@@ -4,6 +4,7 @@ import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { keep } from '../../base/kept.ts';
+import { restInLane } from '../../base/turns/lane.ts';
 import { askedFor, mayBeAsked } from '../../protocol/capabilities.ts';
 import { ACKNOWLEDGED, acknowledge, isHeard, TASK_NOTIFICATION } from '../../protocol/listen.ts';
 import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest } from '../../protocol/message.ts';
@@ -164,7 +165,8 @@ async function relayTaskState(context: UpstreamContext, { method, params }: RpcN
     const news = await decideNews(context, method, operation);
     if (news === null) return DROP;
     const asked = { method, params: context.awaited?.params, operation };
-    const filtered = filterTaskParams(located, params, filteredBy(context, asked, news.admission, tasks));
+    const by = filteredBy(context, asked, news.admission, tasks);
+    const filtered = await restInLane(context.target.id, filterTaskParams(located, params, by));
     if (!filtered.ok) {
       context.deps.log.warn(
         { target: context.target.name, reason: filtered.fault },
@@ -192,7 +194,9 @@ async function visibleParams(context: UpstreamContext, params: JsonObject, task:
   let seen = looked.result;
   if (uris.size > 0) {
     const admission = context.longLived ? await readmit(context.caller) : context.caller.admission;
-    seen = admission === null ? undefined : lookAt(walk, uris, decideListed(admission, context.target.id)).result;
+    if (admission === null) return null;
+    const { id } = context.target;
+    seen = (await restInLane(id, lookAt(walk, uris, decideListed(admission, id)))).result;
   }
   if (seen === undefined) return null;
   const { _meta } = seen;

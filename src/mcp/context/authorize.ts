@@ -2,10 +2,12 @@
 
 import { captureArguments } from '../../audit/records/arguments.ts';
 import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records/records.ts';
+import { principalKey } from '../../auth/principal.ts';
 import type { JsonObject } from '../../base/json/json.ts';
-import type { Decision, Engine, PrincipalFacts } from '../../engine/decision.ts';
+import { laneOnce } from '../../base/turns/lane.ts';
+import type { Decision } from '../../engine/decision.ts';
 import type { Operation } from '../../protocol/operation.ts';
-import { mayUseTarget } from '../../state/admission.ts';
+import { type Admission, isLongDecision, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from './context.ts';
 
@@ -36,8 +38,12 @@ export async function authorize(caller: Caller, { method, operation, params, cau
   const { principal, snapshot } = admission;
   const target = snapshot.targets.get(targetName);
   const object = operation.kind === 'object' ? operation.object : null;
-  const decision =
-    target === undefined ? { ...DENY, reason: 'no_target' as const } : decide(snapshot.engine, principal, target, operation);
+  let decision: Answer = NO_TARGET;
+  if (target !== undefined) {
+    const isLong = operation.kind === 'object' && operation.canonical && isLongDecision(admission, target.id, [operation.object]);
+    const by = cause === 'delivery' ? target.id : principalKey(caller.claims);
+    decision = isLong ? await decideInLane(by, admission, target, operation) : decide(admission, target, operation);
+  }
   const allowed = target !== undefined && decision.effect === 'allow';
   const usable = allowed || (target !== undefined && object !== null && mayUseTarget(admission, target));
   // Check access first: otherwise the time spent on large arguments would reveal that the target exists (law 10).
@@ -64,12 +70,20 @@ export async function authorize(caller: Caller, { method, operation, params, cau
   return { allowed: false, decisionId, answer: usable ? 'denied' : 'no_target', reason: decision.reason };
 }
 
-function decide(
-  engine: Engine,
-  principal: PrincipalFacts,
-  target: RoutedTarget,
-  operation: Operation,
-): Omit<Decision, 'reason'> & { readonly reason: AuditReason } {
+type Answer = Omit<Decision, 'reason'> & { readonly reason: AuditReason };
+
+const NO_TARGET: Answer = { ...DENY, reason: 'no_target' };
+
+/** Long decisions take turns: those of one sender must not keep the requests of others waiting. `by`: the sender. */
+async function decideInLane(by: string, admission: Admission, target: RoutedTarget, operation: Operation): Promise<Answer> {
+  let decision: Answer = { ...DENY, reason: 'error' };
+  await laneOnce(by, () => {
+    decision = decide(admission, target, operation);
+  });
+  return decision;
+}
+
+function decide({ snapshot: { engine }, principal }: Admission, target: RoutedTarget, operation: Operation): Answer {
   try {
     if (operation.kind !== 'object') return engine.decideTarget(principal, target.id);
     // Policies match text. If several texts mean the same object, a decision on one of them says nothing about the object.

@@ -1,6 +1,7 @@
 /** The answers that a client gets when its request is denied, or its target fails. */
 
 import { isObject } from '../../base/json/json.ts';
+import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Answer, noTarget, refuse, rpcError } from '../../protocol/answer.ts';
 import { isWithheldError } from '../../protocol/capabilities.ts';
@@ -46,7 +47,9 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
       return rpcError(id, CODES.internal, NOT_ITS_TO_ASK);
     const supported = servedVersions(error);
     if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
-    const changed = filterError(error.error, awaited.params, decideListed(context.caller.admission, context.target.id));
+    const { id: targetId } = context.target;
+    const decide = decideListed(context.caller.admission, targetId);
+    const changed = await restInLane(targetId, filterError(error.error, awaited.params, decide));
     return { kind: 'message', status: answer.status, text: rebuildResponse(id, 'error', error.located, changed) };
   }
   awaited.end('upstream_error');

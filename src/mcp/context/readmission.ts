@@ -1,7 +1,8 @@
 /** The caller by the state of this moment, for what is decided or sent later than the request was admitted. */
 import { principalKey, type TokenClaims } from '../../auth/principal.ts';
-import { mapInLane } from '../../base/turns/lane.ts';
+import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
+import { decided } from '../../engine/estimate.ts';
 import { type Admission, type Admit, decideListed, mayUseTarget } from '../../state/admission.ts';
 import type { Access, RoutedTarget, StillAllowed } from '../../targets/target.ts';
 import { fingerprintOf } from '../sessions/sessions.ts';
@@ -38,8 +39,6 @@ export function stillUsable(admission: Admission, name: string, target: RoutedTa
 
 /** For so long, in milliseconds, a message is sent by its decision. Most are sent within a few, and need no second look at the state. */
 const HOLDS_MS = 100;
-/** An object takes up to 0.2 ms, if its name is long. */
-const DECIDED_AT_ONCE = 10;
 
 /**
  * The access of the caller to the target, for messages about these objects. A message that is sent more than 100 ms after the caller was
@@ -48,7 +47,7 @@ const DECIDED_AT_ONCE = 10;
 export function accessFor(
   { deps, claims, admission, admittedAt }: Caller,
   target: RoutedTarget,
-  decided: readonly NamedObject[] = [],
+  named: readonly NamedObject[] = [],
 ): Access {
   // A standalone stream keeps this for hours. It must not keep the policies of today in memory, so it has no `caller`.
   const { admit } = deps;
@@ -59,15 +58,13 @@ export function accessFor(
     const now = await admitted(admit, claims);
     const current = now && stillUsable(now, target.name, target);
     if (now === null || current === null || current.accessOf(now.principal).binding !== access.binding) return false;
-    const decide = decideListed(now, current.id);
-    const isEach = (object: NamedObject): boolean => decide([object])[0] === true;
-    const allowed = await mapInLane(principalKey(claims), objects, DECIDED_AT_ONCE, isEach);
+    const allowed = await restInLane(principalKey(claims), decided(decideListed(now, current.id), objects));
     if (!allowed.every(Boolean)) return false;
-    if (objects === decided) goodAt = at;
+    if (objects === named) goodAt = at;
     return true;
   }
-  const stillAllowed: StillAllowed = (objects = decided) => {
-    const since = objects === decided ? goodAt : admittedAt;
+  const stillAllowed: StillAllowed = (objects = named) => {
+    const since = objects === named ? goodAt : admittedAt;
     return performance.now() - since < HOLDS_MS || look(objects);
   };
   return { ...access, stillAllowed };

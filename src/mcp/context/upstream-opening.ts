@@ -8,6 +8,8 @@ import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import type { Log } from '../../base/log.ts';
 import { partInTurnOf } from '../../base/turns/caller-turns.ts';
+import { restInLane } from '../../base/turns/lane.ts';
+import { decided } from '../../engine/estimate.ts';
 import { reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import type { ClientHello } from '../../protocol/hello.ts';
 import { isSessionRevision } from '../../protocol/mode.ts';
@@ -140,10 +142,11 @@ export async function setUp(
   settings: readonly SessionSetting[],
 ): Promise<void> {
   const { limits, log } = parts;
-  const signal = AbortSignal.timeout(limits.openMs);
   const uris = settings.filter(({ key }) => key !== LEVEL).map(({ value }) => value);
   const { admission, target, access } = sessionTarget;
-  const allowed = decideListed(admission, target.id)(uris.map(resourceOf));
+  const steps = decided(decideListed(admission, target.id), uris.map(resourceOf));
+  const allowed = await restInLane(principalKey(admission.principal), steps);
+  const signal = AbortSignal.timeout(limits.openMs);
   const level = settings.find(({ key }) => key === LEVEL)?.value;
   if (level !== undefined) await post(parts, sessionTarget, link, 'POST', request('logging/setLevel', { level }), signal);
   for (const [index, uri] of uris.entries()) {

@@ -5,6 +5,7 @@
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
+import { type Decide, decided } from '../../engine/estimate.ts';
 import { type Askable, declaredCapabilities, isOffered, reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import { applyEdits, type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
 import { imitationOf } from '../../protocol/imitation.ts';
@@ -30,8 +31,7 @@ export interface ResultContext {
   readonly method: string;
   readonly params: JsonObject | undefined;
   readonly operation: Operation;
-  /** Tells for each object whether the caller may use it. */
-  readonly decide: (objects: readonly NamedObject[]) => boolean[];
+  readonly decide: Decide;
   /** Binds the target's request state to this request (2026-07-28, multi round-trip requests). */
   readonly sealState: (state: string) => string;
   readonly mayAsk: readonly Askable[];
@@ -93,6 +93,8 @@ export type FilteredResult =
 export type Filtered =
   | { readonly ok: true; readonly shown: Listed | null; readonly created?: Task; readonly changed?: string | null }
   | Fault;
+/** Pauses only before and between decisions that take long. */
+export type Filtering<T> = Generator<undefined, T>;
 export const UNCHANGED: Filtered = { ok: true, shown: null };
 
 export interface Fault {
@@ -111,9 +113,9 @@ export function finish(draft: Draft, filtered: Filtered): FilteredResult {
 }
 
 /** For each object whether the caller may use it. An object that cannot be decided (null) counts as not allowed. */
-export function mayUse(objects: readonly (NamedObject | null)[], { decide }: ResultContext): boolean[] {
+export function* mayUse(objects: readonly (NamedObject | null)[], { decide }: ResultContext): Filtering<boolean[]> {
   const readable = objects.filter((object) => object !== null);
-  const decisions = decide(readable);
+  const decisions = yield* decided(decide, readable);
   const allowed = new Set(readable.filter((_, index) => decisions[index] === true));
   return objects.map((object) => object !== null && allowed.has(object));
 }
@@ -138,10 +140,14 @@ export const TASK_MEMBERS = imitationOf(COMMON, 'taskId result error');
  * Checks the names of members, and `_meta`. Refuses names like `Tools`: the filter does not check them, but a client that
  * matches names case-insensitively reads them.
  */
-export function checkHead(draft: Draft, isImitation: (name: string) => boolean, context: ResultContext): Fault | null {
+export function* checkHead(
+  draft: Draft,
+  isImitation: (name: string) => boolean,
+  context: ResultContext,
+): Filtering<Fault | null> {
   const imitated = Object.keys(draft.value).find(isImitation);
   if (imitated !== undefined) return fault(`its member ${JSON.stringify(imitated)} imitates a protocol member`);
-  return checkMeta(draft, context) ? null : fault(TOO_MANY);
+  return (yield* checkMeta(draft, context)) ? null : fault(TOO_MANY);
 }
 
 const imitatesRelated = imitationOf(RELATED_TASK);
@@ -174,8 +180,8 @@ function replaceMeta(draft: Draft, changed: MemberTexts): void {
 }
 
 /** Filters `_meta`. False: it names too many resources. */
-function checkMeta(draft: Draft, context: ResultContext): boolean {
-  const looked = look((sight) => changedMeta(draft.value, context, sight), context.decide);
+function* checkMeta(draft: Draft, context: ResultContext): Filtering<boolean> {
+  const looked = yield* look((sight) => changedMeta(draft.value, context, sight), context.decide);
   if (looked !== null) replaceMeta(draft, looked.result);
   return looked !== null;
 }
@@ -190,8 +196,9 @@ function asTexts(changed: Iterable<readonly [string, JsonValue | undefined]>): M
 }
 
 /** The members of a target's error that must change. `params`: of the request that it answers; undefined: not known. */
-export function filterError(error: JsonObject, params: JsonObject | undefined, decide: ResultContext['decide']): MemberTexts {
-  const seen = look((sight) => visibleError(error, params?.uri, sight), decide)?.result ?? {};
+export function* filterError(error: JsonObject, params: JsonObject | undefined, decide: Decide): Filtering<MemberTexts> {
+  const looked = yield* look((sight) => visibleError(error, params?.uri, sight), decide);
+  const seen = looked?.result ?? {};
   const changed = Object.keys(error).filter((name) => seen[name] !== error[name]);
   return Object.fromEntries(changed.map((name) => [name, seen[name] === undefined ? null : JSON.stringify(seen[name])]));
 }
@@ -204,19 +211,19 @@ export function doneBefore(draft: Draft, member: string, { done }: ResultContext
 }
 
 /** Removes links to resources that the caller may not read. */
-export function filterItems(
+export function* filterItems(
   draft: Draft,
   member: string,
   see: (item: JsonValue, sight: Sight) => JsonValue | undefined,
   context: ResultContext,
-): Filtered {
+): Filtering<Filtered> {
   const done = doneBefore(draft, member, context);
   if (done !== null) return done;
   const { decide, isPart } = context;
   const value = draft.value[member];
   if (value === undefined) return UNCHANGED;
   const items = Array.isArray(value) ? value : [value];
-  const looked = look((sight) => items.map((item) => see(item, sight)), decide);
+  const looked = yield* look((sight) => items.map((item) => see(item, sight)), decide);
   if (looked === null) return fault(TOO_MANY);
   const { result: seen, names, hidden } = looked;
   if (isPart || seen.some((item, index) => item !== items[index])) {
@@ -231,29 +238,29 @@ export function filterItems(
   return { ok: true, shown: hidden === 0 && !isPart ? null : { resource_type: 'resource', names, hidden } };
 }
 
-export function filterToolResult(draft: Draft, context: ResultContext): Filtered {
+export function filterToolResult(draft: Draft, context: ResultContext): Filtering<Filtered> {
   return filterItems(draft, 'content', visibleBlock, context);
 }
 
 /** Filters the state of a task that the target reports by itself: `params` of the notification. */
-export function filterTaskParams(located: Located, params: JsonObject, context: ResultContext): FilteredResult {
+export function* filterTaskParams(located: Located, params: JsonObject, context: ResultContext): Filtering<FilteredResult> {
   const span = located.span.members?.get('params');
   if (span === undefined) return fault('the notification has no params');
   const draft: Draft = { text: located.text, span, value: params, edits: [] };
-  return finish(draft, checkHead(draft, TASK_MEMBERS, context) ?? filterTask(draft, context));
+  return finish(draft, (yield* checkHead(draft, TASK_MEMBERS, context)) ?? (yield* filterTask(draft, context)));
 }
 
 /** In 2025-11-25, the task is a member of the result. */
-export function createdTask(draft: Draft, context: ResultContext): Filtered {
+export function* createdTask(draft: Draft, context: ResultContext): Filtering<Filtered> {
   const { task } = draft.value;
   const span = draft.span.members?.get('task');
   if (!isObject(task) || span === undefined) return fault('the answer has no task');
   const inner: Draft = { ...draft, span, value: task };
-  const unreadable = checkHead(inner, TASK_MEMBERS, context);
+  const unreadable = yield* checkHead(inner, TASK_MEMBERS, context);
   if (unreadable !== null) return unreadable;
   const made = newTask(draft, inner, context);
   if (!made.ok) return made;
-  const filtered = filterToolResult(draft, context);
+  const filtered = yield* filterToolResult(draft, context);
   return filtered.ok ? { ...made, shown: filtered.shown } : filtered;
 }
 
@@ -272,30 +279,31 @@ export function newTask(draft: Draft, task: Draft, { sealTask }: ResultContext):
 }
 
 /** Filters the state of a task: its id, and in 2026-07-28 also its input requests, its error and its result. */
-export function filterTask(draft: Draft, context: ResultContext): Filtered {
+export function* filterTask(draft: Draft, context: ResultContext): Filtering<Filtered> {
   const { taskId, inputRequests, result, error } = draft.value;
   if (taskId !== undefined) {
     const task = context.tasks.get(upstreamTaskId(taskId) ?? '');
     if (task === undefined) return fault('the answer is about a different task');
     setMember(draft, 'taskId', task.handle);
   }
-  const unasked = inputRequests === undefined ? null : filterInput(draft, inputRequests, context);
+  const unasked = inputRequests === undefined ? null : yield* filterInput(draft, inputRequests, context);
   if (unasked !== null) return unasked;
   const failure = draft.span.members?.get('error');
   if (isObject(error) && failure !== undefined) {
-    replaceMember(draft, 'error', withMembers(draft.text, failure, filterError(error, undefined, context.decide)));
+    const changed = yield* filterError(error, undefined, context.decide);
+    replaceMember(draft, 'error', withMembers(draft.text, failure, changed));
   }
   const span = draft.span.members?.get('result');
   if (!isObject(result) || span === undefined) return UNCHANGED;
   if (isOfTwoKinds(result, true, { method: 'tools/call' })) return fault(TWO_KINDS);
   const inner: Draft = { ...draft, span, value: result };
-  return checkHead(inner, CONTENT_MEMBERS, context) ?? filterToolResult(inner, context);
+  return (yield* checkHead(inner, CONTENT_MEMBERS, context)) ?? (yield* filterToolResult(inner, context));
 }
 
 const imitatesTask = imitationOf('taskId _meta', STATE_OF_TASK.join(' '));
 
 /** Keeps the caller's own tasks, of tools that it may call: a target lists the tasks of all users of one credential. */
-export function filterTasks(draft: Draft, context: ResultContext): Filtered {
+export function* filterTasks(draft: Draft, context: ResultContext): Filtering<Filtered> {
   const done = doneBefore(draft, 'tasks', context);
   if (done !== null) return done;
   const items = draft.value.tasks;
@@ -307,7 +315,7 @@ export function filterTasks(draft: Draft, context: ResultContext): Filtered {
       ? context.tasks.get(upstreamTaskId(item.taskId) ?? '')
       : undefined,
   );
-  const allowed = mayUse(
+  const allowed = yield* mayUse(
     own.map((task) => (task === undefined ? null : { resource_type: 'tool', resource_name: task.tool })),
     context,
   );
@@ -316,7 +324,7 @@ export function filterTasks(draft: Draft, context: ResultContext): Filtered {
     if (task === undefined || !isObject(value) || span === undefined || !allowed[index]) return [];
     return [{ task, item: { text: draft.text, span, value, edits: [] } satisfies Draft }];
   });
-  const looked = look((sight) => kept.map(({ item }) => changedMeta(item.value, context, sight)), context.decide);
+  const looked = yield* look((sight) => kept.map(({ item }) => changedMeta(item.value, context, sight)), context.decide);
   if (looked === null) return fault(TOO_MANY);
   const texts = kept.map(({ task, item }, at) => {
     replaceMeta(item, looked.result[at] ?? {});
@@ -341,10 +349,10 @@ export function taskIdsIn(value: JsonObject): string[] {
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];
 
 /** Filters a result with which the target asks for input (2026-07-28): the method must allow it, and the client must offer it. */
-export function inputRequired(draft: Draft, context: ResultContext): FilteredResult {
+export function* inputRequired(draft: Draft, context: ResultContext): Filtering<FilteredResult> {
   if (!MULTI_ROUND.includes(context.method)) return fault('the target asks for input, which this method does not allow');
   const { inputRequests, requestState } = draft.value;
-  const unasked = inputRequests === undefined ? null : filterInput(draft, inputRequests, context);
+  const unasked = inputRequests === undefined ? null : yield* filterInput(draft, inputRequests, context);
   if (unasked !== null) return unasked;
   if (requestState !== undefined) {
     if (typeof requestState !== 'string') return fault('the request state is not a string');
@@ -355,7 +363,7 @@ export function inputRequired(draft: Draft, context: ResultContext): FilteredRes
 }
 
 /** Checks the input requests of the target and removes links that the caller may not read. A fault: the requests are refused. */
-function filterInput(draft: Draft, requests: JsonValue, context: ResultContext): Fault | null {
+function* filterInput(draft: Draft, requests: JsonValue, context: ResultContext): Filtering<Fault | null> {
   if (!isObject(requests)) return fault('the input requests are not an object');
   const { params, mayAsk, decide } = context;
   const told = reduceClientCapabilities(declaredCapabilities(params), 'stateless', mayAsk);
@@ -363,7 +371,7 @@ function filterInput(draft: Draft, requests: JsonValue, context: ResultContext):
     return fault('the target asks for something that the client does not offer, or that the target may not ask for');
   }
   const entries = Object.entries(requests);
-  const looked = look((sight) => entries.map(([, asked]) => visibleRequest(asked, sight)), decide);
+  const looked = yield* look((sight) => entries.map(([, asked]) => visibleRequest(asked, sight)), decide);
   if (looked === null) return fault(TOO_MANY);
   const spans = draft.span.members?.get('inputRequests');
   if (spans === undefined) return null;

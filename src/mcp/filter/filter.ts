@@ -5,6 +5,7 @@
 
 import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
+import { atOnce } from '../../base/turns/slices.ts';
 import { reduceServerCapabilities } from '../../protocol/capabilities.ts';
 import { type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
 import { imitationOf } from '../../protocol/imitation.ts';
@@ -24,6 +25,7 @@ import {
   doneBefore,
   type Filtered,
   type FilteredResult,
+  type Filtering,
   fault,
   filterItems,
   filterTask,
@@ -46,20 +48,26 @@ export const RESULT_SPAN_DEPTH = 4;
 
 /** `located` is the whole message with spans to RESULT_SPAN_DEPTH, `result` its verified result. */
 export function filterResult(located: Located, result: JsonObject, context: ResultContext): FilteredResult {
+  return atOnce(filterWhole(located, result, context));
+}
+
+/** The same. Pauses only before and between decisions that take long. */
+export function* filterWhole(located: Located, result: JsonObject, context: ResultContext): Filtering<FilteredResult> {
   const span = located.span.members?.get('result');
   if (span === undefined) return fault('the answer has no result');
   const draft: Draft = { text: located.text, span, value: result, edits: [] };
   const { isImitation, filter } = shapeOf(context);
-  const unreadable = checkHead(draft, isImitation, context);
+  const unreadable = yield* checkHead(draft, isImitation, context);
   if (unreadable !== null) return unreadable;
   const kind = result.resultType;
   const isWhole = context.mode === 'stateful' || kind === undefined || kind === 'complete';
   if (isOfTwoKinds(result, isWhole, context)) return fault(TWO_KINDS);
   if (!isWhole) {
     if (kind === 'task') return finish(draft, newTask(draft, draft, context));
-    return kind === 'input_required' ? inputRequired(draft, context) : fault('the answer has an unknown resultType');
+    return kind === 'input_required' ? yield* inputRequired(draft, context) : fault('the answer has an unknown resultType');
   }
-  const filtered = filter(draft, context);
+  const found = filter(draft, context);
+  const filtered = 'ok' in found ? found : yield* found;
   if (filtered.ok) forbidCaching(draft, context);
   return finish(draft, filtered);
 }
@@ -89,7 +97,7 @@ export function* filterInSteps(
   const isLong =
     Array.isArray(items) && !isUnread(items) && spans.length === items.length && endOfStep(spans, 0, itemsAtOnce) < items.length;
   if (member === undefined || !isLong || (context.operation.kind === 'list' && items.length > MAX_DECIDED)) {
-    return filterResult(located, result, context);
+    return yield* filterWhole(located, result, context);
   }
   const texts: string[] = [];
   const names: string[] = [];
@@ -97,7 +105,7 @@ export function* filterInSteps(
   let hidden = 0;
   for (let [from, to] = [0, 0]; from < items.length; from = to) {
     to = endOfStep(spans, from, itemsAtOnce);
-    const part = filterPart(located.text, member, items, spans, from, to, context);
+    const part = yield* filterPart(located.text, member, items, spans, from, to, context);
     if (!part.ok) return part;
     if (part.text !== '') texts.push(part.text);
     if (part.changed === null) changed = null;
@@ -112,7 +120,7 @@ export function* filterInSteps(
     context.operation.kind === 'list' ? context.operation.list.resource_type : member === 'tasks' ? 'tool' : 'resource';
   const shown = isTold ? { resource_type, names, hidden } : null;
   const done: DoneList = { member, text: `[${texts.join()}]`, shown, changed: changed?.join() ?? null };
-  return filterResult(located, result, { ...context, done });
+  return yield* filterWhole(located, result, { ...context, done });
 }
 
 /** The end of the step that begins at the item `from`. */
@@ -124,7 +132,7 @@ function endOfStep(spans: readonly JsonSpan[], from: number, itemsAtOnce: number
 }
 
 /** Filters some items of a list as a result of their own. `text`: the remaining items, joined. */
-function filterPart(
+function* filterPart(
   text: string,
   member: string,
   items: readonly JsonValue[],
@@ -132,14 +140,18 @@ function filterPart(
   from: number,
   to: number,
   context: ResultContext,
-): FilteredResult {
+): Filtering<FilteredResult> {
   const some = spans.slice(from, to);
   const [start, end] = [some[0]?.start ?? 0, some.at(-1)?.end ?? 0];
   const list: JsonSpan = { start, end, members: null, items: some };
   const result: JsonSpan = { start, end, members: new Map([[member, list]]), items: null };
   const located: Located = { text, span: { start, end, members: new Map([['result', result]]), items: null } };
   // In stateful mode, the filter changes only the list.
-  const filtered = filterResult(located, { [member]: items.slice(from, to) }, { ...context, mode: 'stateful', isPart: true });
+  const filtered = yield* filterWhole(
+    located,
+    { [member]: items.slice(from, to) },
+    { ...context, mode: 'stateful', isPart: true },
+  );
   return filtered.ok ? { ...filtered, text: filtered.text.slice(1, -1) } : filtered;
 }
 
@@ -147,7 +159,7 @@ function filterPart(
 interface Shape {
   /** Whether the name imitates that of a member which the filter reads. */
   readonly isImitation: (name: string) => boolean;
-  readonly filter: (draft: Draft, context: ResultContext) => Filtered;
+  readonly filter: (draft: Draft, context: ResultContext) => Filtered | Filtering<Filtered>;
   /** The member that holds the list of the result. */
   readonly list?: string;
 }
@@ -178,12 +190,12 @@ const SHAPES: ReadonlyMap<string, Shape> = new Map([
 
 const shapeOf = ({ method }: ResultContext): Shape => SHAPES.get(method) ?? OTHER;
 
-function filterCall(draft: Draft, context: ResultContext): Filtered {
+function filterCall(draft: Draft, context: ResultContext): Filtering<Filtered> {
   const isTask = context.mode === 'stateful' && 'task' in draft.value;
   return isTask ? createdTask(draft, context) : filterToolResult(draft, context);
 }
 
-function filterList(draft: Draft, context: ResultContext): Filtered {
+function* filterList(draft: Draft, context: ResultContext): Filtering<Filtered> {
   const { operation } = context;
   if (operation.kind !== 'list') return UNCHANGED;
   const shape = operation.list;
@@ -194,9 +206,9 @@ function filterList(draft: Draft, context: ResultContext): Filtered {
   if (!Array.isArray(items) || !spans) return fault(`the answer has no list of ${shape.member}`);
   if (items.length > MAX_DECIDED) return fault(TOO_MANY);
   const objects = items.map((item) => itemObject(shape, item));
-  const allowed = mayUse(objects, context);
+  const allowed = yield* mayUse(objects, context);
   const kept = [...items.keys()].filter((index) => allowed[index]);
-  const looked = look((sight) => kept.map((index) => visibleHolder(items[index] ?? null, sight)), context.decide);
+  const looked = yield* look((sight) => kept.map((index) => visibleHolder(items[index] ?? null, sight)), context.decide);
   if (looked === null) return fault(TOO_MANY);
   const texts = kept.map((index, at) => itemText(draft.text, spans[index], items[index], looked.result[at]));
   replaceMember(draft, shape.member, `[${texts.join()}]`);
@@ -240,13 +252,13 @@ function itemText(text: string, span: JsonSpan | undefined, item: JsonValue | un
 }
 
 /** Removes contents that the caller may not read: a target may answer a read of one URI with contents of other URIs. */
-function filterContents(draft: Draft, context: ResultContext): Filtered {
+function filterContents(draft: Draft, context: ResultContext): Filtered | Filtering<Filtered> {
   if (!Array.isArray(draft.value.contents)) return fault('the answer has no contents');
   const asked = context.params?.uri;
   return filterItems(draft, 'contents', (item, sight) => visibleContents(item, asked, sight), context);
 }
 
-function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContext): boolean[] {
+function mayRead(uris: readonly (JsonValue | undefined)[], context: ResultContext): Filtering<boolean[]> {
   const objects = uris.map((uri) => (typeof uri === 'string' && isCanonicalUri(uri) ? resourceOf(uri) : null));
   return mayUse(objects, context);
 }
@@ -257,7 +269,7 @@ const imitatesCompletion = imitationOf('values total');
  * Removes completions of a template that name resources which the caller may not read. If a further variable has no value
  * yet, a completion names no resource that could be decided, so all are removed.
  */
-function filterCompletions(draft: Draft, context: ResultContext): Filtered {
+function* filterCompletions(draft: Draft, context: ResultContext): Filtering<Filtered> {
   const { ref } = context.params ?? {};
   const { completion } = draft.value;
   if (!isObject(completion) || !Array.isArray(completion.values)) return fault('the answer has no completion values');
@@ -266,7 +278,7 @@ function filterCompletions(draft: Draft, context: ResultContext): Filtered {
   if (completion.values.length > MAX_AT_ONCE) return fault(TOO_MANY);
   const expand = expansion(ref.uri, context.params ?? {});
   const uris = completion.values.map((value) => (typeof value === 'string' && expand !== null ? expand(value) : null));
-  const readable = mayRead(uris, context);
+  const readable = yield* mayRead(uris, context);
   if (expand !== null && readable.every(Boolean)) return UNCHANGED;
   // The total would reveal how many values are hidden.
   const { total: _, ...rest } = completion;

@@ -4,8 +4,10 @@
  */
 import { principalKey } from '../../auth/principal.ts';
 import type { JsonObject } from '../../base/json/json.ts';
-import { mapInLane } from '../../base/turns/lane.ts';
+import { type Now, whenThere } from '../../base/promises.ts';
+import { mapInLane, restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
+import { decided } from '../../engine/estimate.ts';
 import { type Answer, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
 import { declaresTasks, MISSING_TASKS } from '../../protocol/capabilities.ts';
 import { farewell, honoured, LISTEN, type ListenFilter, listChanges } from '../../protocol/listen.ts';
@@ -22,8 +24,8 @@ import { openTask, type Task, type TaskScope, toolOf } from '../sessions/tasks.t
 import type { UpstreamStream } from '../upstream/upstream.ts';
 import { bindingNow, onRightsChanged } from './standalone-stream.ts';
 
-/** A URI takes up to 0.2 ms, if it is long and the engine has not decided it before. */
-const DECIDED_AT_ONCE = 10;
+/** Checking a URI takes about 25 us, if it is long. */
+const CHECKED_AT_ONCE = 10;
 
 /** The members that only the context of a listening stream has. */
 export interface Listened {
@@ -46,14 +48,15 @@ export async function listenFor(
     deps.modes.hasTasks({ target, access });
   if (wantsTasks && !declaresTasks(params)) return missingTasks(id);
   const decide = decideListed(caller.admission, target.id);
+  const by = principalKey(caller.claims);
   // A URI with more than one reading cannot be decided, so it is left out.
-  const allowed = await mapInLane(principalKey(caller.claims), filter.uris, DECIDED_AT_ONCE, (uri) =>
-    isCanonicalUri(uri) ? decide([resourceOf(uri)])[0] === true : null,
-  );
-  const names = filter.uris.filter((_, index) => allowed[index] === true);
+  const isDecidable = await mapInLane(by, filter.uris, CHECKED_AT_ONCE, isCanonicalUri);
+  const uris = filter.uris.filter((_, index) => isDecidable[index]);
+  const allowed = await restInLane(by, decided(decide, uris.map(resourceOf)));
+  const names = uris.filter((_, index) => allowed[index]);
   try {
-    if (allowed.some((one) => one !== null)) {
-      const hidden = allowed.filter((one) => one === false).length;
+    if (uris.length > 0) {
+      const hidden = uris.length - names.length;
       await deps.audit.shown({ decision_id, resource_type: 'resource', names, hidden });
     }
     const tasks = wantsTasks ? await listenedTasks(caller, filter.taskIds, scope) : new Map<string, Task>();
@@ -95,14 +98,21 @@ export async function* listeningStream(
   const merged = createMerge<OutEvent>();
   const binding = bindingNow(caller.admission, target);
   let acknowledged: JsonObject = {};
+  let newest = caller.admission;
   const leave = onRightsChanged(context, (admission, moved) => {
+    newest = admission;
     // The stream must not continue with credentials that are no longer the caller's.
-    if (bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context)) {
-      for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
-      return;
-    }
-    merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true }, 'end');
-    merged.end();
+    const mayContinue = bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context);
+    void whenThere(mayContinue, (may) => {
+      // Decisions that take long may come later than those of a newer state.
+      if (newest !== admission) return;
+      if (may) {
+        for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
+        return;
+      }
+      merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true }, 'end');
+      merged.end();
+    });
   });
   const within = {
     ...context,
@@ -120,8 +130,10 @@ export async function* listeningStream(
   }
 }
 
-const mayHaveAll = (admission: Admission, target: RoutedTarget, context: UpstreamContext): boolean =>
-  decideListed(admission, target.id)(objectsOf(context)).every(Boolean);
+function mayHaveAll(admission: Admission, target: RoutedTarget, context: UpstreamContext): Now<boolean> {
+  const steps = decided(decideListed(admission, target.id), objectsOf(context));
+  return whenThere(restInLane(principalKey(context.caller.claims), steps), (allowed) => allowed.every(Boolean));
+}
 
 /** The resources and tools of a filter that was sent to the target. */
 function objectsOf({ listening, tasks }: Pick<UpstreamContext, 'listening' | 'tasks'>): NamedObject[] {

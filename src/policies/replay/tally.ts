@@ -3,6 +3,7 @@ import { hash } from 'node:crypto';
 import { type RecordedDecision, type RecordedList, type RecordedPage, textsIn } from '../../audit/search/recorded-store.ts';
 import type { Effect, ResourceType } from '../../engine/compile/policy.ts';
 import type { Engine, NamedObject, PrincipalFacts } from '../../engine/decision.ts';
+import { decideInSteps } from '../../engine/estimate.ts';
 import type { PolicyRef } from '../files/test-run.ts';
 import type { Answered } from '../questions.ts';
 
@@ -241,9 +242,10 @@ export function createTally({ candidate, now, refOf, changed, maxFlips }: TallyP
     const asked: Asked[] = [];
     for (let at = 0; at < names.length; at += NAMES_AT_ONCE) {
       const objects = names.slice(at, at + NAMES_AT_ONCE).map((resource_name) => ({ resource_type, resource_name }));
-      const ask = (engine: Engine): Answered[] => engine.decideMany(factsOf(decision), decision.target_id ?? '', objects);
-      const answers = now && ask(now);
-      for (const [i, answer] of ask(candidate).entries()) asked.push({ candidate: answer, now: answers?.[i] ?? null });
+      const ask = (engine: Engine): Generator<undefined, Answered[]> =>
+        decideInSteps(engine, factsOf(decision), decision.target_id ?? '', objects);
+      const answers = now && (yield* ask(now));
+      for (const [i, answer] of (yield* ask(candidate)).entries()) asked.push({ candidate: answer, now: answers?.[i] ?? null });
       yield;
     }
     return asked;

@@ -9,7 +9,7 @@ import type { Login } from '../../auth/sign-in/login.ts';
 import type { Registration } from '../../auth/sign-in/registration.ts';
 import { tokenStore } from '../../auth/token-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { pause } from '../../base/turns/slices.ts';
+import { createPace } from '../../base/turns/pace.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import type { NamedObject } from '../../engine/decision.ts';
@@ -107,9 +107,10 @@ export function ownAuthRoutes({
     if (target === undefined || !mayUseTarget({ principal, snapshot }, target))
       throw new AppError('not_found', `There is no target ${req.params.target}, or no policy lets you use it.`);
     const listed = catalogue.of({ target, access: target.accessOf(principal) });
+    const pace = createPace(principal.sub);
     const allowed: NamedObject[] = [];
     for (const object of listed) {
-      await pause();
+      await pace();
       if (snapshot.engine.decide(principal, target.id, object).effect === 'allow') allowed.push(object);
     }
     res.json({
