@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { atOnce } from '../../base/turns/slices.ts';
-import type { Guard, Screen, Shape } from './lower.ts';
+import { edgeOf, type Guard, type Screen, type Shape } from './lower.ts';
 import { type PatternCheck, readPattern } from './pattern.ts';
 import {
   EFFECTS,
@@ -277,14 +277,8 @@ function placeRegex(bucket: Bucket, pattern: string, { guard, needs }: Screen, r
   else for (const text of guard.texts) addAtEdge(bucket, guard.side, text, test);
 }
 
-/** Few different lengths need few lookups. The tests compare the characters that are cut off here. */
-const shorten = (length: number): number => (length < 4 ? length : length - (length % 4));
-
 function addAtEdge(bucket: Bucket, side: Guard['side'], text: string, test: NameTest): void {
-  const characters = [...text];
-  const size = shorten(characters.length);
-  const length = side === 'start' ? size : -size;
-  const key = (side === 'start' ? characters.slice(0, size) : characters.slice(-size)).join('');
+  const { length, key } = edgeOf(text, side);
   bucket.edges ??= [];
   let group = bucket.edges.find((known) => known[1] === length);
   if (group === undefined) {

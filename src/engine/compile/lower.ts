@@ -12,6 +12,18 @@ export interface Shape {
   readonly oneLine: boolean;
 }
 
+/** Few different lengths need few look-ups. The tests compare the characters that are cut off here. */
+const shorten = (length: number): number => (length < 4 ? length : length - (length % 4));
+
+/** Where a text at an edge of the name is looked up: the length, negative for the end of the name, and the characters there. */
+export function edgeOf(text: string, side: Guard['side']): { readonly length: number; readonly key: string } {
+  const characters = [...text];
+  const size = shorten(characters.length);
+  return side === 'start'
+    ? { length: size, key: characters.slice(0, size).join('') }
+    : { length: -size, key: characters.slice(-size).join('') };
+}
+
 /** With more texts than this, one regular expression is cheaper. */
 export const MAX_TEXTS = 64;
 

@@ -1,8 +1,10 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
+import { perObject } from '../../base/kept.ts';
 import { atOnce } from '../../base/turns/slices.ts';
-import { lower, type Screen, type Shape, screen } from './lower.ts';
-import type { Policy } from './policy.ts';
+import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
+import { type Policy, RESOURCE_TYPES } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
+import { searches } from './weight.ts';
 
 /** In code points. */
 export const MAX_PATTERN_LENGTH = 512;
@@ -12,6 +14,14 @@ export const MAX_PATTERN_COST = 4_000;
 export const MAX_BUCKET_COST = 40_000;
 /** The maximum cost for one target and type, with all subjects together: a caller may be in any number of groups. */
 const MAX_TARGET_COST = 200_000;
+
+/**
+ * The maximum number of searches of one name (`searches` in weight.ts) that the patterns of one target, type and subject need in a decision. A
+ * search of the longest URI takes 7 us, so these take 14 ms. Nothing can interrupt them.
+ */
+export const MAX_BUCKET_SEARCHES = 2_000;
+/** The same for one target and type, with all subjects together. A caller also gets the policies for every target. */
+const MAX_TARGET_SEARCHES = 3_000;
 
 /** Either plain comparisons that are equivalent to the pattern, or a quick test that excludes most names before the regular expression. */
 export type PatternForm =
@@ -109,23 +119,162 @@ export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
   return atOnce(checkPolicySetInSteps(policies));
 }
 
+/** One policy can be about a thousand subjects. */
+const PLACED_AT_ONCE = 100;
+
 /** Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run. */
 export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
+  let placed = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null) continue;
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.shapes !== null) continue;
     for (const { subject_type, subject_value } of policy.subjects) {
-      for (const type of policy.resource_type === 'all' ? ['tool', 'resource', 'prompt'] : [policy.resource_type]) {
-        addTried(buckets, [policy.target_id, type, subject_type, subject_value], policy, reading.cost);
-        addTried(wholes, [policy.target_id, type], policy, reading.cost);
+      for (const type of typesOf(policy)) {
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+        addTried(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, reading.cost);
+        addTried(wholes, JSON.stringify([policy.target_id, type]), policy, reading.cost);
       }
     }
   }
-  return [...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST)];
+  return [...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST), ...(yield* searchProblems(policies))];
+}
+
+const typesOf = ({ resource_type }: Policy): readonly Policy['resource_type'][] =>
+  resource_type === 'all' ? RESOURCE_TYPES : [resource_type];
+
+function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
+  const sought: { readonly policy: Policy; readonly needed: Needed }[] = [];
+  /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
+  const bounds = new Map<string, number>();
+  const boundKey = ({ target_id }: Policy, type: string): string => `${type} ${target_id}`;
+  for (const [i, policy] of policies.entries()) {
+    if (i % 20 === 19) yield;
+    if (!policy.enabled || policy.resource_pattern === null) continue;
+    const reading = readPattern(policy.resource_pattern);
+    const needed = typeof reading === 'string' ? null : searchesOf(reading);
+    if (needed === null || needed.most === 0) continue;
+    sought.push({ policy, needed });
+    for (const type of typesOf(policy)) {
+      const key = boundKey(policy, type);
+      bounds.set(key, (bounds.get(key) ?? 0) + needed.most);
+    }
+  }
+  const buckets = new Map<string, Searched>();
+  const wholes = new Map<string, Searched>();
+  let placed = 0;
+  for (const { policy, needed } of sought) {
+    const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_BUCKET_SEARCHES);
+    if (types.length === 0) continue;
+    for (const { subject_type, subject_value } of policy.subjects) {
+      for (const type of types) {
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+        addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, needed.searches);
+        addSearched(wholes, JSON.stringify([policy.target_id, type]), policy, needed.searches);
+      }
+    }
+  }
+  return [...overSearched(buckets, MAX_BUCKET_SEARCHES), ...overSearched(wholes, MAX_TARGET_SEARCHES)];
+}
+
+/** Searches of a name that has the characters of `key` at an edge (`edgeOf`); of every name if there is no edge. */
+interface Search {
+  readonly edge: { readonly length: number; readonly key: string } | null;
+  readonly count: number;
+}
+
+/** What a pattern needs. */
+interface Needed {
+  readonly searches: readonly Search[];
+  /** The most that one name needs. */
+  readonly most: number;
+}
+
+const searchesOf = perObject((reading: PatternReading): Needed => {
+  const needed = listSearches(reading);
+  const counts = newCounts();
+  for (const search of needed) count(counts, search);
+  return { searches: needed, most: mostOf(counts) };
+});
+
+/** A name is searched for the text of each test. A regular expression also reads it. */
+function listSearches({ shapes, screen }: PatternReading): Search[] {
+  if (shapes === null) {
+    const { guard, needs } = screen;
+    const count = searches(needs) + 1;
+    return guard === null ? [{ edge: null, count }] : guard.texts.map((text) => ({ edge: edgeOf(text, guard.side), count }));
+  }
+  return shapes.flatMap(({ kind, text, oneLine }) => {
+    if (kind === 'exact' || (text === '' && !oneLine)) return [];
+    const edge = kind === 'contains' || text === '' ? null : edgeOf(text, kind === 'prefix' ? 'start' : 'end');
+    return [{ edge, count: searches(text) }];
+  });
+}
+
+/** The searches that names may need. */
+interface Counts {
+  ofEveryName: number;
+  /** By length and characters of the edge. */
+  readonly atEdges: Map<number, Map<string, number>>;
+}
+
+const newCounts = (): Counts => ({ ofEveryName: 0, atEdges: new Map() });
+
+function count(counts: Counts, { edge, count }: Search): void {
+  if (edge === null) {
+    counts.ofEveryName += count;
+    return;
+  }
+  const table = counts.atEdges.get(edge.length) ?? new Map<string, number>();
+  counts.atEdges.set(edge.length, table);
+  table.set(edge.key, (table.get(edge.key) ?? 0) + count);
+}
+
+/** The most that one name needs: it has one beginning and one end of each length. */
+function mostOf({ ofEveryName, atEdges }: Counts): number {
+  let total = ofEveryName;
+  for (const table of atEdges.values()) {
+    let most = 0;
+    for (const count of table.values()) most = Math.max(most, count);
+    total += most;
+  }
+  return total;
+}
+
+/** The searches that one decision may need, and the policies that bring them. */
+interface Searched {
+  readonly patterns: Set<string>;
+  readonly policyIds: Set<string>;
+  readonly counts: Counts;
+}
+
+function addSearched(all: Map<string, Searched>, key: string, policy: Policy, needed: readonly Search[]): void {
+  const found = all.get(key) ?? { patterns: new Set(), policyIds: new Set(), counts: newCounts() };
+  all.set(key, found);
+  found.policyIds.add(policy.id);
+  const pattern = policy.resource_pattern ?? '';
+  if (found.patterns.has(pattern)) return;
+  found.patterns.add(pattern);
+  for (const search of needed) count(found.counts, search);
+}
+
+function overSearched(all: ReadonlyMap<string, Searched>, limit: number): SetProblem[] {
+  return [...all].flatMap(([key, { policyIds, counts }]) => {
+    const total = mostOf(counts);
+    if (total <= limit) return [];
+    const message = `The patterns for ${placeOf(key)} search one name ${total} times, more than the limit of ${limit}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`;
+    return [{ message, policyIds: [...policyIds].sort() }];
+  });
+}
+
+/** Names the subject, the type and the target in the key. */
+function placeOf(key: string): string {
+  const [target, type, kind, value] = JSON.parse(key) as (string | null | undefined)[];
+  const whom = kind === undefined ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
+  return `${whom}, ${type}, ${target === null ? 'every target' : `target ${target}`}`;
 }
 
 /** Regular expressions that one decision may have to try, and the policies that bring them. */
@@ -134,8 +283,7 @@ interface Tried {
   readonly policyIds: Set<string>;
 }
 
-function addTried(all: Map<string, Tried>, parts: readonly (string | null)[], policy: Policy, price: number): void {
-  const key = JSON.stringify(parts);
+function addTried(all: Map<string, Tried>, key: string, policy: Policy, price: number): void {
   const tried = all.get(key) ?? { patterns: new Map(), policyIds: new Set() };
   tried.patterns.set(policy.resource_pattern ?? '', price);
   tried.policyIds.add(policy.id);
@@ -146,10 +294,7 @@ function overLimit(all: ReadonlyMap<string, Tried>, limit: number): SetProblem[]
   return [...all].flatMap(([key, { patterns, policyIds }]) => {
     const total = [...patterns.values()].reduce((sum, price) => sum + price, 0);
     if (total <= limit) return [];
-    const [target, type, kind, value] = JSON.parse(key) as (string | null | undefined)[];
-    const whom = kind === undefined ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
-    const where = target === null ? 'every target' : `target ${target}`;
-    const message = `The patterns for ${whom}, ${type}, ${where} cost ${total} together, more than the limit of ${limit}. Use simpler patterns.`;
+    const message = `The patterns for ${placeOf(key)} cost ${total} together, more than the limit of ${limit}. Use simpler patterns.`;
     return [{ message, policyIds: [...policyIds].sort() }];
   });
 }

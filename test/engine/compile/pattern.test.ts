@@ -5,9 +5,11 @@ import {
   checkPolicySetInSteps,
   createPatternCheck,
   MAX_BUCKET_COST,
+  MAX_BUCKET_SEARCHES,
   MAX_PATTERN_COST,
   readPattern,
 } from '../../../src/engine/compile/pattern.ts';
+import type { Policy } from '../../../src/engine/compile/policy.ts';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
 import { policyWith } from '../support.ts';
 
@@ -203,4 +205,57 @@ test('a set is refused if the patterns of one bucket cost too much together', (t
     [],
     'one pattern is counted once',
   );
+});
+
+const everyone = [{ id: 's', subject_type: 'everyone' as const, subject_value: null }];
+const searching = (count: number, pattern: (n: number) => string, more: object = {}) =>
+  Array.from({ length: count }, (_, n) =>
+    policyWith({ id: `p${n}`, resource_type: 'resource', resource_pattern: pattern(n), subjects: everyone, ...more }),
+  );
+const SEARCHED =
+  /^The patterns for everyone, resource, every target search one name (\d+) times, more than the limit of 2000\. Begin/;
+
+test('a set is refused if one decision must search a name too often', (t) => {
+  const unanchored = (n: number): string => `/repo-${n}/`;
+  t.deepEqual(checkPolicySet(searching(MAX_BUCKET_SEARCHES, unanchored)), []);
+  const [problem, ...more] = checkPolicySet(searching(MAX_BUCKET_SEARCHES + 1, unanchored));
+  t.deepEqual(more, []);
+  t.is(SEARCHED.exec(problem?.message ?? '')?.[1], '2001');
+  t.is(problem?.policyIds.length, 2_001);
+  const many = 3 * MAX_BUCKET_SEARCHES;
+  t.deepEqual(checkPolicySet(searching(many, (n) => `^https://git\\.example/repo-${n}/`)), [], 'texts at an edge are looked up');
+  t.deepEqual(checkPolicySet(searching(many, (n) => `^https://git\\.example/repo-${n}$`)), [], 'whole names are looked up');
+  t.deepEqual(checkPolicySet(searching(many, () => '/repo/')), [], 'one pattern is searched for once');
+  t.deepEqual(checkPolicySet(searching(many, unanchored, { enabled: false })), []);
+  const ofTargets = searching(many, unanchored).map((policy, n) => ({ ...policy, target_id: `t${n % 3}` }));
+  t.deepEqual(checkPolicySet(ofTargets), [], 'a decision is about one target');
+});
+
+test('what makes a search longer counts', (t) => {
+  const repeated = 'a/'.repeat(240);
+  t.regex(checkPolicySet(searching(200, (n) => `${repeated}${n}`))[0]?.message ?? '', SEARCHED, 'a text that repeats itself');
+  t.regex(checkPolicySet(searching(1_001, (n) => `x${n}\\d`))[0]?.message ?? '', SEARCHED, 'a regular expression is one more');
+  const sameBeginning = (n: number): string => `^abcd${String.fromCharCode(97 + (n % 26), 97 + ((n / 26) % 26), 97 + n / 676)}`;
+  t.regex(checkPolicySet(searching(2_001, sameBeginning))[0]?.message ?? '', SEARCHED, 'names with the same beginning');
+});
+
+test('the searches of all subjects together have a limit, too', (t) => {
+  const set = searching(3_001, (n) => `/repo-${n}/`).map((policy, n) => ({
+    ...policy,
+    subjects: [{ id: `s${n}`, subject_type: 'group' as const, subject_value: `g${n % 100}` }],
+  }));
+  t.deepEqual(checkPolicySet(set.slice(1)), []);
+  t.regex(
+    checkPolicySet(set)[0]?.message ?? '',
+    /^The patterns for all subjects, resource, every target search one name 3001 times, more than the limit of 3000\. /,
+  );
+});
+
+test('a policy with many subjects is checked in short steps', (t) => {
+  const subjects = Array.from({ length: 1_000 }, (_, n) => ({
+    ...{ id: `s${n}`, subject_type: 'group' as const, subject_value: `g${n}` },
+  }));
+  const set = searching(200, (n) => `${'a/'.repeat(240)}${n}`, { subjects: [] });
+  const steps = checkPolicySetInSteps([{ ...(set[0] as Policy), subjects }, ...set.slice(1)]);
+  t.true([...steps].length >= 1_000 / 100 + 2 * Math.floor(200 / 20));
 });
