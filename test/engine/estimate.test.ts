@@ -3,6 +3,7 @@ import test from 'ava';
 import { atOnce } from '../../src/base/turns/slices.ts';
 import { createDecisionCache } from '../../src/engine/cache.ts';
 import { compile } from '../../src/engine/compile/compile.ts';
+import { checkPolicySet, MAX_BUCKET_SEARCHES } from '../../src/engine/compile/pattern.ts';
 import type { Policy, PolicySubject } from '../../src/engine/compile/policy.ts';
 import { searches } from '../../src/engine/compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
@@ -172,4 +173,14 @@ test('the estimate is no less than half of what decisions take', async (t) => {
     const estimate = engine.estimate(ANN, 't', [{ resource_type: 'resource', resource_name: names[0] ?? '' }]);
     t.true(estimate > ms / 2, `${pattern(1)}: ${estimate} ms by the estimate, ${ms} ms of processor time`);
   }
+});
+
+test('a stored set above the limit of searches is decided', async (t) => {
+  const module = await loadPolicyModule();
+  const policies = many(2 * MAX_BUCKET_SEARCHES, contained);
+  t.is(checkPolicySet(policies).length, 2);
+  const engine = await createEngine({ module, policies, revision: 1 });
+  t.deepEqual(engine.findings, []);
+  const object = { resource_type: 'resource', resource_name: 'x/repo-3999/' } as const;
+  t.is(engine.decide(ANN, 't', object).policy?.id, 'p3999');
 });

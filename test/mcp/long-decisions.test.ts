@@ -87,3 +87,18 @@ test.serial('a costly decision waits for its turn in the lane, and an ordinary o
   t.regex(denied.text, /"code":403/);
   t.true(denied.ms > 300, `${denied.ms}`);
 });
+
+test.serial('a right that ends while a costly decision waits for its turn counts', async (t) => {
+  const { ask, gateway } = await start(t);
+  lane.rest(200);
+  const costly = ask('resources/read', { uri: 'file:///long/1' });
+  await sleep(100);
+  gateway.rights.set('alice', () => false);
+  t.regex((await costly).text, /"code":403/);
+  gateway.rights.set('alice', () => true);
+  lane.rest(200);
+  const revoked = ask('resources/read', { uri: 'file:///long/2' });
+  await sleep(100);
+  gateway.revoked.add('alice');
+  t.notRegex((await revoked).text, /"text":"x"/);
+});

@@ -4,12 +4,13 @@ import { captureArguments } from '../../audit/records/arguments.ts';
 import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
 import type { JsonObject } from '../../base/json/json.ts';
-import { laneOnce } from '../../base/turns/lane.ts';
+import { lane, laneOnce } from '../../base/turns/lane.ts';
 import type { Decision } from '../../engine/decision.ts';
 import type { Operation } from '../../protocol/operation.ts';
 import { type Admission, isLongDecision, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from './context.ts';
+import { readmit } from './readmission.ts';
 
 export interface Question {
   /** The method as the audit log shows it. */
@@ -34,16 +35,16 @@ const DENY = { effect: 'deny', policy: null } as const;
 
 /** Decides and records. Rejects when the decision cannot be made durable: then nothing may follow from it. */
 export async function authorize(caller: Caller, { method, operation, params, cause }: Question): Promise<Verdict> {
-  const { deps, admission, targetName } = caller;
+  const { deps, targetName } = caller;
+  const object = operation.kind === 'object' ? operation.object : null;
+  const mustWait = isLong(caller, operation);
+  const now = mustWait ? await decidedInLane(caller, operation, cause) : caller.admission;
+  const admission = now ?? caller.admission;
   const { principal, snapshot } = admission;
   const target = snapshot.targets.get(targetName);
-  const object = operation.kind === 'object' ? operation.object : null;
-  let decision: Answer = NO_TARGET;
-  if (target !== undefined) {
-    const isLong = operation.kind === 'object' && operation.canonical && isLongDecision(admission, target.id, [operation.object]);
-    const by = cause === 'delivery' ? target.id : principalKey(caller.claims);
-    decision = isLong ? await decideInLane(by, admission, target, operation) : decide(admission, target, operation);
-  }
+  const began = mustWait ? performance.now() : 0;
+  const decision = target === undefined ? NO_TARGET : now === null ? FAULT : decide(admission, target, operation);
+  if (mustWait) lane.rest(performance.now() - began);
   const allowed = target !== undefined && decision.effect === 'allow';
   const usable = allowed || (target !== undefined && object !== null && mayUseTarget(admission, target));
   // Check access first: otherwise the time spent on large arguments would reveal that the target exists (law 10).
@@ -73,14 +74,24 @@ export async function authorize(caller: Caller, { method, operation, params, cau
 type Answer = Omit<Decision, 'reason'> & { readonly reason: AuditReason };
 
 const NO_TARGET: Answer = { ...DENY, reason: 'no_target' };
+const FAULT: Answer = { ...DENY, reason: 'error' };
 
-/** Long decisions take turns: those of one sender must not keep the requests of others waiting. `by`: the sender. */
-async function decideInLane(by: string, admission: Admission, target: RoutedTarget, operation: Operation): Promise<Answer> {
-  let decision: Answer = { ...DENY, reason: 'error' };
-  await laneOnce(by, () => {
-    decision = decide(admission, target, operation);
-  });
-  return decision;
+function isLong({ admission, targetName }: Caller, operation: Operation): boolean {
+  if (operation.kind !== 'object' || !operation.canonical) return false;
+  const target = admission.snapshot.targets.get(targetName);
+  return target !== undefined && isLongDecision(admission, target.id, [operation.object]);
+}
+
+/**
+ * Decides in the lane, so that long decisions for one sender do not keep the requests of others waiting. The cache keeps the decision. Returns the
+ * admission of the moment after that, because a change that was answered meanwhile must count (law 4). null: as `readmit`.
+ */
+async function decidedInLane(caller: Caller, operation: Operation, cause: Question['cause']): Promise<Admission | null> {
+  const { admission, claims, targetName } = caller;
+  const target = admission.snapshot.targets.get(targetName);
+  if (target === undefined) return admission;
+  await laneOnce(cause === 'delivery' ? target.id : principalKey(claims), () => decide(admission, target, operation));
+  return readmit(caller);
 }
 
 function decide({ snapshot: { engine }, principal }: Admission, target: RoutedTarget, operation: Operation): Answer {
@@ -90,7 +101,7 @@ function decide({ snapshot: { engine }, principal }: Admission, target: RoutedTa
     if (!operation.canonical) return { ...DENY, reason: 'not_canonical' };
     return engine.decide(principal, target.id, operation.object);
   } catch {
-    return { ...DENY, reason: 'error' };
+    return FAULT;
   }
 }
 
