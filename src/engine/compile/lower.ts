@@ -19,9 +19,8 @@ const shorten = (length: number): number => (length < 4 ? length : length - (len
 export function edgeOf(text: string, side: Guard['side']): { readonly length: number; readonly key: string } {
   const characters = [...text];
   const size = shorten(characters.length);
-  return side === 'start'
-    ? { length: size, key: characters.slice(0, size).join('') }
-    : { length: -size, key: characters.slice(-size).join('') };
+  const length = side === 'start' ? size : -size;
+  return { length, key: (side === 'start' ? characters.slice(0, size) : characters.slice(-size)).join('') };
 }
 
 /** With more texts than this, one regular expression is cheaper. */

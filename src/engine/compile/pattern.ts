@@ -1,5 +1,4 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
-import { perObject } from '../../base/kept.ts';
 import { atOnce } from '../../base/turns/slices.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
 import { type Policy, RESOURCE_TYPES } from './policy.ts';
@@ -193,12 +192,19 @@ interface Needed {
   readonly most: number;
 }
 
-const searchesOf = perObject((reading: PatternReading): Needed => {
-  const needed = listSearches(reading);
+/** Readings are cached, so this is computed once for each pattern. */
+const needs = new WeakMap<PatternReading, Needed>();
+
+function searchesOf(reading: PatternReading): Needed {
+  const known = needs.get(reading);
+  if (known !== undefined) return known;
   const counts = newCounts();
+  const needed = listSearches(reading);
   for (const search of needed) count(counts, search);
-  return { searches: needed, most: mostOf(counts) };
-});
+  const made = { searches: needed, most: mostOf(counts) };
+  needs.set(reading, made);
+  return made;
+}
 
 /** A name is searched for the text of each test. A regular expression also reads it. */
 function listSearches({ shapes, screen }: PatternReading): Search[] {

@@ -44,10 +44,10 @@ export const PATCHES: readonly Patch[] = [
   ['compile.ts', "text === '' && !oneLine", "text === ''"],
   ['compile.ts', 'test: NameTest = [rank, oneLine ?', 'test: NameTest = [rank, false ?'],
   ['compile.ts', "kind === 'prefix' ? 'start' : 'end', text, test", "'start', text, test"],
-  ['compile.ts', 'characters.slice(-size)', 'characters.slice(0, size)'],
-  ['compile.ts', 'length < 4 ? length : length - (length % 4)', 'length < 4 ? length : length - (length % 4) + 1'],
-  ['compile.ts', "const length = side === 'start' ? size : -size;", 'const length = size;'],
-  ['compile.ts', 'const characters = [...text];', "const characters = text.split('');"],
+  ['lower.ts', 'characters.slice(-size)', 'characters.slice(0, size)'],
+  ['lower.ts', 'length < 4 ? length : length - (length % 4)', 'length < 4 ? length : length - (length % 4) + 1'],
+  ['lower.ts', "const length = side === 'start' ? size : -size;", 'const length = size;'],
+  ['lower.ts', 'const characters = [...text];', "const characters = text.split('');"],
   ['compile.ts', "test.slice(1).join('\\0')", 'test[1]'],
   ['compile.ts', 'for (const text of guard.texts) addAtEdge', 'for (const text of guard.texts.slice(0, 1)) addAtEdge'],
   ['lower.ts', "if (anchor?.kind !== 'assert' ||", "if (anchor?.kind === 'chars' ||"],
@@ -95,7 +95,7 @@ export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; r
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   const compiler = join(folder, 'engine/compile');
   for (const part of ['engine/compile', 'base/turns']) mkdirSync(join(folder, part), { recursive: true });
-  const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy'].map((name) => `engine/compile/${name}`);
+  const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy', 'weight'].map((name) => `engine/compile/${name}`);
   for (const part of [...parts, 'base/turns/slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
   const source = readFileSync(join(compiler, file), 'utf8');
   if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`);
