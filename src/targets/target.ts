@@ -225,7 +225,7 @@ export interface Access {
 
 /**
  * Whether a message may be sent that was decided before: what it waited for can have taken minutes. `objects`: whether these objects may be
- * used now. Absent: those that were decided.
+ * used now, whatever was decided before. Absent: those that were decided.
  */
 export type StillAllowed = (objects?: readonly NamedObject[]) => Now<boolean>;
 

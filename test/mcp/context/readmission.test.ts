@@ -23,6 +23,9 @@ function world(agoMs: number) {
     isRefused: false,
     isDown: false,
     looks: 0,
+    /** How long a decision takes, and what happens then. */
+    takesMs: 0,
+    afterwards: (): unknown => null,
   };
   const admission = (): Admission =>
     ({
@@ -31,8 +34,13 @@ function world(agoMs: number) {
         targets: new Map(w.target === null ? [] : [['a', w.target]]),
         engine: {
           decideTarget: () => ({ effect: w.isUsable ? 'allow' : 'deny' }),
-          decideMany: (_: unknown, __: string, objects: readonly NamedObject[]) =>
-            objects.map(({ resource_name }) => ({ effect: w.denied.has(resource_name) ? 'deny' : 'allow' })),
+          estimate: () => 0,
+          decideMany(_: unknown, __: string, objects: readonly NamedObject[]) {
+            const decisions = objects.map(({ resource_name }) => ({ effect: w.denied.has(resource_name) ? 'deny' : 'allow' }));
+            for (const until = performance.now() + w.takesMs; performance.now() < until; );
+            w.afterwards();
+            return decisions;
+          },
         },
       },
     }) as unknown as Admission;
@@ -47,26 +55,42 @@ function world(agoMs: number) {
   return { w, bound, stillAllowed };
 }
 
-test('what is sent soon after the caller was admitted needs no second look', (t) => {
+test.serial('what is sent soon after the caller was admitted needs no second look', (t) => {
   const { w, stillAllowed } = world(NEW);
   w.denied.add('echo');
   t.true(stillAllowed());
   t.is(w.looks, 0);
 });
 
-test('what is sent later is looked at, and what was good needs no look for a while', async (t) => {
+test.serial('what is sent later is looked at, and what was good needs no look for a while', async (t) => {
   const { w, stillAllowed } = world(OLD);
   t.true(await stillAllowed());
   t.true(stillAllowed());
   t.is(w.looks, 1);
 });
 
-test('a good look at one object says nothing about another', async (t) => {
+for (const since of [OLD, NEW]) {
+  test.serial(`what was decided ${since === NEW ? 'just now' : 'before'} says nothing about another object`, async (t) => {
+    const { w, stillAllowed } = world(since);
+    w.denied.add('secret');
+    t.true(await stillAllowed());
+    t.false(await stillAllowed([tool('secret')]));
+    t.true(await stillAllowed([]));
+  });
+}
+
+test.serial('a change during a long decision counts', async (t) => {
   const { w, stillAllowed } = world(OLD);
-  w.denied.add('secret');
-  t.true(await stillAllowed());
-  t.false(await stillAllowed([tool('secret')]));
-  t.true(await stillAllowed([]));
+  w.takesMs = 150;
+  w.afterwards = () => w.denied.add('echo');
+  t.false(await stillAllowed());
+  t.is(w.looks, 2);
+});
+
+test.serial('a decision that always takes long is refused in the end', async (t) => {
+  const { w, stillAllowed } = world(OLD);
+  w.takesMs = 150;
+  t.false(await stillAllowed());
 });
 
 for (const [what, change] of [
@@ -78,7 +102,7 @@ for (const [what, change] of [
   ['the caller is refused', ({ w }) => void Object.assign(w, { isRefused: true })],
   ['the state cannot be read', ({ w }) => void Object.assign(w, { isDown: true })],
 ] as readonly [string, (at: ReturnType<typeof world>) => void][]) {
-  test(`what waited is not sent if ${what} meanwhile`, async (t) => {
+  test.serial(`what waited is not sent if ${what} meanwhile`, async (t) => {
     const at = world(OLD);
     change(at);
     t.false(await at.stillAllowed());

@@ -75,6 +75,18 @@ test.serial('a message that is no longer allowed when the connection is open is 
   t.deepEqual(target.posted, []);
 });
 
+test.serial('pings are answered also after the access that opened the session has ended', async (t) => {
+  let isAllowed = true;
+  const [target, driver] = await scripted(t);
+  const initialize = { id: 1, method: 'initialize', params: { protocolVersion: '2025-11-25' } };
+  const access = { ...ACCESS, stillAllowed: () => isAllowed };
+  t.is(statusOf(await driver.post(initialize, { access })), 200);
+  isAllowed = false;
+  target.write(message({ id: 'ping', method: 'ping' }));
+  while (!target.posted.some(({ id }) => id === 'ping')) await new Promise((resolve) => setTimeout(resolve, 5));
+  t.pass();
+});
+
 const callOf = (name: string, more: object = {}) => ({ method: 'tools/call', params: { name, ...more } });
 
 test.serial('a server of the SDK serves a session, a list, a call and progress, and ends', async (t) => {

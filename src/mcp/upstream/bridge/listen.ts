@@ -42,15 +42,16 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
 
   async function change(reach: Reach, uris: ReadonlySet<string>, delayMs: number): Promise<ReadonlySet<string> | null> {
     clearTimeout(retry);
+    const heard = await allowedOf(reach, uris);
     const notifications: JsonObject = {
       ...Object.fromEntries(deps.lists.map((list) => [list, true])),
-      ...(uris.size === 0 ? {} : { resourceSubscriptions: [...uris] }),
+      ...(heard.size === 0 ? {} : { resourceSubscriptions: [...heard] }),
     };
     const before = current;
     if (Object.keys(notifications).length === 0) {
       current = null;
       before?.stream.abort();
-      return uris;
+      return heard;
     }
     const began = now();
     const own: Listening = {
@@ -61,7 +62,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
         // A stream that lasted for a while resets the delay.
         const next = now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
         clearTimeout(retry);
-        retry = setTimeout(() => isStill(own) && void repeat(own, reach, uris, next), next).unref();
+        retry = setTimeout(() => isStill(own) && void enqueue(reach, uris, next), next).unref();
       },
     };
     current = own;
@@ -75,16 +76,6 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     current = before;
     if (before.hasEnded) before.again();
     return null;
-  }
-
-  /** Listens again for what the client may still hear of. */
-  async function repeat(own: Listening, reach: Reach, uris: ReadonlySet<string>, delayMs: number): Promise<void> {
-    const { stillAllowed = () => true } = reach.access;
-    const kept = new Set(uris);
-    if (!(await stillAllowed([...uris].map(resourceOf)))) {
-      for (const uri of uris) if (!(await stillAllowed([resourceOf(uri)]))) kept.delete(uri);
-    }
-    if (current === own) await enqueue(reach, kept, delayMs);
   }
 
   /** Whether the stream is wanted. The next request of a client that is away is decided first, and opens the stream again. */
@@ -166,6 +157,15 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
       current = null;
     },
   };
+}
+
+/** The resources of which the client may still hear: a subscription was decided when it was made. */
+async function allowedOf({ access }: Reach, uris: ReadonlySet<string>): Promise<ReadonlySet<string>> {
+  const { stillAllowed } = access;
+  if (stillAllowed === undefined || uris.size === 0 || (await stillAllowed([...uris].map(resourceOf)))) return uris;
+  const allowed = new Set<string>();
+  for (const uri of uris) if (await stillAllowed([resourceOf(uri)])) allowed.add(uri);
+  return allowed;
 }
 
 /** The stream is not for the object of the request that opens it, and outlives that. */

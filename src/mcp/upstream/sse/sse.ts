@@ -123,7 +123,8 @@ export function createSseUpstream(
     if (unasked !== null) {
       const { request, ...rest } = sent;
       const { target, access, version } = request;
-      void post({ ...rest, request: { method: 'POST', target, access, version, body: answerTo(unasked) } }, endpoint);
+      // It is the answer of the gateway itself. The session lives on, also when the token that opened it has ended.
+      void postNow({ ...rest, request: { method: 'POST', target, access, version, body: answerTo(unasked) } }, endpoint);
     }
     await mailbox.room();
   }

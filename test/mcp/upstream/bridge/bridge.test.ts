@@ -675,7 +675,10 @@ test.serial(
     for (const uri of ['x:1', 'x:2']) t.deepEqual((await driver.ask('resources/subscribe', { uri }, more)).result, {});
     denied.add('x:1').add('of the request');
     await until(() => filters.length === 3);
-    t.deepEqual(filters, [['x:1'], ['x:1', 'x:2'], ['x:2']]);
+    t.deepEqual((await driver.ask('resources/subscribe', { uri: 'x:3' }, more)).result, {});
+    denied.clear();
+    t.deepEqual((await driver.ask('resources/subscribe', { uri: 'x:4' }, more)).result, {});
+    t.deepEqual(filters, [['x:1'], ['x:1', 'x:2'], ['x:2'], ['x:2', 'x:3'], ['x:1', 'x:2', 'x:3', 'x:4']]);
   },
 );
 
