@@ -226,6 +226,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const { gone } = held;
   const revoked = createCancellation();
   // The whole request has arrived: every fact that decides about it is read after its last byte.
+  const admittedAt = performance.now();
   const admitted = admitCaller(endpoint, arrived);
   const admission = admitted instanceof Promise ? await admitted : admitted;
   if ('kind' in admission) return reading === null ? admission : outage(work.id, admission);
@@ -240,7 +241,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     targetName,
     arrivedAt,
     wholeAt,
-    admittedAt: wholeAt,
+    admittedAt,
     gone,
     revoked,
     version,
