@@ -159,7 +159,7 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
     sought.push({ policy, needed });
     for (const type of typesOf(policy)) {
       const key = boundKey(policy, type);
-      bounds.set(key, (bounds.get(key) ?? 0) + needed.most);
+      bounds.set(key, (bounds.get(key) ?? 0) + needed.most * policy.subjects.length);
     }
   }
   const buckets = new Map<string, Searched>();
@@ -172,7 +172,9 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
       for (const type of types) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
         addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, needed.searches);
-        addSearched(wholes, JSON.stringify([policy.target_id, type]), policy, needed.searches);
+        // A caller can be in all groups, and each of them searches the name. A caller has one role and is one user.
+        const searcher = subject_type === 'group' ? subject_value : null;
+        addSearched(wholes, JSON.stringify([policy.target_id, type]), policy, needed.searches, searcher);
       }
     }
   }
@@ -257,11 +259,18 @@ interface Searched {
   readonly counts: Counts;
 }
 
-function addSearched(all: Map<string, Searched>, key: string, policy: Policy, needed: readonly Search[]): void {
+/** The same pattern counts once for each `searcher`. */
+function addSearched(
+  all: Map<string, Searched>,
+  key: string,
+  policy: Policy,
+  needed: readonly Search[],
+  searcher: string | null = null,
+): void {
   const found = all.get(key) ?? { patterns: new Set(), policyIds: new Set(), counts: newCounts() };
   all.set(key, found);
   found.policyIds.add(policy.id);
-  const pattern = policy.resource_pattern ?? '';
+  const pattern = JSON.stringify([searcher, policy.resource_pattern]);
   if (found.patterns.has(pattern)) return;
   found.patterns.add(pattern);
   for (const search of needed) count(found.counts, search);

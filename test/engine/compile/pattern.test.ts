@@ -239,6 +239,17 @@ test('what makes a search longer counts', (t) => {
   t.regex(checkPolicySet(searching(2_001, sameBeginning))[0]?.message ?? '', SEARCHED, 'names with the same beginning');
 });
 
+test('a pattern counts once for each group, because a caller can be in all of them, and once for all users and roles', (t) => {
+  const given = (subject_type: 'group' | 'user' | 'role', count: number) =>
+    searching(100, (n) => `/repo-${n}/`).map((policy) => ({
+      ...policy,
+      subjects: Array.from({ length: count }, (_, n) => ({ id: `s${n}`, subject_type, subject_value: `v${n}` })),
+    }));
+  t.deepEqual(checkPolicySet(given('group', 30)), []);
+  t.regex(checkPolicySet(given('group', 31))[0]?.message ?? '', /^The patterns for all subjects, .* one name 3100 times/);
+  for (const one of ['user', 'role'] as const) t.deepEqual(checkPolicySet(given(one, 100)), []);
+});
+
 test('the searches of all subjects together have a limit, too', (t) => {
   const set = searching(3_001, (n) => `/repo-${n}/`).map((policy, n) => ({
     ...policy,
