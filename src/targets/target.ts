@@ -225,7 +225,7 @@ export interface Access {
 
 /**
  * Whether a message may be sent that was decided before: what it waited for can have taken minutes. `objects`: whether these objects may be
- * used now, whatever was decided before. Absent: those that were decided.
+ * used now, whatever was decided before. Absent: those that were decided. Rejects if nobody can say it, because the state cannot be read.
  */
 export type StillAllowed = (objects?: readonly NamedObject[]) => Now<boolean>;
 

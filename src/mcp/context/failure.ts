@@ -3,7 +3,7 @@
 import { isObject } from '../../base/json/json.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
-import { type Answer, noTarget, refuse, rpcError } from '../../protocol/answer.ts';
+import { type Answer, noTarget, refuse, rpcError, unavailable } from '../../protocol/answer.ts';
 import { isWithheldError } from '../../protocol/capabilities.ts';
 import { CODES, type RpcId, type RpcRequest } from '../../protocol/message.ts';
 import { type Mode, unsupportedVersion } from '../../protocol/mode.ts';
@@ -168,6 +168,10 @@ export function upstreamFault(context: RequestContext, fault: UpstreamFault): An
   if (fault.account !== undefined) {
     awaited.end('upstream_error');
     return accountAnswer(context, fault.account);
+  }
+  if (fault.fault === 'changed' && fault.cause !== undefined) {
+    awaited.end('error');
+    return unavailable(awaited.id);
   }
   awaited.end(fault.fault === 'aborted' ? 'cancelled' : fault.fault === 'changed' ? 'error' : 'upstream_error');
   const text = noteFault(context, fault, awaited.method);

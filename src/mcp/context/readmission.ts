@@ -8,17 +8,14 @@ import type { Access, RoutedTarget, StillAllowed } from '../../targets/target.ts
 import { fingerprintOf } from '../sessions/sessions.ts';
 import type { Caller } from './context.ts';
 
+/** null: the caller is refused now. Rejects if the state cannot be read. */
 async function admitted(admit: Admit, claims: TokenClaims): Promise<Admission | null> {
-  try {
-    const admission = await admit(claims);
-    return 'refused' in admission ? null : admission;
-  } catch {
-    return null;
-  }
+  const admission = await admit(claims);
+  return 'refused' in admission ? null : admission;
 }
 
 /** null: the caller is refused now, or the state cannot be read. */
-export const readmit = ({ deps, claims }: Caller): Promise<Admission | null> => admitted(deps.admit, claims);
+export const readmit = ({ deps, claims }: Caller): Promise<Admission | null> => admitted(deps.admit, claims).catch(() => null);
 
 /**
  * The caller of work that has waited for its turn. The user's own work can keep it waiting for minutes, and a change that was answered meanwhile

@@ -23,7 +23,14 @@ import type { Asked, Health } from '../upstream/health.ts';
 import { readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
 import { chargedTo } from '../upstream/reading-turns.ts';
-import { isFault, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream/upstream.ts';
+import {
+  isFault,
+  isStillAllowed,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamRequest,
+} from '../upstream/upstream.ts';
 import type { Caller } from './context.ts';
 import { accessFor } from './readmission.ts';
 
@@ -150,7 +157,7 @@ export async function setUp(
   const level = settings.find(({ key }) => key === LEVEL)?.value;
   if (level !== undefined) await post(parts, sessionTarget, link, 'POST', request('logging/setLevel', { level }), signal);
   for (const [index, uri] of uris.entries()) {
-    if (allowed[index] !== true || !((await access.stillAllowed?.([resourceOf(uri)])) ?? true)) continue;
+    if (allowed[index] !== true || !(await isStillAllowed(access, [resourceOf(uri)]))) continue;
     if (signal.aborted) return log.warn({ target: target.name }, 'restoring settings of an upstream session timed out');
     await post(parts, sessionTarget, link, 'POST', request('resources/subscribe', { uri }), signal);
   }

@@ -15,7 +15,7 @@ import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { Seal } from '../sessions/seal.ts';
 import { AGGREGATE, bindingOf, fingerprintOf, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
-import { CHANGED, type UpstreamFault } from '../upstream/upstream.ts';
+import { CHANGED, isStillAllowed, type UpstreamFault } from '../upstream/upstream.ts';
 import {
   announce,
   askedAt,
@@ -163,7 +163,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     });
     if ('fault' in opened) return opened;
     // What follows would reach the target after a change that forbids it.
-    if (!((await sessionTarget.access.stillAllowed?.()) ?? true)) return CHANGED;
+    if (!(await isStillAllowed(sessionTarget.access))) return CHANGED;
     entry.isOpened = true;
     if (opened.hello !== null) hellos.get(session.id)?.set(target.id, opened.hello);
     const { link } = opened;

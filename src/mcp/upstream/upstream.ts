@@ -6,6 +6,7 @@
 
 import type { Cancellable } from '../../base/cancellation.ts';
 import type { Now } from '../../base/promises.ts';
+import type { NamedObject } from '../../engine/decision.ts';
 import type { SessionRevision } from '../../protocol/mode.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
 import type { Access, RoutedTarget, Target } from '../../targets/target.ts';
@@ -83,7 +84,18 @@ export const FAULTS = [
   ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'account', 'changed'] as const),
 ] as const;
 
+/** With a `cause`: the state of the gateway cannot be read, so nobody knows whether anything has changed. */
 export const CHANGED: UpstreamFault = { fault: 'changed' };
+
+/** For what the gateway sends by itself: what nobody can say is a no. */
+export async function isStillAllowed({ stillAllowed }: Access, objects?: readonly NamedObject[]): Promise<boolean> {
+  if (stillAllowed === undefined) return true;
+  try {
+    return await stillAllowed(objects);
+  } catch {
+    return false;
+  }
+}
 
 /** Sends a message if its sender may still send it. Every transport asks this right before it sends. */
 export function ifStillAllowed(
@@ -93,7 +105,10 @@ export function ifStillAllowed(
   const may = access.stillAllowed?.() ?? true;
   // Most calls come here at once, and need no further promise.
   if (typeof may === 'boolean') return may ? send() : Promise.resolve(CHANGED);
-  return may.then((isAllowed) => (isAllowed ? send() : CHANGED));
+  return may.then(
+    (isAllowed) => (isAllowed ? send() : CHANGED),
+    (cause: unknown) => ({ ...CHANGED, cause }),
+  );
 }
 
 /** What a user must do before their own account at the target can be used. */

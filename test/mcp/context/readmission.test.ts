@@ -100,7 +100,6 @@ for (const [what, change] of [
   ['the target has moved', ({ w }) => void Object.assign(w, { target: { ...w.target, url: 'http://b.test/mcp' } })],
   ['the credentials have changed', ({ w, bound }) => void Object.assign(w, { target: bound('two') })],
   ['the caller is refused', ({ w }) => void Object.assign(w, { isRefused: true })],
-  ['the state cannot be read', ({ w }) => void Object.assign(w, { isDown: true })],
 ] as readonly [string, (at: ReturnType<typeof world>) => void][]) {
   test.serial(`what waited is not sent if ${what} meanwhile`, async (t) => {
     const at = world(OLD);
@@ -108,3 +107,9 @@ for (const [what, change] of [
     t.false(await at.stillAllowed());
   });
 }
+
+test.serial('if the state cannot be read, nobody can say it', async (t) => {
+  const { w, stillAllowed } = world(OLD);
+  w.isDown = true;
+  await t.throwsAsync(async () => stillAllowed(), { message: 'down' });
+});

@@ -8,7 +8,7 @@ import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import { type Located, rebuildNotification, withMembers } from '../../../protocol/rebuild.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { resourceOf } from '../../../protocol/uri.ts';
-import { isFault, type Reach } from '../upstream.ts';
+import { isFault, isStillAllowed, type Reach } from '../upstream.ts';
 import { read } from './messages.ts';
 import type { BridgeParts } from './requests.ts';
 
@@ -161,10 +161,9 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
 
 /** The resources of which the client may still hear: a subscription was decided when it was made. */
 async function allowedOf({ access }: Reach, uris: ReadonlySet<string>): Promise<ReadonlySet<string>> {
-  const { stillAllowed } = access;
-  if (stillAllowed === undefined || uris.size === 0 || (await stillAllowed([...uris].map(resourceOf)))) return uris;
+  if (uris.size === 0 || (await isStillAllowed(access, [...uris].map(resourceOf)))) return uris;
   const allowed = new Set<string>();
-  for (const uri of uris) if (await stillAllowed([resourceOf(uri)])) allowed.add(uri);
+  for (const uri of uris) if (await isStillAllowed(access, [resourceOf(uri)])) allowed.add(uri);
   return allowed;
 }
 

@@ -97,7 +97,9 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       for (let round = 1; ; round++) {
         if (!isFault(step) && step.kind === 'events') step = yield* pass(call, step.id, step.answer);
         if (isFault(step) && step.fault === 'changed') {
-          const text = 'The call was not continued, because the target or your access has changed: send it again';
+          const why =
+            step.cause === undefined ? 'the target or your access has changed' : 'the gateway cannot decide at the moment';
+          const text = `The call was not continued, because ${why}: send it again`;
           return yield [eventOf(internalError(id, text))];
         }
         if (isFault(step)) throw step.cause ?? new Error(`the target could not be used: ${step.fault}`);

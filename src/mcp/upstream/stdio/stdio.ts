@@ -6,7 +6,7 @@
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { CLIENT_RULES } from '../../../base/json/selection.ts';
-import { inTime, type Now } from '../../../base/promises.ts';
+import { inTime } from '../../../base/promises.ts';
 import { type RpcMessage, readMessage } from '../../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../../protocol/rebuild.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
@@ -17,6 +17,7 @@ import {
   CHANGED,
   ifStillAllowed,
   isFault,
+  isStillAllowed,
   openingOf,
   silenceOf,
   type UpstreamAnswer,
@@ -126,7 +127,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   async function whenRoom(
     owner: string | null,
     running: () => SharedProcess | null,
-    mayBegin: () => Now<boolean>,
+    access: Access,
     begin: () => SharedProcess,
   ): Promise<SharedProcess | UpstreamFault | null> {
     const deadline = now() + ROOM_MS;
@@ -141,7 +142,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const left = deadline - now();
       if (leaving.length === 0 || left <= 0) return null;
       await inTime(Promise.race(leaving.map(({ gone }) => gone)), left);
-      if (!(await mayBegin())) return CHANGED;
+      if (!(await isStillAllowed(access))) return CHANGED;
     }
     return null;
   }
@@ -187,7 +188,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   async function hostFor(target: StdioTarget, access: Access, credentials: Credentials): Promise<SharedProcess | UpstreamFault> {
-    const { scope, owner = null, stillAllowed = () => true } = access;
+    const { scope, owner = null } = access;
     if (!stdio.allowed.includes(target.command)) {
       log.warn({ target: target.name, command: target.command }, 'target command refused: the configuration does not allow it');
       return { fault: 'transport' };
@@ -201,7 +202,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const cause = new Error('the process ended by itself several times; it is not started again for a while');
       return { fault: 'suspended', until, cause };
     }
-    return (await whenRoom(owner, running, stillAllowed, () => start(target, credentials, key, owner))) ?? noRoom(target);
+    return (await whenRoom(owner, running, access, () => start(target, credentials, key, owner))) ?? noRoom(target);
   }
 
   /** Returns the running shared process. A process past its lifetime takes no new sessions. */
