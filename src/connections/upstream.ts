@@ -123,14 +123,10 @@ export function createAccountUpstream({ tokens, linkTo }: AccountUpstreamParts):
 }
 
 /** The members are listed one by one because every call comes here: spreading an object is slow. */
-const accessWith = ({ account, scope, user, binding, stillAllowed }: Access, credentials: Credentials): Access => ({
-  credentials,
-  ...(account === undefined ? {} : { account }),
-  scope,
-  user,
-  binding,
-  ...(stillAllowed === undefined ? {} : { stillAllowed }),
-});
+const accessWith = ({ account, scope, user, binding, stillAllowed }: Access, credentials: Credentials): Access =>
+  account === undefined
+    ? { credentials, scope, user, binding, stillAllowed }
+    : { credentials, account, scope, user, binding, stillAllowed };
 
 /** The id of an upstream session that waits until the user has connected an account. The target then knows no such session. */
 const WAITING = 'portcullis-waiting';

@@ -220,12 +220,12 @@ export interface Access {
    */
   readonly binding: string;
   /** Asked before each message to the target. Absent: nothing has been decided, so nothing can have changed. */
-  readonly stillAllowed?: StillAllowed;
+  readonly stillAllowed?: StillAllowed | undefined;
 }
 
 /**
- * Whether a message may be sent that was decided before: what it waited for can have taken minutes. `objects`: whether these objects may be
- * used now, whatever was decided before. Absent: those that were decided. Rejects if nobody can say it, because the state cannot be read.
+ * Whether the caller may still use the target and the objects, with the same credentials. A message can have waited for minutes after its
+ * decision. `objects` absent: those of the decision. Rejects if the state cannot be read.
  */
 export type StillAllowed = (objects?: readonly NamedObject[]) => Now<boolean>;
 

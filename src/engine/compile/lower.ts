@@ -15,7 +15,7 @@ export interface Shape {
 /** Few different lengths need few look-ups. The tests compare the characters that are cut off here. */
 const shorten = (length: number): number => (length < 4 ? length : length - (length % 4));
 
-/** Where a text at an edge of the name is looked up: the length, negative for the end of the name, and the characters there. */
+/** How a text at the beginning or end of a name is looked up. `length` is negative for the end. `key`: the characters that are looked up. */
 export function edgeOf(text: string, side: Guard['side']): { readonly length: number; readonly key: string } {
   const characters = [...text];
   const size = shorten(characters.length);

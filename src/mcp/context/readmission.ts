@@ -47,7 +47,7 @@ export function accessFor(
   target: RoutedTarget,
   named: readonly NamedObject[] = [],
 ): Access {
-  // A standalone stream keeps this for hours. It must not keep the policies of today in memory, so it has no `caller`.
+  // A session of the bridge keeps the access for hours. So the functions below refer to no admission: it would keep its policies in memory.
   const { admit } = deps;
   const access = target.accessOf(admission.principal);
   let goodAt = admittedAt;

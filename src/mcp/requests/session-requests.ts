@@ -98,10 +98,11 @@ export async function sendInSession(
 /** Sends a message on this upstream session. */
 export function sendTo(
   caller: Caller,
-  { session, target, ...at }: SessionTarget,
+  sessionTarget: SessionTarget,
   link: UpstreamSession,
-  { method, access = at.access, body, lastEventId, signal }: Sent,
+  { method, access = sessionTarget.access, body, lastEventId, signal }: Sent,
 ): Promise<UpstreamAnswer | UpstreamFault> {
+  const { session, target } = sessionTarget;
   const version = versionOf(caller, { session, link });
   return caller.deps.upstream.send({ method, target, access, body, session: link, version, lastEventId, signal });
 }

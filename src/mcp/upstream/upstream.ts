@@ -84,10 +84,10 @@ export const FAULTS = [
   ...(['broken_off', 'malformed', 'too_large', 'busy', 'suspended', 'account', 'changed'] as const),
 ] as const;
 
-/** With a `cause`: the state of the gateway cannot be read, so nobody knows whether anything has changed. */
+/** If it has a `cause`, the state of the gateway could not be read. */
 export const CHANGED: UpstreamFault = { fault: 'changed' };
 
-/** For what the gateway sends by itself: what nobody can say is a no. */
+/** Whether the gateway may send something for the caller by itself. False also if the state cannot be read. */
 export async function isStillAllowed({ stillAllowed }: Access, objects?: readonly NamedObject[]): Promise<boolean> {
   if (stillAllowed === undefined) return true;
   try {
@@ -97,7 +97,7 @@ export async function isStillAllowed({ stillAllowed }: Access, objects?: readonl
   }
 }
 
-/** Sends a message if its sender may still send it. Every transport asks this right before it sends. */
+/** Sends a message if its sender may still send it. Every transport asks this right before it sends a message of a caller. */
 export function ifStillAllowed(
   { access }: Pick<UpstreamRequest, 'access'>,
   send: () => Promise<UpstreamAnswer | UpstreamFault>,
