@@ -1,10 +1,14 @@
 /** A cache of decisions. Entries do not expire: a key contains everything that a decision depends on. */
+import { hash } from 'node:crypto';
 import { entered } from '../base/kept.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 import { SHORT_MS } from './estimate.ts';
 
 /** Do not cache decisions whose key is longer: they are not worth their memory. */
 const MAX_KEY = 4_096;
+
+/** Of role and groups that are longer, keys contain the digest. */
+const MAX_FACTS = 256;
 
 /** The number of policy sets that have a number: those of engines that requests may still use, and some more. */
 const MAX_SETS = 64;
@@ -93,9 +97,10 @@ export function createDecisionCache(capacity: number) {
 
 /** Each text follows its length, so that two different callers never share a key, not even with odd names. */
 function callerKey(set: number, { sub, role, groups }: PrincipalFacts, target: string): string {
-  let key = `${set}:${target.length}:${target}${sub.length}:${sub}${role.length}:${role}${groups.length}`;
-  for (const group of groups) key += `:${group.length}:${group}`;
-  return key;
+  let facts = `${role.length}:${role}${groups.length}`;
+  for (const group of groups) facts += `:${group.length}:${group}`;
+  if (facts.length > MAX_FACTS) facts = `#${hash('sha256', facts, 'base64')}`;
+  return `${set}:${target.length}:${target}${sub.length}:${sub}${facts}`;
 }
 
 const objectKey = (caller: string, { resource_type, resource_name }: NamedObject): string =>

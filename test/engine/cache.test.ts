@@ -74,6 +74,25 @@ test('every fact of the caller is part of the cache key', (t) => {
   t.is(seen.size, questions.length * 2);
 });
 
+test('decisions for a caller with many long groups are kept, and every group counts', (t) => {
+  const engine = spy();
+  const cached = createDecisionCache(10).over(engine);
+  const groups = Array.from({ length: 40 }, (_, n) => `${n}${'g'.repeat(98)}`);
+  const other = groups.with(20, 'h'.repeat(100));
+  for (const caller of [
+    { ...ANN, groups },
+    { ...ANN, groups: other },
+    { ...ANN, role: 'r'.repeat(4_000) },
+  ]) {
+    const { asked } = engine;
+    const object = tool('x'.repeat(2_000));
+    const { policy } = cached.decide(caller, 't', object);
+    t.is(policy?.id, JSON.stringify(['h', caller, 't', object]));
+    t.is(cached.decide(caller, 't', object).policy, policy);
+    t.is(engine.asked, asked + 1);
+  }
+});
+
 test('a target question is not an object question', (t) => {
   const engine = spy();
   const cached = createDecisionCache(10).over(engine);

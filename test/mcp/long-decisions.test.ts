@@ -4,7 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import { lane } from '../../src/base/turns/lane.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 import { routed, startGateway } from './gateway.ts';
-import { inSession, open, send } from './raw.ts';
+import { inSession, modern, open, send } from './raw.ts';
 
 const LINKS = 30;
 const DECISION_MS = 3;
@@ -100,4 +100,21 @@ test.serial('a right that ends while a costly decision waits for its turn counts
   await sleep(100);
   gateway.revoked.add('alice');
   t.notRegex((await revoked).text, /"text":"x"/);
+});
+
+test.serial('a costly decision is made once', async (t) => {
+  const { ask, turns } = await start(t);
+  t.regex((await ask('resources/read', { uri: 'file:///long/1' })).text, /"text":"x"/);
+  t.deepEqual(turns, [1]);
+});
+
+test.serial('long names take the same work at a target that does not exist', async (t) => {
+  const { gateway, turns } = await start(t);
+  lane.rest(100);
+  const began = performance.now();
+  const { headers = [], body = {} } = modern('resources/read', { uri: 'file:///long/1' });
+  const { text } = await send(gateway, { path: '/mcp/nowhere', headers, body });
+  t.regex(text, /nowhere/);
+  t.true(performance.now() - began > 150);
+  t.deepEqual(turns, [1]);
 });

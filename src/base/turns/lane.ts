@@ -104,12 +104,14 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
 /** The lane of this thread. */
 export const lane = createLane();
 
-/** Runs the work in one turn of the lane. */
-export function laneOnce(key: string, work: () => unknown): Promise<void> {
-  return lane.run(key, () => {
-    work();
+/** Runs the work in one turn of the lane and returns its result. */
+export async function laneOnce<T>(key: string, work: () => T): Promise<T> {
+  const results: T[] = [];
+  await lane.run(key, () => {
+    results.push(work());
     return true;
   });
+  return results[0] as T;
 }
 
 /** Runs the steps of a generator in the lane and returns its result. */

@@ -1,10 +1,11 @@
 /** Decides a request by the policies, and records the decision before anything follows from it. */
 
+import { isDeepStrictEqual } from 'node:util';
 import { captureArguments } from '../../audit/records/arguments.ts';
 import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
 import type { JsonObject } from '../../base/json/json.ts';
-import { lane, laneOnce } from '../../base/turns/lane.ts';
+import { laneOnce } from '../../base/turns/lane.ts';
 import type { Decision } from '../../engine/decision.ts';
 import type { Operation } from '../../protocol/operation.ts';
 import { type Admission, isLongDecision, mayUseTarget } from '../../state/admission.ts';
@@ -37,14 +38,11 @@ const DENY = { effect: 'deny', policy: null } as const;
 export async function authorize(caller: Caller, { method, operation, params, cause }: Question): Promise<Verdict> {
   const { deps, targetName } = caller;
   const object = operation.kind === 'object' ? operation.object : null;
-  const mustWait = isLong(caller, operation);
-  const now = mustWait ? await decidedInLane(caller, operation, cause) : caller.admission;
-  const admission = now ?? caller.admission;
+  const { admission, target, answer } = isLong(caller, operation)
+    ? await makeInLane(caller, operation, cause)
+    : make(caller, caller.admission, operation);
   const { principal, snapshot } = admission;
-  const target = snapshot.targets.get(targetName);
-  const began = mustWait ? performance.now() : 0;
-  const decision = target === undefined ? NO_TARGET : now === null ? FAULT : decide(admission, target, operation);
-  if (mustWait) lane.rest(performance.now() - began);
+  const decision = target === undefined ? NO_TARGET : answer;
   const allowed = target !== undefined && decision.effect === 'allow';
   const usable = allowed || (target !== undefined && object !== null && mayUseTarget(admission, target));
   // Check access first: otherwise the time spent on large arguments would reveal that the target exists (law 10).
@@ -76,30 +74,66 @@ type Answer = Omit<Decision, 'reason'> & { readonly reason: AuditReason };
 const NO_TARGET: Answer = { ...DENY, reason: 'no_target' };
 const FAULT: Answer = { ...DENY, reason: 'error' };
 
-function isLong({ admission, targetName }: Caller, operation: Operation): boolean {
-  if (operation.kind !== 'object' || !operation.canonical) return false;
-  const target = admission.snapshot.targets.get(targetName);
-  return target !== undefined && isLongDecision(admission, target.id, [operation.object]);
+/** A decision, and what it was made on. */
+interface Made {
+  readonly admission: Admission;
+  readonly target: RoutedTarget | undefined;
+  readonly answer: Answer;
 }
 
 /**
- * Decides in the lane, so that long decisions for one sender do not keep the requests of others waiting. The cache keeps the decision. Returns the
- * admission of the moment after that, because a change that was answered meanwhile must count (law 4). null: as `readmit`.
+ * The id by which the target is decided. A name without a target is decided like a target without policies of its own: otherwise the time that
+ * long names of objects take would tell which targets exist (law 10).
  */
-async function decidedInLane(caller: Caller, operation: Operation, cause: Question['cause']): Promise<Admission | null> {
-  const { admission, claims, targetName } = caller;
-  const target = admission.snapshot.targets.get(targetName);
-  if (target === undefined) return admission;
-  await laneOnce(cause === 'delivery' ? target.id : principalKey(claims), () => decide(admission, target, operation));
-  return readmit(caller);
+const targetIdIn = ({ snapshot }: Admission, name: string): string => snapshot.targets.get(name)?.id ?? name;
+
+function isLong({ admission, targetName }: Caller, operation: Operation): boolean {
+  if (operation.kind !== 'object' || !operation.canonical) return false;
+  return isLongDecision(admission, targetIdIn(admission, targetName), [operation.object]);
 }
 
-function decide({ snapshot: { engine }, principal }: Admission, target: RoutedTarget, operation: Operation): Answer {
+const make = ({ targetName }: Caller, admission: Admission, operation: Operation): Made => ({
+  admission,
+  target: admission.snapshot.targets.get(targetName),
+  answer: decide(admission, targetIdIn(admission, targetName), operation),
+});
+
+const MOST_TURNS = 3;
+
+/**
+ * Decides in the lane, so that long decisions for one sender do not keep the requests of others waiting. A change that was answered meanwhile
+ * must count (law 4): then it is decided again.
+ */
+async function makeInLane(caller: Caller, operation: Operation, cause: Question['cause']): Promise<Made> {
+  const { admission: first, claims, targetName } = caller;
+  const sender = cause === 'delivery' ? targetIdIn(first, targetName) : principalKey(claims);
+  let admission = first;
+  for (let turn = 1; ; turn++) {
+    const at = admission;
+    const made = await laneOnce(sender, () => make(caller, at, operation));
+    const now = await readmit(caller);
+    if (now === null) return { ...made, answer: FAULT };
+    if (turn === MOST_TURNS || decidesAlike(at, now, targetName)) return made;
+    admission = now;
+  }
+}
+
+function decidesAlike(a: Admission, b: Admission, targetName: string): boolean {
+  const facts = ({ snapshot, principal: { sub, role, groups } }: Admission) => [
+    snapshot.targets.get(targetName),
+    sub,
+    role,
+    groups,
+  ];
+  return a.snapshot.engine === b.snapshot.engine && isDeepStrictEqual(facts(a), facts(b));
+}
+
+function decide({ snapshot: { engine }, principal }: Admission, targetId: string, operation: Operation): Answer {
   try {
-    if (operation.kind !== 'object') return engine.decideTarget(principal, target.id);
+    if (operation.kind !== 'object') return engine.decideTarget(principal, targetId);
     // Policies match text. If several texts mean the same object, a decision on one of them says nothing about the object.
     if (!operation.canonical) return { ...DENY, reason: 'not_canonical' };
-    return engine.decide(principal, target.id, operation.object);
+    return engine.decide(principal, targetId, operation.object);
   } catch {
     return FAULT;
   }
