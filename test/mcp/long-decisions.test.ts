@@ -108,6 +108,19 @@ test.serial('a costly decision is made once', async (t) => {
   t.deepEqual(turns, [1]);
 });
 
+test.serial('what changes while a costly decision is made counts', async (t) => {
+  const { gateway, ask } = await start(t);
+  const target = gateway.targets.get('t');
+  if (target === undefined) return t.fail();
+  gateway.rights.set('alice', () => {
+    gateway.targets.set('t', { ...target, may_ask: ['sampling'] });
+    gateway.rights.set('alice', () => false);
+    return true;
+  });
+  t.regex((await ask('resources/read', { uri: 'file:///long/1' })).text, /"code":403/);
+  t.deepEqual(gateway.audited().slice(1), ['resources/read resource file:///long/1 deny']);
+});
+
 test.serial('long names take the same work at a target that does not exist', async (t) => {
   const { gateway, turns } = await start(t);
   lane.rest(100);
