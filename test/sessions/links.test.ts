@@ -179,6 +179,24 @@ test.serial('a session that ends while its upstream session is reopened leaves n
   t.deepEqual(await f.links.current(f.place(1)), { ended: true });
 });
 
+for (const join of ['current', 'joined'] as const) {
+  test.serial(`a request does not fail because another one lost its access while it opened the session (${join})`, async (t) => {
+    staysAlive(t);
+    const f = await fixture();
+    let isAllowed = true;
+    f.answer = async ({ rpc }) => {
+      if (rpc === 'initialize') isAllowed = false;
+      return null;
+    };
+    const place = f.place(1);
+    const opener = f.links[join]({ ...place, access: { ...place.access, stillAllowed: () => isAllowed } });
+    const others = [f.links[join](place), f.links[join](place)];
+    t.deepEqual(await opener, { fault: 'changed' });
+    t.deepEqual(await Promise.all(others), Array(2).fill({ upstreamId: 'up-2', revision: '2025-11-25' }));
+    t.is(f.sent.filter(({ rpc }) => rpc === 'initialize').length, 2);
+  });
+}
+
 test.serial('an upstream session is used only with the binding that it was opened with', async (t) => {
   const f = await fixture();
   t.is(f.links.open(f.place(1)), null);

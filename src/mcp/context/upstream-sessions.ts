@@ -195,6 +195,17 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     if (bindingAt(sessionTarget) === binding) await announce(parts, sessionTarget, link);
   }
 
+  /**
+   * The session that another request is opening. If that request loses its access, for instance with its token, this one opens the session
+   * itself.
+   */
+  async function shared(sessionTarget: SessionTarget, opening: Entry): Promise<UpstreamSession | UpstreamSessionFailure> {
+    const link = await opening.link;
+    if (!('fault' in link) || link.fault !== CHANGED.fault || !(await isStillAllowed(sessionTarget.access))) return link;
+    const newer = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
+    return (newer?.binding === opening.binding ? newer : settle(sessionTarget, opening.binding, null, false)).link;
+  }
+
   async function joined(sessionTarget: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
     const binding = bindingAt(sessionTarget);
     const before = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
@@ -204,7 +215,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     // A slow database does not make the target late.
     await Promise.race([entry.link, entry.asked.promise]);
     if (entry.settled !== null) return entry.settled;
-    const link = await pace.wait(askedAt(sessionTarget), OPENING, entry.link);
+    const link = await pace.wait(askedAt(sessionTarget), OPENING, entry === before ? shared(sessionTarget, entry) : entry.link);
     if (link !== null) return link;
     return entry.attempt?.isLost() === true ? joined(sessionTarget) : LATE;
   }
@@ -217,7 +228,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       // If opening took too long for other requests, this one does not wait for it either.
       if (entry?.binding === binding) {
         const refusal = entry.settled === null ? health.refusal(askedAt(sessionTarget)) : null;
-        return refusal ?? entry.settled ?? entry.link;
+        return refusal ?? entry.settled ?? shared(sessionTarget, entry);
       }
       const { session } = sessionTarget;
       if (entry === undefined && session.fingerprint !== AGGREGATE && session.binding === binding) return session;

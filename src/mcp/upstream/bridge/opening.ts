@@ -7,7 +7,7 @@ import { addressOf } from '../../../targets/target.ts';
 import { jsonAnswer } from '../answers.ts';
 import { readAll } from '../http.ts';
 import { discoversStateless, PROBE_ANSWER_BYTES, type UpstreamModes } from '../modes.ts';
-import { isFault, type Reach, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
+import { CHANGED, isFault, type Reach, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from '../upstream.ts';
 import { type ClientTraits, envelope, openingResult } from './messages.ts';
 import { askTarget, type BoundReach, type BridgeParts, resultOf } from './requests.ts';
 import type { BridgedSessions } from './sessions.ts';
@@ -46,6 +46,8 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
       const discovered = await discover(request, client);
       if (discovered === null || isFault(discovered)) {
         refusing.delete(address);
+        // The refusal of the target would be the wrong reason.
+        if (discovered?.fault === CHANGED.fault) return discovered;
         return refusal ?? (discovered === null ? http.send(request) : discovered);
       }
       modes.learn(request, true, discovered.result);

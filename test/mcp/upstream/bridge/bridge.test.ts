@@ -386,6 +386,18 @@ test.serial('a call that is no longer allowed when the headers of its tool are k
   t.is(target.seen().at(-1), 'tools/list');
 });
 
+test.serial('access that ends while a session is opened is the reason that the client gets', async (t) => {
+  let isAllowed = true;
+  const { target, driver } = await scripted(t, (received, res) => {
+    isAllowed = false;
+    return modernScript({})(received, res);
+  });
+  const access = { ...ACCESS, stillAllowed: () => isAllowed };
+  const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'driver', version: '1' } };
+  t.is(statusOf(await driver.post({ id: 1, method: 'initialize', params }, { access })), 'changed');
+  t.is(target.received.length, 1);
+});
+
 test.serial('a target may ask several times and keep its state', async (t) => {
   const { driver } = await modern(t);
   await driver.open({ elicitation: {} });
