@@ -1,50 +1,19 @@
-/** Runs one piece of work at a time. Principals take turns, so that one does not wait behind all the work of another. */
+/** Lines in which one piece of work runs at a time, for what reads much or takes the database for long. */
 import { setTimeout as sleep, setImmediate as turnOver } from 'node:timers/promises';
 import { AppError } from '../base/errors.ts';
 import { starts } from '../base/turns/caller-turns.ts';
+import { createLine, type InTurn } from '../base/turns/line.ts';
 
 /** How many pieces of work of one principal may wait. */
 const MOST_WAITING = 100;
 
-/** Runs `work` when it is the turn of `principal`. Throws AppError `too_many_requests` if too much work of theirs is waiting. */
-export type InTurn = <T>(principal: string, work: () => Promise<T>) => Promise<T>;
+const refusal = (): AppError => {
+  const detail = `${MOST_WAITING} of your requests are already waiting for their turn. Send fewer at a time, and try again in 1 s.`;
+  return new AppError('too_many_requests', detail, { retryAfter: 1 });
+};
 
-export function createTurns(): InTurn {
-  /** The waiting work by principal; the first entry has the next turn. */
-  const lines = new Map<string, (() => void)[]>();
-  let busy = false;
-
-  function next(): void {
-    const [first] = lines;
-    if (first === undefined) {
-      busy = false;
-      return;
-    }
-    const [principal, line] = first;
-    lines.delete(principal);
-    const begin = line.shift();
-    if (line.length > 0) lines.set(principal, line);
-    begin?.();
-  }
-
-  return async (principal, work) => {
-    if (busy) {
-      const line = lines.get(principal) ?? [];
-      if (line.length >= MOST_WAITING) {
-        const detail = `${MOST_WAITING} of your requests are already waiting for their turn. Send fewer at a time, and try again in 1 s.`;
-        throw new AppError('too_many_requests', detail, { retryAfter: 1 });
-      }
-      lines.set(principal, line);
-      await new Promise<void>((resolve) => line.push(resolve));
-    }
-    busy = true;
-    try {
-      return await work();
-    } finally {
-      next();
-    }
-  };
-}
+/** Principals take turns. Rejects with AppError `too_many_requests` if too much work of one is waiting. */
+export const createTurns = (): InTurn => createLine({ atOnce: 1, waitingOfCaller: MOST_WAITING, refusal });
 
 /** After a piece of work the next one waits for this many times its duration, and no longer than this. */
 const REST = 2;
