@@ -231,7 +231,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const admission = admitted instanceof Promise ? await admitted : admitted;
   if ('kind' in admission) return reading === null ? admission : outage(work.id, admission);
   const version = isSessionRevision(headers.protocol.version) ? headers.protocol.version : undefined;
-  const changes = createAdmissionChanges();
+  const changes = createAdmissionChanges(admission);
   const whenAnswered = (then: () => void): void => alsoAtEnd(held, then);
   // The members are listed one by one because every call comes here: spreading an object is slow to make and to read.
   const caller: Caller = {
@@ -249,9 +249,12 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     whenAnswered,
   };
   const mayGoOn = mayKeepStream(work, caller);
-  const needed = (): number => (everywhere ? usableTargets(admission).length : 1);
-  const noSlot = mayGoOn === null ? null : endpoint.streams.open(principal, needed(), res, gone);
-  if (noSlot !== null) return noSlot;
+  if (mayGoOn !== null) {
+    // No function: it would keep the admission, with its policies, as long as `end` below, which a stream needs until it ends.
+    const needed = everywhere ? usableTargets(admission).length : 1;
+    const noSlot = endpoint.streams.open(principal, needed, res, gone);
+    if (noSlot !== null) return noSlot;
+  }
   const end = (): void => {
     revoked.abort();
     gone.abort();

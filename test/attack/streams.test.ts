@@ -3,11 +3,13 @@ import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
+import type { Decision, Engine } from '../../src/engine/decision.ts';
 import type { McpLimits } from '../../src/mcp/limits/limits.ts';
-import type { Admission } from '../../src/state/admission.ts';
-import { ISSUER, routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
+import type { Admission, Snapshot } from '../../src/state/admission.ts';
+import { ISSUER, principalOf, routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
 import { call, inSession, modern, open, send } from '../mcp/raw.ts';
+import { until } from '../support/listener.ts';
 import { byMethod, type Message, startRecording } from '../support/upstreams/recording.ts';
 
 const HELLO = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'raw', version: '1' } };
@@ -242,3 +244,125 @@ test.serial('a stream holds no message that it has passed on', async (t) => {
     }
   }
 });
+
+const ALLOW: Decision = { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'a policy', priority: 1 } };
+
+/** A gateway whose state a test replaces: a native target `t`, and `m` of 2026-07-28, which stateful clients reach by the bridge. */
+async function changing(t: ExecutionContext) {
+  const opened: string[] = [];
+  const stream = (res: ServerResponse, what: string): void => {
+    silent(res);
+    opened.push(what);
+  };
+  const capabilities = { tools: { listChanged: true } };
+  const discovered = { supportedVersions: ['2026-07-28'], capabilities, resultType: 'complete' };
+  const [plain, modernOnly] = [byMethod({}), byMethod({ 'server/discover': discovered }, { modern: true })];
+  const upstreams = [
+    await startRecording((received, res) => (received.httpMethod === 'GET' ? stream(res, 't') : plain(received, res))),
+    await startRecording((received, res) => {
+      const { method, id, params } = received.message ?? {};
+      if (method === 'initialize') return void res.writeHead(400).end();
+      if (method !== 'subscriptions/listen') return modernOnly(received, res);
+      stream(res, 'm');
+      const _meta = { 'io.modelcontextprotocol/subscriptionId': id };
+      const told = { method: 'notifications/subscriptions/acknowledged', params: { _meta, notifications: params?.['notifications'] } };
+      res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', ...told })}\n\n`);
+    }),
+  ];
+  const targets = new Map(['t', 'm'].map((name, index) => [name, routed(name, upstreams[index]?.url ?? '')]));
+  const principal = principalOf('alice');
+  let sequence = 0;
+  const stateWith = (epoch: number): Snapshot => {
+    const decide = (): Decision => ALLOW;
+    const decideMany: Engine['decideMany'] = (_principal, _targetId, objects) => objects.map(decide);
+    const hashes = { dataHash: 'data', engineHash: 'engine' };
+    const engine = { ...hashes, revision: ++sequence, decide, decideTarget: decide, decideMany, estimate: () => 0 };
+    const sessions = { ended: new Set<string>(), epochOf: () => epoch };
+    return { sequence, engine, targets, sessions, rights: [], providers: new Map() };
+  };
+  let state = stateWith(0);
+  const gateway = await startGateway({
+    targets: [...targets.values()],
+    rights: { alice: () => true },
+    limits: { watchMs: 20 },
+    deps: { admit: async () => ({ principal, snapshot: state }) },
+  });
+  t.teardown(async () => {
+    await gateway.stop();
+    await Promise.all(upstreams.map((upstream) => upstream.stop()));
+  });
+  return {
+    gateway,
+    opened,
+    engine: () => new WeakRef(state.engine),
+    /** With a different epoch, upstream sessions are opened anew. */
+    change(epoch: number): void {
+      state = stateWith(epoch);
+    },
+  };
+}
+
+/** Opens the stream and returns a function that tells how many messages with this word in them have come. */
+async function opensStream(t: ExecutionContext, gateway: TestGateway, path: string, isListen: boolean) {
+  const headers: Record<string, string> = { authorization: 'Bearer alice', accept: 'application/json, text/event-stream' };
+  let body: object | undefined;
+  if (isListen) {
+    const raw = modern('subscriptions/listen', { notifications: { toolsListChanged: true } });
+    body = raw.body as object;
+    headers['content-type'] = 'application/json';
+    for (const [at, name] of raw.headers?.entries() ?? []) if (at % 2 === 0) headers[name] = raw.headers?.[at + 1] ?? '';
+  } else {
+    const initialized = await send(gateway, { path, body: call('initialize', HELLO) });
+    headers['mcp-session-id'] = initialized.headers['mcp-session-id'] as string;
+    const told = { jsonrpc: '2.0', method: 'notifications/initialized' };
+    await send(gateway, inSession(headers['mcp-session-id'], told, { path }));
+  }
+  const req = request(`${gateway.origin}${path}`, { method: isListen ? 'POST' : 'GET', headers });
+  req.on('error', () => undefined).end(body === undefined ? undefined : JSON.stringify(body));
+  t.teardown(() => req.destroy());
+  const [res] = (await once(req, 'response')) as [IncomingMessage];
+  t.is(res.statusCode, 200);
+  let heard = '';
+  let isOpen = true;
+  res.setEncoding('utf8').on('data', (text: string) => {
+    heard += text;
+  });
+  res.on('close', () => {
+    isOpen = false;
+  });
+  return { count: (word: string) => heard.split(word).length - 1, isOpen: () => isOpen };
+}
+
+for (const [what, path, streams, isListen] of [
+  ['GET at a target', '/mcp/t', ['t'], false],
+  ['GET at a target behind the bridge', '/mcp/m', ['m'], false],
+  ['GET at the aggregate endpoint', '/mcp', ['m', 't'], false],
+  ['`subscriptions/listen`', '/mcp/m', ['m'], true],
+] as const) {
+  test.serial(`an open stream keeps no policies of an earlier time in memory: ${what}`, async (t) => {
+    const { gateway, opened, engine, change } = await changing(t);
+    const stream = await opensStream(t, gateway, path, isListen);
+    await until(`the streams of ${streams} are open`, () => opened.length === streams.length);
+    const isFreed = async (before: WeakRef<Engine>, epoch: number): Promise<void> => {
+      const told = stream.count('tools/list_changed');
+      change(epoch);
+      await until('the client was told', () => stream.count('tools/list_changed') > told);
+      await until(
+        'the engine of before is freed',
+        () => {
+          collectGarbage();
+          return before.deref() === undefined;
+        },
+        10_000,
+      );
+    };
+    await isFreed(engine(), 0);
+    // A stream that has moved to a new upstream session keeps nothing of the time at which it moved.
+    if (!isListen) {
+      await isFreed(engine(), 1);
+      await until('the stream has moved', () => opened.length === 2 * streams.length);
+    }
+    await isFreed(engine(), isListen ? 0 : 1);
+    t.true(stream.isOpen());
+  });
+}

@@ -224,7 +224,7 @@ function claimsOf(sub: string): TokenClaims {
   return { iss: ISSUER, sub, jti: `token-of-${sub}`, kid: 'k', exp: null, provider: null, resource: null };
 }
 
-function principalOf(sub: string): Principal {
+export function principalOf(sub: string): Principal {
   return {
     issuer: ISSUER,
     sub,

@@ -283,12 +283,16 @@ test.serial('a source that fails does not end the other sources', async (t) => {
 });
 
 test.serial('a change without a listener is delivered to the first listener', (t) => {
-  const changes = createAdmissionChanges();
+  const [first, opened, admission] = [{}, {}, {}] as [Admission, Admission, Admission];
+  const changes = createAdmissionChanges(first);
   const told: Admission[] = [];
-  const admission = {} as Admission;
+  t.is(changes.heard(), first);
   changes.emit(admission);
+  changes.begin(opened);
+  t.is(changes.heard(), opened, 'the stream does not know of the change yet');
   const leave = changes.listen((state) => void told.push(state));
   t.deepEqual(told, [admission]);
+  t.is(changes.heard(), admission);
   changes.emit(admission);
   leave();
   changes.emit(admission);

@@ -5,16 +5,16 @@ import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../../protocol/answer.ts';
 import type { Admission } from '../../state/admission.ts';
-import type { RoutedTarget } from '../../targets/target.ts';
+import type { Access, RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
 import { authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClaimedSession, contextOf } from '../context/context.ts';
-import { readmit, readmitted, stillUsable } from '../context/readmission.ts';
+import { callerOfStream, readmitted, stillUsable } from '../context/readmission.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
 import { sendTo } from '../requests/session-requests.ts';
-import { bindingNow, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
+import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
 import {
   fingerprintOf,
   LIST_KINDS,
@@ -72,7 +72,7 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
   const now = await readmitted(caller);
   if (now === null) return problemUnavailable(null);
   if (resumed === null || !answering) {
-    return { kind: 'stream', events: streams(now, session, resumed, recorded), drain: false };
+    return { kind: 'stream', events: streams(callerOfStream(now), session, resumed, recorded), drain: false };
   }
   const { target } = resumed;
   const isAllowed = recorded.has(target.id) && stillUsable(now.admission, target.name, target) !== null;
@@ -105,13 +105,15 @@ async function recordGet(caller: Caller): Promise<boolean> {
 async function restOfAnswer(caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
   const { target, point } = resumed;
   const { origin } = point;
-  const own: Caller = { ...caller, targetName: target.name };
+  const own = callerOfStream(caller, target.name);
   const sessionTarget = sessionAt(session, target, caller);
   const reached = await connectAt(own, sessionTarget, caller.gone, () => point.eventId);
   if (reached === null || reached === 'none' || origin === null) {
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
   }
   const awaited = resumedRequest(caller, origin);
+  // Nothing here depends on changes, but an admission that nobody hears of would not replace the first one.
+  caller.changes.listen(() => undefined);
   const events = forwardStream(
     { ...contextOf(own, target, 'stateful', awaited), linked: reached.linked, longLived: true },
     reached.stream,
@@ -135,6 +137,7 @@ function wayTo(admission: Admission, target: RoutedTarget): string {
   return JSON.stringify([target.name, fingerprintOf(target), bindingNow(admission, target)]);
 }
 
+/** `caller`: a `callerOfStream`. */
 async function* streams(
   caller: Caller,
   session: Session,
@@ -146,44 +149,29 @@ async function* streams(
   const connections = new Map<string, Connection>();
   /** The id of the last event on each connection, by `way`. */
   const lastIds = new Map(resumed === null ? [] : [[wayTo(caller.admission, resumed.target), resumed.eventId]]);
-  let latest = caller.admission;
 
   /** Reconnects to the target's stream while the caller may use the target: targets restart, and some end their streams. */
   async function follow(target: RoutedTarget, connection: Connection): Promise<void> {
     const signal = AbortSignal.any([signalOf(caller.gone), connection.controller.signal]);
+    const own = callerOfStream(caller, target.name);
     let pause = RETRY_MS;
     await turnToConnect(caller);
     while (!signal.aborted) {
-      const admittedAt = performance.now();
-      const admission = await readmit(caller);
-      // The re-validation ends the connection soon, unless the target becomes usable again before.
-      const isUsable = admission !== null && stillUsable(admission, target.name, target) !== null;
-      const now: Caller = { ...caller, admission: admission ?? latest, admittedAt, targetName: target.name };
-      if (isUsable && !recorded.has(target.id)) {
-        const allowed = await recordGet(now).catch(() => null);
-        if (allowed === false) return;
-        if (allowed === true) recorded.add(target.id);
-      }
-      const sessionTarget = sessionAt(session, target, now);
-      const last = lastIds.get(connection.way);
-      const after = (linked: SessionPair): string | null =>
-        last === undefined ? null : (openEventId(deps.seal, now.admission.principal, target.name, linked, last)?.eventId ?? null);
-      // If the decision cannot be recorded, it is retried like an unreachable target.
-      const reached = isUsable && recorded.has(target.id) ? await connectAt(now, sessionTarget, signal, after) : null;
+      const reached = await reach(own, target, connection, signal);
+      if (reached === 'denied') return;
       if (reached === 'none') {
         connection.isRefused = true;
         return;
       }
       if (reached !== null) {
+        const { stream, linked, access } = reached;
         const began = deps.now();
-        const events = forwardStream(
-          { ...contextOf(now, target, 'stateful', null), linked: reached.linked, longLived: true },
-          reached.stream,
-        );
+        const context = { ...contextOf(own, target, 'stateful', null), access, linked, longLived: true };
+        const events = forwardStream(context, stream);
         const noted = noting(events, (id) => {
           lastIds.set(connection.way, id);
         });
-        await merged.add(renamedEvents(target.name, '', ownProgress(now, session, noted)));
+        await merged.add(renamedEvents(target.name, '', ownProgress(own, session, noted)));
         if (deps.now() - began > pause) pause = RETRY_MS;
       }
       const woken = new AbortController();
@@ -193,8 +181,34 @@ async function* streams(
     }
   }
 
-  function connect(admission: Admission): void {
-    latest = admission;
+  /** Opens the target's stream with the caller's access of this moment. null: it cannot be opened now. */
+  async function reach(
+    own: Caller,
+    target: RoutedTarget,
+    { way }: Connection,
+    signal: AbortSignal,
+  ): Promise<(Connected & { readonly access: Access }) | 'none' | 'denied' | null> {
+    const now = await readmitted(own);
+    // The re-validation ends the connection soon, unless the target becomes usable again before.
+    if (now === null || stillUsable(now.admission, target.name, target) === null) return null;
+    if (!recorded.has(target.id)) {
+      const allowed = await recordGet(now).catch(() => null);
+      if (allowed === false) return 'denied';
+      // If the decision cannot be recorded, it is retried like an unreachable target.
+      if (allowed === null) return null;
+      recorded.add(target.id);
+    }
+    const sessionTarget = sessionAt(session, target, now);
+    const last = lastIds.get(way);
+    const { principal } = now.admission;
+    const after = (linked: SessionPair): string | null =>
+      last === undefined ? null : (openEventId(deps.seal, principal, target.name, linked, last)?.eventId ?? null);
+    const reached = await connectAt(now, sessionTarget, signal, after);
+    return reached === null || reached === 'none' ? reached : { ...reached, access: sessionTarget.access };
+  }
+
+  function connect(): void {
+    const { admission } = caller;
     const targets = new Map(usableTargets(admission).map((target) => [target.id, target]));
     for (const [id, { way, controller }] of connections) {
       const target = targets.get(id);
@@ -209,7 +223,7 @@ async function* streams(
   function start(target: RoutedTarget): void {
     if (connections.has(target.id)) return;
     const connection: Connection = {
-      way: wayTo(latest, target),
+      way: wayTo(caller.admission, target),
       controller: new AbortController(),
       isRefused: false,
       wake: () => undefined,
@@ -225,12 +239,12 @@ async function* streams(
   const seen = (admission: Admission): string =>
     JSON.stringify(usableTargets(admission).map((target) => [wayTo(admission, target), rightsOf(admission, target)]));
   let rights = seen(caller.admission);
-  const leave = caller.changes?.listen((admission) => {
+  const leave = caller.changes.listen((admission) => {
     const rightsNow = seen(admission);
     if (rightsNow === rights) return;
     rights = rightsNow;
     for (const kind of LIST_KINDS) merged.push({ data: listChanged(kind) }, kind);
-    connect(admission);
+    connect();
   });
   const stop = (): void => merged.end();
   caller.gone.addEventListener('abort', stop, { once: true });
@@ -238,7 +252,7 @@ async function* streams(
   // If an upstream session is opened later, because its target was down, its stream is opened, too.
   const leaveLinks = deps.links.onOpened(session, (targetId) => {
     const connection = connections.get(targetId);
-    const target = usableTargets(latest).find(({ id }) => id === targetId);
+    const target = usableTargets(caller.admission).find(({ id }) => id === targetId);
     if (connection?.isRefused) connections.delete(targetId);
     else connection?.wake();
     if (target !== undefined) start(target);
@@ -255,18 +269,18 @@ async function* streams(
     recoveredIds.clear();
   };
   const recovered = (targetId: string): void => {
-    if (!usableTargets(latest).some(({ id }) => id === targetId)) return;
+    if (!usableTargets(caller.admission).some(({ id }) => id === targetId)) return;
     recoveredIds.add(targetId);
     telling ??= setTimeout(tellRecovered, Math.max(0, toldAt + RECOVERED_EVERY_MS - performance.now())).unref();
   };
   const leaveHealth = deps.health.onRecovered(recovered);
   const leavePace = deps.pace.onRecovered(recovered);
   if (caller.gone.aborted) stop();
-  else connect(latest);
+  else connect();
   try {
     yield* merged.items;
   } finally {
-    leave?.();
+    leave();
     clearTimeout(telling);
     leaveHealth();
     leavePace();

@@ -153,6 +153,10 @@ export function ifRecorded<T>({ deps }: Caller, decision: Promise<T>): Promise<T
 }
 
 /** Records how a decided message has ended. */
-export function recordEnd({ deps, arrivedAt }: Caller, { decisionId }: Pick<Verdict, 'decisionId'>, outcome: Outcome): void {
+export function recordEnd(
+  { deps, arrivedAt }: Pick<Caller, 'deps' | 'arrivedAt'>,
+  { decisionId }: Pick<Verdict, 'decisionId'>,
+  outcome: Outcome,
+): void {
   deps.audit.outcome({ decision_id: decisionId, outcome, duration_ms: deps.now() - arrivedAt });
 }

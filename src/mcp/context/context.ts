@@ -69,6 +69,7 @@ export interface RequestDeps {
 export interface Caller {
   readonly deps: RequestDeps;
   readonly claims: TokenClaims;
+  /** The same for the whole request. Only on a stream that stays open is it replaced (`callerOfStream`). */
   readonly admission: Admission;
   readonly targetName: string;
   readonly arrivedAt: number;
@@ -83,7 +84,7 @@ export interface Caller {
   /** Aborted when the call must end, also at the target: the caller has lost its access. */
   readonly revoked: Cancellable;
   /** For a standalone stream: reports each new state in which the stream may stay open. */
-  readonly changes: AdmissionChanges | null;
+  readonly changes: AdmissionChanges;
   /** Calls the function when the answer has been written or dropped. */
   readonly whenAnswered: (then: () => void) => void;
 }

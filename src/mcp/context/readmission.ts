@@ -27,6 +27,32 @@ export async function readmitted(caller: Caller): Promise<Caller | null> {
   return admission && { ...caller, admission, admittedAt };
 }
 
+/**
+ * The caller of a stream that stays open. Its admission is the last one that the listener of `changes` has heard of: an admission keeps its
+ * policies in memory, several MB. So nothing that lives as long as the stream may refer to a different caller, also not a local of a generator.
+ */
+export function callerOfStream(caller: Caller, targetName = caller.targetName): Caller {
+  const { deps, claims, arrivedAt, wholeAt, version, gone, revoked, changes, whenAnswered } = caller;
+  changes.begin(caller.admission);
+  return {
+    deps,
+    claims,
+    get admission() {
+      return changes.heard();
+    },
+    targetName,
+    arrivedAt,
+    wholeAt,
+    // The re-validation finds a change up to a second late, so whatever is sent or shown needs a look at the state.
+    admittedAt: Number.NEGATIVE_INFINITY,
+    version,
+    gone,
+    revoked,
+    changes,
+    whenAnswered,
+  };
+}
+
 /** The target under this name, if it is still the same one. null: it is not, or the caller may not use it. */
 export function stillUsable(admission: Admission, name: string, target: RoutedTarget): RoutedTarget | null {
   const current = admission.snapshot.targets.get(name);

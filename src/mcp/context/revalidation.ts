@@ -109,23 +109,36 @@ function isAlike(a: Admission, b: Admission): boolean {
 
 export type AdmissionChanges = ReturnType<typeof createAdmissionChanges>;
 
-/** Reports each new state while the stream may stay open. */
-export function createAdmissionChanges() {
+/** Reports each new state while the stream may stay open. `first`: the admission of the request. */
+export function createAdmissionChanges(first: Admission) {
   let current: ((admission: Admission) => void) | null = null;
-  let last: Admission | null = null;
+  /** A change that came while the stream was being opened. */
+  let missed: Admission | null = null;
+  let heard = first;
+  const tell = (admission: Admission): void => {
+    if (current === null) {
+      missed = admission;
+      return;
+    }
+    missed = null;
+    heard = admission;
+    current(admission);
+  };
   return {
+    /** Notes with which admission the stream is opened. */
+    begin(admission: Admission): void {
+      heard = admission;
+    },
+    /** The last admission that the listener has heard of; before that, the one with which the stream is opened. */
+    heard: (): Admission => heard,
     /** Sets the only listener. Returns a function that unsubscribes. */
     listen(listener: (admission: Admission) => void): () => void {
       current = listener;
-      // A change that came while the stream was being opened.
-      if (last !== null) listener(last);
+      if (missed !== null) tell(missed);
       return () => {
         if (current === listener) current = null;
       };
     },
-    emit(admission: Admission): void {
-      last = admission;
-      current?.(admission);
-    },
+    emit: tell,
   };
 }

@@ -12,6 +12,7 @@ import { authorize, ifRecorded, recordEnd, type Verdict } from '../context/autho
 import { type Caller, type ClientRequest, contextOf, type RequestContext } from '../context/context.ts';
 import { denied, forwardFailure } from '../context/failure.ts';
 import { mayReply, whenConnected } from '../context/own-account.ts';
+import { callerOfStream } from '../context/readmission.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { openTask, type Task, toolOf } from '../sessions/tasks.ts';
 import { listeningStream } from './listening.ts';
@@ -120,7 +121,8 @@ function answerWith(context: RequestContext, { answer, error }: Reached): Now<An
   if (answer.status !== 200) return forwardFailure(context, answer, error);
   const { listening, awaited } = context;
   if (listening !== undefined && answer.type === 'stream') {
-    return { kind: 'stream', events: listeningStream({ ...context, listening }, answer), drain: false };
+    const caller = callerOfStream(context.caller);
+    return { kind: 'stream', events: listeningStream({ ...context, caller, listening }, answer), drain: false };
   }
   const answering = forwardAnswer(context, answer);
   switch (awaited.method) {
@@ -133,8 +135,7 @@ function answerWith(context: RequestContext, { answer, error }: Reached): Now<An
   }
 }
 
-function endOnce(caller: Caller, method: string, verdict: Verdict, leave: () => void) {
-  const { targetName, wholeAt } = caller;
+function endOnce({ deps, targetName, arrivedAt, wholeAt }: Caller, method: string, verdict: Verdict, leave: () => void) {
   let ended = false;
   let addedMs: number | null = null;
   return {
@@ -148,10 +149,10 @@ function endOnce(caller: Caller, method: string, verdict: Verdict, leave: () => 
       ended = true;
       leave();
       if (outcome === null) return;
-      recordEnd(caller, verdict, outcome);
+      recordEnd({ deps, arrivedAt }, verdict, outcome);
       // The client decides how long such a stream lasts, so its duration measures nothing.
       if (method === LISTEN) return;
-      caller.deps.observe.ended({ method, targetName, outcome, tookMs: performance.now() - wholeAt, addedMs });
+      deps.observe.ended({ method, targetName, outcome, tookMs: performance.now() - wholeAt, addedMs });
     },
   };
 }

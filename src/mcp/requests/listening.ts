@@ -87,7 +87,7 @@ async function listenedTasks(caller: Caller, taskIds: readonly string[], scope: 
 }
 
 /**
- * The stream of a `subscriptions/listen`, which was opened for a filter. If the caller may no longer have all of that filter,
+ * The stream of a `subscriptions/listen`, which was opened for a filter, with a `callerOfStream`. If the caller may no longer have all of that filter,
  * the stream ends with its result, so that the client can listen again for the rest.
  */
 export async function* listeningStream(
@@ -98,14 +98,14 @@ export async function* listeningStream(
   const merged = createMerge<OutEvent>();
   const binding = bindingNow(caller.admission, target);
   let acknowledged: JsonObject = {};
-  let newest = caller.admission;
+  let newest = 0;
   const leave = onRightsChanged(context, (admission, moved) => {
-    newest = admission;
+    const own = ++newest;
     // The stream must not continue with credentials that are no longer the caller's.
     const mayContinue = bindingNow(admission, moved) === binding && mayHaveAll(admission, target, context);
     void whenThere(mayContinue, (may) => {
       // Decisions that take long may come later than those of a newer state.
-      if (newest !== admission) return;
+      if (newest !== own) return;
       if (may) {
         for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
         return;
@@ -124,7 +124,7 @@ export async function* listeningStream(
   try {
     yield* merged.items;
   } finally {
-    leave?.();
+    leave();
     stream.discard();
     awaited.end('ok');
   }

@@ -20,6 +20,7 @@ import { readOperation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
 import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type AwaitedRequest, type Caller, type ClaimedSession, contextOf, type SessionMessage } from '../context/context.ts';
+import { callerOfStream } from '../context/readmission.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
 import { sessionAt } from '../context/upstream-opening.ts';
 import { ENDED, isUpstreamSessionFailure, type UpstreamSessionFailure } from '../context/upstream-sessions.ts';
@@ -170,12 +171,12 @@ export async function handleGet(caller: Caller, claimed: ClaimedSession, lastEve
   recordEnd(caller, verdict, 'ok');
   const origin = linked.link === link ? (resume?.origin ?? null) : null;
   const awaited = origin && resumedRequest(caller, origin);
-  const context = { ...contextOf(caller, target, 'stateful', awaited), linked, longLived: true };
+  const context = { ...contextOf(callerOfStream(caller), target, 'stateful', awaited), linked, longLived: true };
   return { kind: 'stream', events: standaloneStream(context, answer, connection), drain: false };
 }
 
 /** The request whose answer a resumed stream carries. */
-export function resumedRequest(caller: Caller, origin: StreamOrigin): AwaitedRequest {
+export function resumedRequest({ deps, arrivedAt }: Caller, origin: StreamOrigin): AwaitedRequest {
   // Only lists need more than the method's name.
   const read = readOperation('stateful', origin.method, undefined);
   const operation = 'kind' in read ? read : ({ kind: 'target' } as const);
@@ -184,7 +185,7 @@ export function resumedRequest(caller: Caller, origin: StreamOrigin): AwaitedReq
     params: undefined,
     operation,
     end(outcome) {
-      if (outcome !== null && outcome !== 'cancelled') recordEnd(caller, origin, outcome);
+      if (outcome !== null && outcome !== 'cancelled') recordEnd({ deps, arrivedAt }, origin, outcome);
     },
   };
 }

@@ -34,9 +34,9 @@ export function bindingNow({ principal, snapshot }: Admission, target: RoutedTar
 export function onRightsChanged(
   { caller, target }: Pick<UpstreamContext, 'caller' | 'target'>,
   listener: (admission: Admission, moved: RoutedTarget) => void,
-): (() => void) | undefined {
+): () => void {
   let rights = rightsOf(caller.admission, target);
-  return caller.changes?.listen((admission) => {
+  return caller.changes.listen((admission) => {
     const moved = admission.snapshot.targets.get(target.name);
     const rightsNow = moved === undefined ? rights : rightsOf(admission, moved);
     if (moved === undefined || rightsNow === rights) return;
@@ -45,7 +45,7 @@ export function onRightsChanged(
   });
 }
 
-/** `first`: the stream that `context` describes; `connection` aborts it. */
+/** `first`: the stream that `context` describes, with a `callerOfStream`; `connection` aborts it. */
 export async function* standaloneStream(
   context: UpstreamContext & { readonly linked: SessionPair },
   first: UpstreamStream,
@@ -62,14 +62,13 @@ export async function* standaloneStream(
       if (current === own) merged.end();
     });
   };
-  const reconnect = async (admission: Admission, moved: RoutedTarget): Promise<void> => {
+  const reconnect = async (moved: RoutedTarget): Promise<void> => {
     const own = new AbortController();
     const before = current;
     current = own;
     before.abort();
-    const now = { ...caller, admission, admittedAt: performance.now() };
-    const sessionTarget = sessionAt(session, moved, now);
-    const reached = await connectAt(now, sessionTarget, AbortSignal.any([signalOf(caller.gone), own.signal]));
+    const sessionTarget = sessionAt(session, moved, caller);
+    const reached = await connectAt(caller, sessionTarget, AbortSignal.any([signalOf(caller.gone), own.signal]));
     if (current !== own) return;
     // If the target offers no stream, the client still gets the gateway's own notifications.
     if (reached === 'none') return;
@@ -77,7 +76,6 @@ export async function* standaloneStream(
     if (reached === null) return merged.end();
     const within = {
       ...context,
-      caller: now,
       target: moved,
       access: sessionTarget.access,
       linked: reached.linked,
@@ -90,7 +88,7 @@ export async function* standaloneStream(
     const next = bindingNow(admission, moved);
     if (next === binding) return;
     binding = next;
-    void reconnect(admission, moved);
+    void reconnect(moved);
   });
   const stop = (): void => merged.end();
   onAbort(caller.gone, stop);
@@ -98,7 +96,7 @@ export async function* standaloneStream(
   try {
     yield* merged.items;
   } finally {
-    leave?.();
+    leave();
     caller.gone.removeEventListener('abort', stop);
     current.abort();
   }
