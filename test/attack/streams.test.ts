@@ -4,10 +4,10 @@ import { type ClientRequest, type IncomingMessage, request, type ServerResponse 
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test, { type ExecutionContext } from 'ava';
-import type { Decision, Engine } from '../../src/engine/decision.ts';
+import type { Engine } from '../../src/engine/decision.ts';
 import type { McpLimits } from '../../src/mcp/limits/limits.ts';
-import type { Admission, Snapshot } from '../../src/state/admission.ts';
-import { ISSUER, principalOf, routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
+import type { Admission } from '../../src/state/admission.ts';
+import { admissionOf, ISSUER, routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
 import { call, inSession, modern, open, send } from '../mcp/raw.ts';
 import { until } from '../support/listener.ts';
 import { byMethod, type Message, startRecording } from '../support/upstreams/recording.ts';
@@ -245,8 +245,6 @@ test.serial('a stream holds no message that it has passed on', async (t) => {
   }
 });
 
-const ALLOW: Decision = { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'a policy', priority: 1 } };
-
 /** A gateway whose state a test replaces: a native target `t`, and `m` of 2026-07-28, which stateful clients reach by the bridge. */
 async function changing(t: ExecutionContext) {
   const opened: string[] = [];
@@ -270,22 +268,14 @@ async function changing(t: ExecutionContext) {
     }),
   ];
   const targets = new Map(['t', 'm'].map((name, index) => [name, routed(name, upstreams[index]?.url ?? '')]));
-  const principal = principalOf('alice');
-  let sequence = 0;
-  const stateWith = (epoch: number): Snapshot => {
-    const decide = (): Decision => ALLOW;
-    const decideMany: Engine['decideMany'] = (_principal, _targetId, objects) => objects.map(decide);
-    const hashes = { dataHash: 'data', engineHash: 'engine' };
-    const engine = { ...hashes, revision: ++sequence, decide, decideTarget: decide, decideMany, estimate: () => 0 };
-    const sessions = { ended: new Set<string>(), epochOf: () => epoch };
-    return { sequence, engine, targets, sessions, rights: [], providers: new Map() };
-  };
-  let state = stateWith(0);
+  let revision = 0;
+  const admissionWith = (epoch: number) => admissionOf('alice', targets, () => true, { revision: ++revision, epoch });
+  let admission = admissionWith(0);
   const gateway = await startGateway({
     targets: [...targets.values()],
     rights: { alice: () => true },
     limits: { watchMs: 20 },
-    deps: { admit: async () => ({ principal, snapshot: state }) },
+    deps: { admit: async () => admission },
   });
   t.teardown(async () => {
     await gateway.stop();
@@ -294,10 +284,10 @@ async function changing(t: ExecutionContext) {
   return {
     gateway,
     opened,
-    engine: () => new WeakRef(state.engine),
+    engine: () => new WeakRef(admission.snapshot.engine),
     /** With a different epoch, upstream sessions are opened anew. */
     change(epoch: number): void {
-      state = stateWith(epoch);
+      admission = admissionWith(epoch);
     },
   };
 }

@@ -17,6 +17,7 @@ import { createCatalogue } from '../../src/mcp/upstream/catalogue.ts';
 import { createHealth } from '../../src/mcp/upstream/health.ts';
 import { createPace, MONOTONIC } from '../../src/mcp/upstream/pace.ts';
 import { ASKABLE } from '../../src/protocol/capabilities.ts';
+import type { Admission } from '../../src/state/admission.ts';
 import type { Access, Credentials, RoutedTarget } from '../../src/targets/target.ts';
 import { memorySessions, memoryTasks } from './stores.ts';
 
@@ -89,12 +90,35 @@ interface Setup {
   readonly deps?: Partial<McpDeps>;
 }
 
+const decision = (allowed: boolean): Decision =>
+  allowed
+    ? { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'a policy', priority: 1 } }
+    : { effect: 'deny', reason: 'default', policy: null };
+
+/** An admission with an engine of its own. It does not change, as with real policies. */
+export function admissionOf(
+  sub: string,
+  targets: ReadonlyMap<string, RoutedTarget>,
+  allows: (object: NamedObject) => boolean,
+  { revision = 1, epoch = 0 } = {},
+): Admission {
+  const decide: Engine['decide'] = (_principal, _targetId, object) => decision(allows(object));
+  const engine: Engine = {
+    revision,
+    dataHash: 'data',
+    engineHash: 'engine',
+    decide,
+    decideMany: (_principal, _targetId, objects) => objects.map((object) => decision(allows(object))),
+    estimate: () => 0,
+    decideTarget: () => decision(true),
+  };
+  const sessions = { ended: new Set<string>(), epochOf: () => epoch };
+  const snapshot = { sequence: revision, engine, targets, sessions, rights: [], providers: new Map() };
+  return { principal: principalOf(sub), snapshot };
+}
+
 /** Makes a fake engine. `rights` take the place of policies. */
 function fakeEngine(gateway: TestGateway): Engine {
-  const decision = (allowed: boolean): Decision =>
-    allowed
-      ? { effect: 'allow', reason: 'matched', policy: { id: 'p', name: 'a policy', priority: 1 } }
-      : { effect: 'deny', reason: 'default', policy: null };
   // An engine never throws. It denies a request that it cannot decide.
   const unlessDown = (allowed: boolean): Decision =>
     gateway.engineDown ? { effect: 'deny', reason: 'error', policy: null } : decision(allowed);
@@ -224,7 +248,7 @@ function claimsOf(sub: string): TokenClaims {
   return { iss: ISSUER, sub, jti: `token-of-${sub}`, kid: 'k', exp: null, provider: null, resource: null };
 }
 
-export function principalOf(sub: string): Principal {
+function principalOf(sub: string): Principal {
   return {
     issuer: ISSUER,
     sub,

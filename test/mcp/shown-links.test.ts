@@ -1,9 +1,12 @@
 /** What a client gets for each member of a target's message that holds the URI of a resource or the name of an object. */
 import type { ServerResponse } from 'node:http';
+import { setTimeout } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
+import { AppError } from '../../src/base/errors.ts';
 import type { JsonObject } from '../../src/base/json/json.ts';
+import type { RoutedTarget } from '../../src/targets/target.ts';
 import { answerJson, byMethod, type RecordingUpstream, startRecording } from '../support/upstreams/recording.ts';
-import { routed, startGateway, type TestGateway } from './gateway.ts';
+import { admissionOf, routed, startGateway, type TestGateway } from './gateway.ts';
 import { call, inSession, modern, open, send } from './raw.ts';
 
 const OPEN = 'file:///open/a';
@@ -399,4 +402,131 @@ test.serial('members that only the target gives a meaning are passed on unchange
   };
   const reply = await send(setup.gateway, inSession(session, call('tools/call', { name: 'ok' })));
   t.deepEqual((JSON.parse(reply.text) as { result: object }).result, setup.results['tools/call']);
+});
+
+/** Longer than an admission is good for. */
+const LONG_MS = 200;
+
+/** A gateway whose policies a test replaces while its target takes this long for the answer. */
+async function whileAnswering(t: ExecutionContext, tookMs: number) {
+  const targets = new Map<string, RoutedTarget>();
+  const now = { denied: '', isDown: false, looks: 0, meanwhile: (): void => undefined };
+  const deps = {
+    admit: async () => {
+      now.looks++;
+      if (now.isDown) throw new AppError('unavailable', 'down', { retryAfter: 1 });
+      const { denied } = now;
+      return admissionOf('alice', targets, ({ resource_name }) => resource_name !== denied);
+    },
+  };
+  const answers = { body: {} as object, status: 200 };
+  const plain = byMethod({});
+  const upstream = await startRecording(async (received, res) => {
+    const { id, method } = received.message ?? {};
+    if (id === undefined || method === 'initialize') return plain(received, res);
+    now.meanwhile();
+    await setTimeout(tookMs);
+    if ('method' in answers.body) {
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      write(res, answers.body);
+      write(res, { id, result: { content: [text] } });
+      res.end();
+    } else answerJson(res, { jsonrpc: '2.0', id, ...answers.body }, {}, answers.status);
+  });
+  targets.set('t', routed('t', upstream.url));
+  // Only what a test does counts as a look.
+  const limits = { watchMs: 60_000 };
+  const gateway = await startGateway({ targets: [...targets.values()], rights: { alice: () => true }, limits, deps });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  return { gateway, now, answers, session: await open(gateway) };
+}
+
+const NOT_FOUND = { code: -32002, message: 'Resource not found' };
+
+/** Answers that name an object besides the requested one: `secret`, which is denied while the target works. */
+const LATE: readonly {
+  readonly what: string;
+  readonly method: string;
+  readonly secret: string;
+  readonly body: object;
+  readonly status?: number;
+}[] = [
+  { what: 'a link in a result', method: 'tools/call', secret: SECRET, body: { result: { content: [text, link(SECRET)] } } },
+  {
+    what: 'a large result',
+    method: 'tools/call',
+    secret: SECRET,
+    body: { result: { content: [link(SECRET)], x: 'x'.repeat(70_000) } },
+  },
+  { what: 'a list', method: 'tools/list', secret: 'hidden', body: { result: { tools: [{ name: 'ok' }, { name: 'hidden' }] } } },
+  { what: 'an error', method: 'resources/read', secret: SECRET, body: { error: { ...NOT_FOUND, data: { uri: SECRET } } } },
+  {
+    what: 'an error with HTTP 400',
+    method: 'resources/read',
+    secret: SECRET,
+    body: { error: { ...NOT_FOUND, data: { uri: SECRET } } },
+    status: 400,
+  },
+  {
+    what: 'a request of the target',
+    method: 'tools/call',
+    secret: SECRET,
+    body: { id: 'q', method: 'sampling/createMessage', params: sampling(link(SECRET)) },
+  },
+];
+
+for (const { what, method, secret, body, status = 200 } of LATE) {
+  test.serial(`what was denied while the target worked is not shown: ${what}`, async (t) => {
+    const { gateway, now, answers, session } = await whileAnswering(t, LONG_MS);
+    Object.assign(answers, { body, status });
+    const asked = async () => (await send(gateway, inSession(session, call(method, { name: 'ok', uri: OPEN })))).text;
+    t.true((await asked()).includes(secret));
+    gateway.shown.length = 0;
+    now.meanwhile = () => {
+      now.denied = secret;
+    };
+    const shown = await asked();
+    t.false(shown.includes(secret), shown.slice(0, 300));
+    if (method === 'tools/list')
+      t.deepEqual(
+        gateway.shown.map(({ names, hidden }) => [names, hidden]),
+        [[['ok'], 1]],
+      );
+  });
+
+  test.serial(`if nothing can decide about it when the answer comes, the request fails: ${what}`, async (t) => {
+    const { gateway, now, answers, session } = await whileAnswering(t, LONG_MS);
+    Object.assign(answers, { body, status });
+    now.meanwhile = () => {
+      now.isDown = true;
+    };
+    const { text: shown } = await send(gateway, inSession(session, call(method, { name: 'ok', uri: OPEN })));
+    t.false(shown.includes(secret), shown.slice(0, 300));
+    // A request of the target is dropped. The call itself names nothing.
+    t.is(shown.includes('cannot decide'), !('method' in body), shown);
+  });
+}
+
+test.serial('a late answer that names nothing is passed on, even if the state cannot be read', async (t) => {
+  const { gateway, now, answers, session } = await whileAnswering(t, LONG_MS);
+  answers.body = { result: { content: [text] } };
+  now.meanwhile = () => {
+    now.isDown = true;
+  };
+  const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+  t.deepEqual((JSON.parse(reply.text) as { result: object }).result, { content: [text] });
+});
+
+test.serial('an answer that comes soon is filtered by the admission of its request', async (t) => {
+  const { gateway, now, answers, session } = await whileAnswering(t, 0);
+  answers.body = { result: { content: [link(OPEN)] } };
+  await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+  now.looks = 0;
+  const began = performance.now();
+  await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
+  if (performance.now() - began < LONG_MS / 2) t.is(now.looks, 1);
+  else t.pass('the machine is too slow');
 });

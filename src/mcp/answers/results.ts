@@ -10,13 +10,14 @@ import { declaresTasks, isWithheldError } from '../../protocol/capabilities.ts';
 import { type MessageText, type RpcId, resultText } from '../../protocol/message.ts';
 import { itemObject } from '../../protocol/operation.ts';
 import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
-import { type Admission, decideListed } from '../../state/admission.ts';
+import type { Admission } from '../../state/admission.ts';
 import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
-import { NOT_ITS_TO_ASK } from '../context/failure.ts';
+import { NOT_ITS_TO_ASK, shownError } from '../context/failure.ts';
+import { admissionNow, decideShown, UndecidedFault } from '../context/readmission.ts';
 import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
 import { settingOf } from '../context/upstream-opening.ts';
 import { filterInSteps, filterWhole, isLongList } from '../filter/filter.ts';
-import { type FilteredResult, filterError, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
+import { type FilteredResult, type ResultContext, taskIdsIn } from '../filter/filter-parts.ts';
 import { fingerprintOf, type Session, sealState, stateBinding } from '../sessions/sessions.ts';
 import { sealTask, TASKS_REVISION, type Task } from '../sessions/tasks.ts';
 import { NAMES_OF_LIST } from '../upstream/catalogue.ts';
@@ -39,15 +40,16 @@ export type Seen =
   | { readonly kind: 'malformed'; readonly reason: string };
 
 export const DROP = { kind: 'drop' } as const;
+const UNDECIDED = { kind: 'failed', message: 'The gateway cannot decide at the moment; try again' } as const;
 
 /** Methods whose result the gateway itself reads. */
 const READ_HERE = ['initialize', 'server/discover'];
 
 export function relayError(context: RequestContext, located: Located, error: JsonObject): Now<Seen> {
-  const { caller, target, mode, awaited } = context;
+  const { target, mode, awaited } = context;
   if (isWithheldError(error, mode, target.may_ask, awaited.params)) return { kind: 'failed', message: NOT_ITS_TO_ASK };
-  const changes = restInLane(target.id, filterError(error, awaited.params, decideListed(caller.admission, target.id)));
-  return whenThere(changes, (changed) => {
+  return whenThere(shownError(context, error), (changed) => {
+    if (changed === null) return UNDECIDED;
     return { kind: 'final', text: rebuildResponse(awaited.id, 'error', located, changed), outcome: 'error' };
   });
 }
@@ -55,6 +57,7 @@ export function relayError(context: RequestContext, located: Located, error: Jso
 export function relayResult(context: RequestContext, located: Located, result: JsonObject): Now<Seen> {
   const withheld = (err: unknown): Seen => {
     if (err instanceof UnreadFault) throw err;
+    if (err instanceof UndecidedFault) return UNDECIDED;
     context.deps.log.error({ err }, 'recording the names in an answer, or its new task, failed; the answer is withheld');
     return { kind: 'failed', message: 'The gateway cannot record at the moment; try again' };
   };
@@ -68,13 +71,15 @@ export function relayResult(context: RequestContext, located: Located, result: J
 
 function filtered(context: RequestContext, located: Located, result: JsonObject): Now<FilteredResult> {
   const { caller, target, awaited } = context;
-  return whenThere(ownTasks(context, taskIdsIn(result)), (tasks) => {
-    const by = filteredBy(context, awaited, caller.admission, tasks);
-    const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
-    return inSteps
-      ? laneSteps(target.id, filterInSteps(located, result, by))
-      : restInLane(target.id, filterWhole(located, result, by));
-  });
+  return whenThere(ownTasks(context, taskIdsIn(result)), (tasks) =>
+    whenThere(admissionNow(caller), (admission) => {
+      const by = filteredBy(context, awaited, admission, tasks);
+      const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
+      return inSteps
+        ? laneSteps(target.id, filterInSteps(located, result, by))
+        : restInLane(target.id, filterWhole(located, result, by));
+    }),
+  );
 }
 
 /** Records what the answer shows and sets before it is relayed. Most answers to calls show and set nothing. */
@@ -112,14 +117,15 @@ function noteListed({ deps, target, caller, awaited: { operation } }: RequestCon
   deps.catalogue.note({ target, access }, list.resource_type, names);
 }
 
+/** `admission`: the one that decides what the caller may see. null: there is none (`decideShown`). */
 export function filteredBy(
   context: UpstreamContext,
   { method, params, operation, changeItem }: Pick<AwaitedRequest, 'method' | 'params' | 'operation' | 'changeItem'>,
-  admission: Admission,
+  admission: Admission | null,
   tasks: ReadonlyMap<string, Task>,
 ): ResultContext {
   const { caller, target, mode, linked } = context;
-  const { principal } = admission;
+  const { principal } = caller.admission;
   const asked =
     mode === 'stateless' ? declaresTasks(params) : linked?.session.revision === TASKS_REVISION && isObject(params?.task);
   const tool = method === 'tools/call' && asked && operation.kind === 'object' ? operation.object.resource_name : null;
@@ -129,7 +135,7 @@ export function filteredBy(
     params,
     operation,
     changeItem,
-    decide: decideListed(admission, target.id),
+    decide: decideShown(admission, target.id),
     sealState: (state) =>
       sealState(
         context.deps.seal,

@@ -16,7 +16,7 @@ import { decideListed } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize } from '../context/authorize.ts';
 import type { UpstreamContext } from '../context/context.ts';
-import { accessFor, readmit, stillUsable } from '../context/readmission.ts';
+import { accessFor, admissionNow, readmit, stillUsable } from '../context/readmission.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
 import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
 import { fingerprintOf, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
@@ -193,7 +193,7 @@ async function visibleParams(context: UpstreamContext, params: JsonObject, task:
   const { looked, uris } = surveyed;
   let seen = looked.result;
   if (uris.size > 0) {
-    const admission = context.longLived ? await readmit(context.caller) : context.caller.admission;
+    const admission = await admissionNow(context.caller);
     if (admission === null) return null;
     const { id } = context.target;
     seen = (await restInLane(id, lookAt(walk, uris, decideListed(admission, id)))).result;

@@ -1,6 +1,7 @@
 /** The answers that a client gets when its request is denied, or its target fails. */
 
-import { isObject } from '../../base/json/json.ts';
+import { isObject, type JsonObject } from '../../base/json/json.ts';
+import { type Now, whenThere } from '../../base/promises.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Answer, noTarget, refuse, rpcError, unavailable } from '../../protocol/answer.ts';
@@ -8,8 +9,7 @@ import { isWithheldError } from '../../protocol/capabilities.ts';
 import { CODES, type RpcId, type RpcRequest } from '../../protocol/message.ts';
 import { type Mode, unsupportedVersion } from '../../protocol/mode.ts';
 import type { Operation } from '../../protocol/operation.ts';
-import { rebuildResponse } from '../../protocol/rebuild.ts';
-import { decideListed } from '../../state/admission.ts';
+import { type MemberTexts, rebuildResponse } from '../../protocol/rebuild.ts';
 import type { Access, Target } from '../../targets/target.ts';
 import { filterError } from '../filter/filter-parts.ts';
 import type { McpLimits } from '../limits/limits.ts';
@@ -20,6 +20,7 @@ import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type
 import type { Verdict } from './authorize.ts';
 import type { Caller, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
 import { accountAnswer, accountText } from './own-account.ts';
+import { admissionNow, decideShown, UndecidedFault } from './readmission.ts';
 
 /** A target that failed, and the services with which that is described and noted. */
 export interface FailedContext extends Pick<UpstreamContext, 'target' | 'access'> {
@@ -47,9 +48,8 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
       return rpcError(id, CODES.internal, NOT_ITS_TO_ASK);
     const supported = servedVersions(error);
     if (supported !== null) return refuse(id, unsupportedVersion(requestedVersion(error), supported));
-    const { id: targetId } = context.target;
-    const decide = decideListed(context.caller.admission, targetId);
-    const changed = await restInLane(targetId, filterError(error.error, awaited.params, decide));
+    const changed = await shownError(context, error.error);
+    if (changed === null) return unavailable(id);
     return { kind: 'message', status: answer.status, text: rebuildResponse(id, 'error', error.located, changed) };
   }
   awaited.end('upstream_error');
@@ -57,6 +57,18 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
   const failure = rpcError(id, CODES.internal, await noteFailure(context, answer, awaited.method === 'initialize'));
   if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
   return { ...failure, headers: { 'retry-after': answer.retryAfter } };
+}
+
+/** The members of a target's error that must change before the caller sees it. null: nothing can decide what it may show. */
+export function shownError({ caller, target, awaited }: RequestContext, error: JsonObject): Now<MemberTexts | null> {
+  const changes = whenThere(admissionNow(caller), (admission) =>
+    restInLane(target.id, filterError(error, awaited.params, decideShown(admission, target.id))),
+  );
+  if (!(changes instanceof Promise)) return changes;
+  return changes.catch((err: unknown) => {
+    if (err instanceof UndecidedFault) return null;
+    throw err;
+  });
 }
 
 /**

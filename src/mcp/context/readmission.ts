@@ -1,8 +1,9 @@
 /** The caller by the state of this moment, for what is decided or sent later than the request was admitted. */
 import { principalKey, type TokenClaims } from '../../auth/principal.ts';
+import type { Now } from '../../base/promises.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
-import { decided } from '../../engine/estimate.ts';
+import { type Decide, decided } from '../../engine/estimate.ts';
 import { type Admission, type Admit, decideListed, mayUseTarget } from '../../state/admission.ts';
 import type { Access, RoutedTarget, StillAllowed } from '../../targets/target.ts';
 import { fingerprintOf } from '../sessions/sessions.ts';
@@ -60,9 +61,32 @@ export function stillUsable(admission: Admission, name: string, target: RoutedTa
   return mayUseTarget(admission, current) ? current : null;
 }
 
-/** For so long, in milliseconds, a message is sent by its decision. Most are sent within a few, and need no second look at the state. */
+/**
+ * For so long, in milliseconds, a message is sent by its decision, and an answer filtered by it. Most need a few, and so no second look at the
+ * state.
+ */
 const HOLDS_MS = 100;
 const MOST_LOOKS = 5;
+
+/**
+ * The admission that decides what an answer may show: a target can take long, and a deny that was answered meanwhile must count. null: as
+ * `readmit`.
+ */
+export function admissionNow(caller: Caller): Now<Admission | null> {
+  return performance.now() - caller.admittedAt < HOLDS_MS ? caller.admission : readmit(caller);
+}
+
+/** An answer names an object, and nothing can decide whether the caller may see it. */
+export class UndecidedFault extends Error {}
+
+/** Decides what an answer may show. `admission` null: throws UndecidedFault if there is anything to decide. */
+export function decideShown(admission: Admission | null, targetId: string): Decide {
+  if (admission !== null) return decideListed(admission, targetId);
+  return (objects) => {
+    if (objects.length > 0) throw new UndecidedFault('there is no admission');
+    return [];
+  };
+}
 
 /**
  * The access of the caller to the target, for messages about these objects. A message that is sent more than 100 ms after the caller was
