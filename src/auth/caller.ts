@@ -17,6 +17,8 @@ export interface Caller {
   readonly reason?: string | null;
   /** The only revision of the policies that a change of policies may start from; absent: any. */
   readonly atRevision?: number | undefined;
+  /** Whether `managesAll` is true of the caller's rights at admission; absent: no. Heavy work of other callers has threads of its own. */
+  readonly managesAll?: boolean;
 }
 
 /** The rights that a change needs. `own`: none, because the change concerns only data of the caller. */

@@ -130,6 +130,9 @@ export function hasFor({ rights }: Held, right: Right, owner: string | null): bo
   return owners === null || (owners !== undefined && owner !== null && owners.has(owner));
 }
 
+/** Whether the caller may change more than the policies of single owners: all policies, or the boundaries of owners. */
+export const managesAll = (held: Held): boolean => hasFor(held, 'policies:manage', null) || has(held, 'boundaries:manage');
+
 export const operates = ({ targets }: Held, targetId: string): boolean => targets === null || targets.has(targetId);
 
 const named = (rights: readonly Right[], by: string): string => rights.map((right) => `\`${right}\``).join(by);

@@ -1,6 +1,7 @@
 /** Returns who makes an authenticated request, and why. */
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.ts';
+import { managesAll } from '../auth/rights.ts';
 import { invalidRequest } from '../base/errors.ts';
 import { admissionOf, contextOf } from './context.ts';
 
@@ -10,8 +11,11 @@ export const REASON_MAX = 1024;
 
 /** Returns the caller. Throws AppError `invalid_request` if the reason cannot be stored exactly as it was sent. */
 export function callerOf(res: Response): Caller {
-  const { requestId, atRevision } = contextOf(res);
-  return { principal: admissionOf(res).principal, requestId, reason: reasonOf(res), atRevision };
+  const { requestId, atRevision, held } = contextOf(res);
+  return {
+    ...{ principal: admissionOf(res).principal, requestId, reason: reasonOf(res), atRevision },
+    managesAll: held !== undefined && managesAll(held),
+  };
 }
 
 /** Reads the reason. The header is UTF-8, but node returns each byte as a character. */

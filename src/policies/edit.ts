@@ -30,13 +30,13 @@ export interface Guard {
   /** Returns a text that changes with the policies and the invariants, and whether there are invariants. */
   readonly glance: (db: Connection) => Promise<{ readonly glance: string; readonly guarded: boolean }>;
   /**
-   * Takes long, so it runs outside of transactions. `by`: the user in whose turn the work runs. Returns the state that was checked, and
+   * Takes long, so it runs outside of transactions, in a turn of the caller. Returns the state that was checked, and
    * AppError `invariant_broken` or `invariant_undecided` if the changes are refused in it. `widening` refuses them to callers without the
    * right `boundaries:manage`.
    */
   readonly check: (
     changes: readonly StoredChange[],
-    by: string,
+    caller: Caller,
   ) => Promise<{ readonly glance: string; readonly refusal: AppError | null; readonly widening: AppError | null }>;
   /** Runs a change that throws `Moved`. */
   readonly settle: Settle;
@@ -51,10 +51,10 @@ export interface PolicyEditParts {
   readonly checkPattern: PatternCheck;
   readonly guard: Guard;
   /**
-   * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `by`: the user in whose turn
+   * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `caller`: the caller in whose turn
    * the work runs; null: it starts at once, because a transaction is open for it.
    */
-  readonly tryPolicies: (policies: readonly Policy[], by: string | null) => Promise<unknown>;
+  readonly tryPolicies: (policies: readonly Policy[], caller: Caller | null) => Promise<unknown>;
   /** UUIDv7: ids are in order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
@@ -119,14 +119,13 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       glanced: JSON.stringify(await glance(db)),
       state: await read(db),
     });
-    const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, by: string | null): Promise<void> => {
-      if (candidate !== null) await tryPolicySet(parts, candidate, by);
+    const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, inTurnOf: Caller | null): Promise<void> => {
+      if (candidate !== null) await tryPolicySet(parts, candidate, inTurnOf);
     };
     const { position, glanced, state } = await database.snapshot(look);
-    const by = caller.principal.sub;
     const early = await plan(state);
     // Both take long, in different threads.
-    const [, checked] = await Promise.all([tryPlan(early, by), guard.check(early.touches, by)]);
+    const [, checked] = await Promise.all([tryPlan(early, caller), guard.check(early.touches, caller)]);
     await calm();
     return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced && (await isInHistory(trx, position));
@@ -164,10 +163,10 @@ async function requireRevision(trx: Transaction, { atRevision }: Caller): Promis
 export async function tryPolicySet(
   { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
   candidate: readonly Policy[],
-  by: string | null,
+  caller: Caller | null,
 ): Promise<void> {
   try {
-    await tryPolicies(candidate, by);
+    await tryPolicies(candidate, caller);
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError('invalid_request', 'The change was not stored: the policies cannot be compiled with it.', {

@@ -203,7 +203,7 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
         const { result } = await change(trx, ALL_RIGHTS);
         return { result, position: { sequence: 0, nonce: '', revision: 0 } };
       }),
-    tryPolicies: (_policies, by) => work.run({ name: 'bytes', input: {}, by, host: {} }),
+    tryPolicies: (_policies, caller) => work.run({ name: 'bytes', input: {}, by: caller?.principal.sub ?? null, host: {} }),
   });
   let moves = 0;
   const { result } = await edit(ADMIN, {

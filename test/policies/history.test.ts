@@ -384,8 +384,8 @@ eachEngine(test.serial, 'changes do not wait for the jobs of those who only ask'
   ).flat();
   const outcomes = Promise.allSettled(asked);
   const files = new Map([['a.yaml', 'name: a\nresource_type: tool\neffect: deny\npriority: 1\nsubjects: [everyone]\n']]);
-  t.is((await work.readFiles(files, 'administrator')).size, 1);
-  await work.checkTests(new Map(), 'administrator');
+  t.is((await work.readFiles(files, ADMIN)).size, 1);
+  await work.checkTests(new Map(), ADMIN);
   release();
   t.deepEqual(
     [...new Set((await outcomes).map(({ status }) => status))].sort(),

@@ -21,4 +21,5 @@ export const ADMIN: Caller = {
     issued_at: null,
     limits: null,
   },
+  managesAll: true,
 };

@@ -22,8 +22,6 @@ export interface Job {
    * may be waiting for that transaction.
    */
   readonly by: string | null;
-  /** How long the job probably takes, if that is known before, in milliseconds. */
-  readonly expectedMs?: number;
   readonly host: Host;
   /** Aborts the job and ends its thread, even while it is waiting. */
   readonly signal?: AbortSignal | undefined;
@@ -39,8 +37,6 @@ export interface WorkOptions {
 
 export interface WorkLimits {
   readonly atOnce: number;
-  /** How many of these jobs may be of callers with long jobs: they leave the other threads to callers with short ones. */
-  readonly longAtOnce: number;
   /** How many jobs of one caller, and of all callers, may wait. */
   readonly waitingOfCaller: number;
   readonly waiting: number;
@@ -52,7 +48,6 @@ export interface WorkLimits {
 /** A thread may use half as much memory as the gateway itself. */
 const LIMITS: WorkLimits = {
   atOnce: 2,
-  longAtOnce: 2,
   waitingOfCaller: 8,
   waiting: 32,
   memory: Math.min(1024, Math.max(64, Math.floor(getHeapStatistics().heap_size_limit / 2 ** 21))),
@@ -70,8 +65,6 @@ interface Waiting {
 
 interface Thread {
   readonly worker: Worker;
-  /** Whether no job has run in it. */
-  isNew: boolean;
   idle: NodeJS.Timeout | null;
 }
 
@@ -94,7 +87,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     } catch (cause) {
       throw new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause });
     }
-    const thread: Thread = { worker, isNew: true, idle: null };
+    const thread: Thread = { worker, idle: null };
     threads.add(thread);
     worker.once('exit', () => {
       threads.delete(thread);
@@ -132,15 +125,10 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     thread.idle = setTimeout(() => end(thread), IDLE_MS).unref();
   }
 
-  function mayStart(by: string): boolean {
-    if (running.has(by) || running.size >= limits.atOnce) return false;
-    return [...running].filter((other) => use.areLong(by, other)).length < limits.longAtOnce;
-  }
-
   /** Starts the next jobs. Each caller has at most one running job. */
   function next(): void {
     for (const by of use.sorted(queues.keys())) {
-      if (!mayStart(by)) continue;
+      if (running.has(by) || running.size >= limits.atOnce) continue;
       const [first, ...rest] = queues.get(by) ?? [];
       queues.delete(by);
       if (rest.length > 0) queues.set(by, rest);
@@ -179,7 +167,6 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     signal?.throwIfAborted();
     admit(by);
     if (!queues.has(by) && !running.has(by)) use.arrive(by);
-    use.expect(by, job.expectedMs ?? 0);
     return new Promise<Thread>((resolve, reject) => {
       const leave = (): void => {
         const rest = (queues.get(by) ?? []).filter((other) => other !== waiting);
@@ -266,8 +253,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
     async run<T>(job: Job): Promise<T> {
       const { by } = job;
       const thread = by === null ? take() : await turn(job, by);
-      const ended = by === null ? null : use.begin(by, thread.isNew);
-      thread.isNew = false;
+      const ended = by === null ? null : use.begin(by);
       let isWell = false;
       try {
         const value = await perform(thread, job);

@@ -25,8 +25,8 @@ export interface DraftParts {
   readonly administer: Administer;
   readonly sets: PolicySets;
   readonly applyTested: ApplyTested;
-  /** Rejects with what is wrong with the tests. `by`: the user in whose turn the work runs. */
-  readonly checkTests: (texts: ReadonlyMap<string, string>, by: string) => Promise<void>;
+  /** Rejects with what is wrong with the tests. Runs in a turn of the caller. */
+  readonly checkTests: (texts: ReadonlyMap<string, string>, caller: Caller) => Promise<void>;
   readonly database: { readonly knex: Connection };
   readonly now: () => number;
 }
@@ -77,8 +77,8 @@ export function createDrafts({ administer, sets, applyTested, checkTests, databa
           `The draft is too large: its files and tests together may have at most ${DRAFT_LIMITS.bytes} bytes.`,
         );
       }
-      await sets.plan(applyRequestOf(content, ANY), caller.principal.sub);
-      await checkTests(new Map(Object.entries(content.tests)), caller.principal.sub);
+      await sets.plan(caller, applyRequestOf(content, ANY));
+      await checkTests(new Map(Object.entries(content.tests)), caller);
       const at = now();
       const { principal } = caller;
       const hash = draftHash(content);

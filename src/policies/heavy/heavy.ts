@@ -1,6 +1,7 @@
 /** The interface to heavy work on policies. This file reads from the database what the thread needs. */
+import type { Caller } from '../../auth/caller.ts';
 import { AppError } from '../../base/errors.ts';
-import { createWork, type Give, type Host, type Work, type WorkLimits } from '../../base/work/work.ts';
+import { createWork, type Give, type Host, type Job, type Work, type WorkLimits } from '../../base/work/work.ts';
 import { changedBetween, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
 import type { Policy, StoredPolicy } from '../../engine/compile/policy.ts';
@@ -62,20 +63,20 @@ export interface HeavyParts {
 }
 
 const USERS_AT_ONCE = 1_000;
-/** How fast a thread reads files, approximately. */
-const CHARACTERS_PER_MS = 500;
 
 export function createHeavyWork(parts: HeavyParts) {
   const { database, targets, findDraft, readStoredSet, now = Date.now, limits = {}, foundUsers } = parts;
   const file = import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js';
-  const newWork = (own: Partial<WorkLimits>): Work =>
-    createWork({ thread: new URL(file, import.meta.url), limits: { ...own, ...limits } });
-  const questions = newWork({});
+  const newWork = (): Work => createWork({ thread: new URL(file, import.meta.url), limits });
+  const [questions, changes, changesOfOwners] = [newWork(), newWork(), newWork()];
   /**
-   * What changes wait for has threads of its own: those who may only read must not keep an administrator from revoking. Nor must managers
-   * who apply thousands of files.
+   * What changes wait for has threads of its own: callers who may only read must not keep an administrator from revoking. Nor must
+   * callers whose rights are limited to owners: thousands of tests can take both threads for minutes.
    */
-  const changes = newWork({ longAtOnce: 1 });
+  const change = <T>(caller: Caller | null, job: Omit<Job, 'by' | 'signal'>): Promise<T> => {
+    const work = caller === null || caller.managesAll === true ? changes : changesOfOwners;
+    return work.run<T>({ ...job, by: caller?.principal.sub ?? null });
+  };
 
   const storedNow = async (db: Connection): Promise<Stored> => ({
     position: await readPosition(db),
@@ -142,15 +143,13 @@ export function createHeavyWork(parts: HeavyParts) {
   async function read<T extends { readonly file: string }>(
     name: 'read' | 'readInvariants',
     texts: ReadonlyMap<string, string>,
-    by: string,
+    caller: Caller,
   ): Promise<Map<string, T>> {
     const files = new Map<string, T>();
     const onItems = (items: readonly unknown[]): void => {
       for (const parsed of items as T[]) files.set(parsed.file, parsed);
     };
-    const length = [...texts.values()].reduce((sum, text) => sum + text.length, 0);
-    const expectedMs = length / CHARACTERS_PER_MS;
-    await changes.run({ name, input: { texts: [...texts] }, by, expectedMs, host: {}, onItems });
+    await change(caller, { name, input: { texts: [...texts] }, host: {}, onItems });
     return files;
   }
 
@@ -158,38 +157,41 @@ export function createHeavyWork(parts: HeavyParts) {
     answer: (name: AnswerName, input: object, asked: AskedBy): Promise<HeavyAnswer> =>
       questions.run<HeavyAnswer>({ ...asked, name, input, host }),
     /** Reads the body of an apply. Returns its files and tests by name. */
-    async applyBody(body: Uint8Array | null, by: string): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>> {
+    async applyBody(
+      body: Uint8Array | null,
+      caller: Caller,
+    ): Promise<ApplyRest & Record<ApplyText[0], ReadonlyMap<string, string>>> {
       const texts = { files: new Map<string, string>(), tests: new Map<string, string>() };
       const onItems = (items: readonly unknown[]): void => {
         for (const [member, name, text] of items as ApplyText[]) texts[member].set(name, text);
       };
-      const rest = await changes.run<ApplyRest>({ name: 'applyBody', input: { body }, by, host: {}, onItems });
+      const rest = await change<ApplyRest>(caller, { name: 'applyBody', input: { body }, host: {}, onItems });
       return { ...rest, ...texts };
     },
-    readFiles: (texts: ReadonlyMap<string, string>, by: string) => read<ParsedPolicyFile>('read', texts, by),
-    readInvariantFiles: (texts: ReadonlyMap<string, string>, by: string) =>
-      read<ParsedInvariantFile>('readInvariants', texts, by),
-    /** Rejects if no engine can be made of the policies. `by` null: the work starts at once. */
-    async build(policies: readonly Policy[], by: string | null): Promise<void> {
+    readFiles: (texts: ReadonlyMap<string, string>, caller: Caller) => read<ParsedPolicyFile>('read', texts, caller),
+    readInvariantFiles: (texts: ReadonlyMap<string, string>, caller: Caller) =>
+      read<ParsedInvariantFile>('readInvariants', texts, caller),
+    /** Rejects if no engine can be made of the policies. `caller` null: the work starts at once. */
+    async build(policies: readonly Policy[], caller: Caller | null): Promise<void> {
       const given = async (give: Give): Promise<null> => {
         await give(withReadings(policies));
         return null;
       };
-      await changes.run({ name: 'build', input: {}, by, host: { policies: given } });
+      await change(caller, { name: 'build', input: {}, host: { policies: given } });
     },
     /** Checks invariants on the stored policies and invariants. */
-    checkInvariants: (check: ToCheck, by: string): Promise<Checked> =>
-      changes.run<Checked>({ name: 'checkInvariants', input: check, by, host: { state: host.state } }),
+    checkInvariants: (check: ToCheck, caller: Caller): Promise<Checked> =>
+      change<Checked>(caller, { name: 'checkInvariants', input: check, host: { state: host.state } }),
     /** Rejects with what is wrong with the tests. */
-    async checkTests(texts: ReadonlyMap<string, string>, by: string): Promise<void> {
-      await changes.run({ name: 'checkTests', input: { texts: [...texts] }, by, host: {} });
+    async checkTests(texts: ReadonlyMap<string, string>, caller: Caller): Promise<void> {
+      await change(caller, { name: 'checkTests', input: { texts: [...texts] }, host: {} });
     },
-    test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, by: string): Promise<Tested> {
+    test(texts: ReadonlyMap<string, string>, set: Pick<SetToTest, 'policies' | 'targets'>, caller: Caller): Promise<Tested> {
       const given = async (give: Give): Promise<Pick<SetToTest, 'targets'>> => {
         await give(withReadings(set.policies));
         return { targets: set.targets.map(({ id, name }) => ({ id, name })) };
       };
-      return changes.run<Tested>({ name: 'tests', input: { texts: [...texts] }, by, host: { set: given } });
+      return change<Tested>(caller, { name: 'tests', input: { texts: [...texts] }, host: { set: given } });
     },
     /**
      * Returns the set that a source makes. Rejects with AppError `not_found` if its draft does not exist, and with what an apply would refuse
@@ -231,7 +233,7 @@ export function createHeavyWork(parts: HeavyParts) {
       return { suggestion, candidate };
     },
     async close(): Promise<void> {
-      await Promise.all([questions.close(), changes.close()]);
+      await Promise.all([questions.close(), changes.close(), changesOfOwners.close()]);
     },
   };
 }

@@ -35,8 +35,8 @@ export interface Checked {
   readonly broken: readonly BrokenInvariant[];
 }
 
-/** Runs in a thread, outside of transactions. `by`: the user in whose turn it runs. */
-export type CheckInvariants = (check: ToCheck, by: string) => Promise<Checked>;
+/** Runs in a thread, outside of transactions, in a turn of the caller. */
+export type CheckInvariants = (check: ToCheck, caller: Caller) => Promise<Checked>;
 
 /** Returns a text that changes with every change of the policies or the invariants. */
 export async function glanceOf(db: Connection): Promise<{ readonly glance: string; readonly guarded: boolean }> {
@@ -55,7 +55,7 @@ export function createGuard({ database, check, now }: GuardParts): Guard {
   return {
     settle: createSettle(),
     glance: glanceOf,
-    async check(changes, by) {
+    async check(changes, caller) {
       const { invariants, ...found } = await database.snapshot(async (db) => ({
         ...(await glanceOf(db)),
         invariants: await invariantStore(db).all(),
@@ -63,7 +63,7 @@ export function createGuard({ database, check, now }: GuardParts): Guard {
       const widening = wideningOf(changes, invariants);
       if (!invariants.some(({ enabled }) => enabled) || !changes.some(changesDecisions))
         return { glance: found.glance, refusal: null, widening };
-      const { glance, broken } = await check({ changes }, by);
+      const { glance, broken } = await check({ changes }, caller);
       if (glance !== found.glance) throw new Moved();
       return { glance, refusal: refusalOf(broken, 'policies'), widening };
     },
@@ -123,8 +123,8 @@ export interface InvariantEditParts extends GuardParts {
   readonly guard: Pick<Guard, 'settle'>;
   readonly targets: (db: Connection) => Promise<readonly { readonly id: string; readonly name: string }[]>;
   readonly checkPattern: PatternCheck;
-  /** Runs in a thread. `by`: the user in whose turn it runs. */
-  readonly readFiles: (texts: InvariantApply['files'], by: string) => Promise<ReadonlyMap<string, ParsedInvariantFile>>;
+  /** Runs in a thread, in a turn of the caller. */
+  readonly readFiles: (texts: InvariantApply['files'], caller: Caller) => Promise<ReadonlyMap<string, ParsedInvariantFile>>;
   readonly newId: () => string;
 }
 
@@ -162,7 +162,7 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   });
 
   /** Returns the plan, and the changed invariants that the policies break. Throws `Moved` if the state changed in the meantime. */
-  async function judged<T>(by: string, plan: (state: InvariantState) => Planned<T>) {
+  async function judged<T>(caller: Caller, plan: (state: InvariantState) => Planned<T>) {
     const state = await database.snapshot(read);
     const planned = plan(state);
     requireSound(state, planned, checkPattern);
@@ -170,14 +170,14 @@ export function createInvariantEdits(parts: InvariantEditParts) {
     const invariants = planned.changes.flatMap(({ before, after }) =>
       after === null || (before === null ? !after.enabled : loosens(before, after, time)) ? [] : [after],
     );
-    const checked = invariants.length === 0 ? { ...state, broken: [] } : await check({ invariants }, by);
+    const checked = invariants.length === 0 ? { ...state, broken: [] } : await check({ invariants }, caller);
     if (checked.glance !== state.glance) throw new Moved();
     return { state, planned, broken: checked.broken };
   }
 
   const change = <T>(caller: Caller, plan: (state: InvariantState) => Planned<T>): Promise<T> =>
     guard.settle(caller.principal.sub, async (calm) => {
-      const { state, planned, broken } = await judged(caller.principal.sub, plan);
+      const { state, planned, broken } = await judged(caller, plan);
       const { result, changes } = planned;
       const refusal = refusalOf(broken, 'invariant');
       await calm();
@@ -199,8 +199,8 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   };
 
   /** Returns the plan of an apply. Ids stay the same if it runs again. Throws AppError `invalid_request`. */
-  async function planning({ files, prune }: InvariantApply, by: string) {
-    const parsed: ReadonlyMap<string | null, ParsedInvariantFile> = await parts.readFiles(files, by);
+  async function planning(caller: Caller, { files, prune }: InvariantApply) {
+    const parsed: ReadonlyMap<string | null, ParsedInvariantFile> = await parts.readFiles(files, caller);
     const ids = new Map([...files.keys()].map((file) => [file, newId()]));
     const options = { prune, time: now(), idFor: (file: string) => ids.get(file) ?? newId() };
     return (state: InvariantState): Planned<InvariantPlan & InvariantState> => {
@@ -249,17 +249,17 @@ export function createInvariantEdits(parts: InvariantEditParts) {
     },
 
     /** Returns what `apply` would do, and the invariants that would make the gateway refuse it. */
-    async plan(request: InvariantApply, by: string) {
-      const plan = await planning(request, by);
-      return guard.settle(by, async () => {
-        const { planned, broken } = await judged(by, plan);
+    async plan(caller: Caller, request: InvariantApply) {
+      const plan = await planning(caller, request);
+      return guard.settle(caller.principal.sub, async () => {
+        const { planned, broken } = await judged(caller, plan);
         return { plan: planned.result, broken };
       });
     },
 
     /** Makes the invariants match the files, in one change. */
     async apply(caller: Caller, request: InvariantApply) {
-      return change(caller, await planning(request, caller.principal.sub));
+      return change(caller, await planning(caller, request));
     },
   };
 }

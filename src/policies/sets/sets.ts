@@ -26,8 +26,8 @@ import {
 
 export interface PolicySetParts extends Omit<PolicyEditParts, 'targetExists'> {
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
-  /** Takes long for many files. `by`: the user in whose turn the work runs. */
-  readonly readFiles: (texts: ReadonlyMap<string, string>, by: string) => ReturnType<typeof readFiles>;
+  /** Takes long for many files, so it runs in a turn of the caller. */
+  readonly readFiles: (texts: ReadonlyMap<string, string>, caller: Caller) => ReturnType<typeof readFiles>;
 }
 
 export interface ApplyRequest extends Omit<PlanRequest, 'files'>, Expected {
@@ -74,11 +74,11 @@ export function createPolicySets(parts: PolicySetParts) {
 
   return {
     /** Returns what `apply` would do. Throws what `apply` would throw. */
-    async plan(request: ApplyRequest, by: string): Promise<Planned<PlannedFiles> & Pick<SetState, 'position'>> {
-      const files = await parts.readFiles(request.files, by);
+    async plan(caller: Caller, request: ApplyRequest): Promise<Planned<PlannedFiles> & Pick<SetState, 'position'>> {
+      const files = await parts.readFiles(request.files, caller);
       const state = await database.snapshot((db) => read(db, request.owner));
       const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
-      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, by);
+      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, caller);
       return { plan, targets: state.targets, position: state.position };
     },
 
@@ -88,7 +88,7 @@ export function createPolicySets(parts: PolicySetParts) {
       request: ApplyRequest,
       alongside: Alongside = async () => [],
     ): Promise<Edited<Planned<PlannedFiles>>> {
-      const files = await parts.readFiles(request.files, caller.principal.sub);
+      const files = await parts.readFiles(request.files, caller);
       const made = madeForRequest(parts);
       return edit(caller, {
         glance,

@@ -70,14 +70,11 @@ export async function testSet(
 
 export interface ApplyTestedParts {
   readonly sets: PolicySets;
-  /**
-   * Runs tests on a set. `all` is the number of tests, `failures` has the first ones that failed. `by`: the user in whose turn
-   * the work runs.
-   */
+  /** Runs tests on a set, in a turn of the caller. `all` is the number of tests, `failures` has the first ones that failed. */
   readonly test: (
     texts: ReadonlyMap<string, string>,
     set: Pick<SetToTest, 'policies' | 'targets'>,
-    by: string,
+    caller: Caller,
   ) => Promise<{ readonly failed: number; readonly all: number; readonly failures: readonly TestResult[] }>;
 }
 
@@ -92,9 +89,8 @@ export function createApplyTested({ sets, test }: ApplyTestedParts) {
     alongside?: Alongside,
   ): ReturnType<PolicySets['apply']> => {
     if (tests.size === 0) return sets.apply(caller, request, alongside);
-    const by = caller.principal.sub;
-    const { plan, targets, position } = await sets.plan(request, by);
-    const { failed, all, failures } = await test(tests, { policies: plan.candidate, targets }, by);
+    const { plan, targets, position } = await sets.plan(caller, request);
+    const { failed, all, failures } = await test(tests, { policies: plan.candidate, targets }, caller);
     if (failed > 0) {
       const errors = failures.map((result) => {
         const { file, line, column, test, principal, request } = result;

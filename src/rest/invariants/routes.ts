@@ -36,7 +36,7 @@ export function createInvariantRoutes({ database, edits, heavy }: InvariantRoute
   router.get('/export', (req, res) => answerWork(req, res, (asked) => heavy.answer('exportInvariants', {}, asked)));
 
   router.post('/plan', async (req, res) => {
-    const { plan, broken } = await edits.plan(requestOf(validate(planBody, req.body)), callerOf(res).principal.sub);
+    const { plan, broken } = await edits.plan(callerOf(res), requestOf(validate(planBody, req.body)));
     const { changes, ...rest } = planJson(plan);
     // An invariant that is not created yet has no id.
     const planned = changes.map((change) => (change.action === 'create' ? { ...change, invariant_id: null } : change));

@@ -93,7 +93,7 @@ export function createPolicySetRoutes(deps: {
   );
 
   router.post('/apply', async (req, res) => {
-    const { reason, files, tests, ...rest } = await heavy.applyBody(bytesOf(req, res).body, callerOf(res).principal.sub);
+    const { reason, files, tests, ...rest } = await heavy.applyBody(bytesOf(req, res).body, callerOf(res));
     const [caller, request] = [callerFor(res, reason), { ...requestOf({ ...rest, files: {} }), files }];
     // The transaction checks every changed policy. The owner counts even if nothing changes.
     requireOwner(heldOf(res), 'policies:manage', request.adopt ? null : request.owner);

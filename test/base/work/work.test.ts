@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { AppError } from '../../../src/base/errors.ts';
 import { createWork, type Host, type WorkLimits } from '../../../src/base/work/work.ts';
@@ -109,35 +108,6 @@ function holding(run: ReturnType<typeof start>['run'], by: string) {
   const done = codeOf(run(by, 'ask', { name: 'hold' }, { host: { hold } }));
   return { started: started.opened, release: held.open, done };
 }
-
-test('callers with long jobs leave a thread to those with short jobs, and take one beside them', async (t) => {
-  const { run } = start(t, { atOnce: 2, longAtOnce: 1 });
-  // The start of a thread does not count.
-  await run('c', 'bytes');
-  for (const by of ['a', 'b']) {
-    const { started, release, done } = holding(run, by);
-    await started;
-    await sleep(300);
-    release();
-    t.is(await done, 'done');
-  }
-  const short = holding(run, 'c');
-  await short.started;
-  const order: string[] = [];
-  const [a, b] = ['a', 'b'].map((by) => holding(run, by)) as [ReturnType<typeof holding>, ReturnType<typeof holding>];
-  const began = b.started.then(() => order.push('b'));
-  await a.started;
-  short.release();
-  const more = async (): Promise<void> => {
-    for (const _ of [1, 2, 3]) order.push(await codeOf(run('c', 'bytes')));
-  };
-  await Promise.race([more(), began]);
-  t.deepEqual(order, ['done', 'done', 'done']);
-  a.release();
-  await began;
-  b.release();
-  t.deepEqual(await Promise.all([short.done, a.done, b.done]), ['done', 'done', 'done']);
-});
 
 test('a thread is not ended while a job waits, so the next job need not start one', async (t) => {
   const { run } = start(t, { atOnce: 2 });
