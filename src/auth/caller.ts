@@ -19,6 +19,8 @@ export interface Caller {
   readonly atRevision?: number | undefined;
   /** Whether `managesAll` is true of the caller's rights at admission; absent: no. Heavy work of other callers has threads of its own. */
   readonly managesAll?: boolean;
+  /** Aborted when the client disconnects. Heavy work for a change then ends, unless its transaction has begun. */
+  readonly signal?: AbortSignal;
 }
 
 /** The rights that a change needs. `own`: none, because the change concerns only data of the caller. */

@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import type { Caller } from '../auth/caller.ts';
 import { managesAll } from '../auth/rights.ts';
 import { invalidRequest } from '../base/errors.ts';
-import { admissionOf, contextOf } from './context.ts';
+import { admissionOf, contextOf, signalOf } from './context.ts';
 
 export const REASON_HEADER = 'Portcullis-Reason';
 /** The maximum length of a reason, in characters. */
@@ -15,6 +15,7 @@ export function callerOf(res: Response): Caller {
   return {
     ...{ principal: admissionOf(res).principal, requestId, reason: reasonOf(res), atRevision },
     managesAll: held !== undefined && managesAll(held),
+    signal: signalOf(res),
   };
 }
 

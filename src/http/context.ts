@@ -13,6 +13,8 @@ export interface RequestContext {
   admission?: Admission;
   /** Set when the operation has been authorized. */
   held?: Held;
+  /** Set when a handler has asked for it. */
+  signal?: AbortSignal;
   /** Admits the caller by the same token, in the state of the call. Set when the caller has been admitted. */
   admit?: () => Promise<Admission>;
   /** Authorizes the same operation in this state. Set when the operation has been authorized. */
@@ -36,6 +38,21 @@ export function admissionOf(res: Response): Admission {
   const { admission } = contextOf(res);
   if (!admission) throw new AppError('unauthenticated', 'Send a bearer token in the Authorization header.');
   return admission;
+}
+
+/** The reason of the signal of a client that has disconnected. There is nobody to answer. */
+export const CLIENT_LEFT = new AppError('unavailable', 'The client has disconnected.');
+
+/** Returns a signal that is aborted when the client disconnects, or has its answer. */
+export function signalOf(res: Response): AbortSignal {
+  const context = contextOf(res);
+  if (context.signal !== undefined) return context.signal;
+  const leaving = new AbortController();
+  const leave = (): void => leaving.abort(CLIENT_LEFT);
+  if (res.destroyed) leave();
+  else res.once('close', leave);
+  context.signal = leaving.signal;
+  return context.signal;
 }
 
 /** Returns the rights of the caller. Only for routes behind authorization. */

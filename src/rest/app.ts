@@ -18,7 +18,7 @@ import type { Pages } from '../browser/pages.ts';
 import type { Config } from '../config/config.ts';
 import { createReading, ifBody, jsonBody } from '../http/body.ts';
 import { LARGE_BODY } from '../http/body-length.ts';
-import { contextOf, openContext } from '../http/context.ts';
+import { CLIENT_LEFT, contextOf, openContext } from '../http/context.ts';
 import { limitUnread, type UnreadLimits } from '../http/limits/unread.ts';
 import { allowOrigin, answerPreflight, checkOrigin } from '../http/origin.ts';
 import { type Problem, problemOf, sendProblem } from '../http/problem.ts';
@@ -211,6 +211,7 @@ function methodsOf(open: RouteMatch | null, guarded: RouteMatch | null): Readonl
 
 function answerError({ config, log, pages, protocols }: AppParts): ErrorRequestHandler {
   return (error: unknown, req, res, _next) => {
+    if (error === CLIENT_LEFT) return;
     const { requestId } = contextOf(res);
     const problem = problemOf(error, { requestId, publicUrl: config.publicUrl, log });
     const protocol = protocols.find(({ path }) => req.path.startsWith(`${path}/`));

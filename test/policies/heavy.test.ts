@@ -101,7 +101,9 @@ function startEndless(t: ExecutionContext) {
       [tell, count] = [resolve, many];
       if (asked >= many) resolve();
     });
-  const manager = (sub: string): Caller => ({ ...ADMIN, principal: { ...ADMIN.principal, sub }, managesAll: false });
+  const manager = (sub: string, signal = new AbortController().signal): Caller => ({
+    ...{ ...ADMIN, principal: { ...ADMIN.principal, sub }, managesAll: false, signal },
+  });
   const check = (caller: Caller) => work.checkInvariants({ invariants: [] }, caller);
   return { work, begun, manager, check };
 }
@@ -119,6 +121,26 @@ test('managers whose jobs do not end do not keep an administrator from changing 
   t.is((await work.test(new Map(), { policies: [], targets: [] }, ADMIN)).failed, 0);
   await work.close();
   t.deepEqual([...new Set((await endless).map(({ status }) => status))], ['rejected']);
+});
+
+test('the jobs of a change end when its client disconnects, and the next ones run', async (t) => {
+  const { work, begun, manager, check } = startEndless(t);
+  const [leaving, left] = [new AbortController(), new AppError('unavailable', 'left')];
+  const endless = Promise.allSettled([check(manager('ann')), check(manager('ben', leaving.signal))]);
+  await begun(2);
+  const texts = new Map([['a.yaml', file()]]);
+  const gone = manager('carl', leaving.signal);
+  const waiting = [
+    work.applyBody(Buffer.from('{"files":{}}'), gone),
+    ...[work.readFiles(texts, gone), work.readInvariantFiles(texts, gone), work.build([], gone), work.checkTests(texts, gone)],
+    ...[work.test(texts, { policies: [], targets: [] }, gone), check(gone)],
+  ].map((job) => job.catch((error: unknown) => error));
+  const next = work.readFiles(texts, manager('dora'));
+  leaving.abort(left);
+  t.deepEqual(new Set(await Promise.all(waiting)), new Set([left]));
+  t.is((await next).size, 1);
+  await work.close();
+  t.is((await endless)[1]?.status, 'rejected');
 });
 
 test('an apply has the threads of managers if its caller may change only policies of owners', async (t) => {

@@ -1,4 +1,6 @@
 import test from 'ava';
+import type { HeavyWork } from '../../src/policies/heavy/heavy.ts';
+import { createPolicySetRoutes } from '../../src/rest/policy-sets/routes.ts';
 import { PASSWORD, sendRaw as raw, startRestOnSqlite as start } from '../support/rest.ts';
 
 test.serial('every answer has a request id and the security headers, and every refusal is a problem document', async (t) => {
@@ -355,6 +357,32 @@ test.serial('the answer to a fault contains no details, and its log line contain
   }
   t.regex(logged, /"level":50/);
   t.is(logged.match(new RegExp(String(broken.body['request_id']), 'g'))?.length, 2, 'the failure and the request, once each');
+});
+
+test.serial('the work of an apply ends when its client disconnects, and is not logged as refused', async (t) => {
+  const leaving = new AbortController();
+  let learned = (_reason: unknown): void => {};
+  const reason = new Promise((resolve) => {
+    learned = resolve;
+  });
+  const applyBody: HeavyWork['applyBody'] = (_body, { signal }) =>
+    new Promise((_, reject) => {
+      signal?.addEventListener('abort', () => {
+        reject(signal.reason);
+        learned(signal.reason);
+      });
+      leaving.abort();
+    });
+  const parts = { heavy: { applyBody } } as unknown as Parameters<typeof createPolicySetRoutes>[0];
+  const rest = await start(t, {}, [{ path: '/policies', router: createPolicySetRoutes(parts) }]);
+  const { token } = await rest.account('a@example.com');
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+  const request = { method: 'POST', headers, body: '{"files":{}}', signal: leaving.signal };
+  await fetch(`${rest.url}/api/policies/apply`, request).catch(() => undefined);
+  t.like(await reason, { code: 'unavailable', message: 'The client has disconnected.' });
+  await rest.call('GET', '/health/live');
+  t.regex(rest.logged(), /closed by the client/);
+  t.notRegex(rest.logged(), /request refused/);
 });
 
 test.serial('an unreachable database is a 503, never a 500 and never an allow', async (t) => {

@@ -27,6 +27,7 @@ import { keyRoutes, openAuthRoutes, ownAuthRoutes } from '../../src/rest/account
 import { createApp } from '../../src/rest/app.ts';
 import { createAuthenticate } from '../../src/rest/authenticate.ts';
 import { createMetrics } from '../../src/rest/metrics.ts';
+import type { Mount } from '../../src/rest/route-table.ts';
 import { userRoutes } from '../../src/rest/users/routes.ts';
 import { readIdentities } from '../../src/state/identity-store.ts';
 import { createCurrent } from '../../src/state/live-state.ts';
@@ -97,8 +98,13 @@ function denyAll(revision: number): Engine {
   };
 }
 
-/** `url` as in DATABASE_URL. Ends with the test. */
-export async function startRest(t: ExecutionContext, url: string, environment: Record<string, string> = {}): Promise<Rest> {
+/** `url` as in DATABASE_URL. `more`: further routers under `/api`. Ends with the test. */
+export async function startRest(
+  t: ExecutionContext,
+  url: string,
+  environment: Record<string, string> = {},
+  more: readonly Mount[] = [],
+): Promise<Rest> {
   const limits = { LOGIN_RATE_LIMIT: '100000', CHANGE_RATE_LIMIT: '100000' };
   const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', ...limits, ...environment });
   const lines: string[] = [];
@@ -160,6 +166,7 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
       { path: '/auth', router: ownAuthRoutes(auth) },
       { path: '/users', router: userRoutes({ database, administer, passwords, localSignIn: config.localSignIn, now }) },
       { path: '/keys', router: keyRoutes({ keys, database, administer, now }) },
+      ...more,
     ],
   });
   const server = createServer(app);
@@ -198,10 +205,14 @@ export async function startRest(t: ExecutionContext, url: string, environment: R
 }
 
 /** Starts the API on SQLite, for tests that do not depend on the kind of database. */
-export async function startRestOnSqlite(t: ExecutionContext, environment: Record<string, string> = {}): Promise<Rest> {
+export async function startRestOnSqlite(
+  t: ExecutionContext,
+  environment: Record<string, string> = {},
+  more: readonly Mount[] = [],
+): Promise<Rest> {
   const { url, drop } = await createSqlite();
   t.teardown(drop);
-  return startRest(t, url, environment);
+  return startRest(t, url, environment, more);
 }
 
 /** Writes the text to the socket unchanged. Resolves with everything that came back before the gateway closed the connection. */

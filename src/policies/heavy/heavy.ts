@@ -75,7 +75,7 @@ export function createHeavyWork(parts: HeavyParts) {
    */
   const change = <T>(caller: Caller | null, job: Omit<Job, 'by' | 'signal'>): Promise<T> => {
     const work = caller === null || caller.managesAll === true ? changes : changesOfOwners;
-    return work.run<T>({ ...job, by: caller?.principal.sub ?? null });
+    return work.run<T>({ ...job, by: caller?.principal.sub ?? null, signal: caller?.signal });
   };
 
   const storedNow = async (db: Connection): Promise<Stored> => ({

@@ -2,7 +2,7 @@
 import type { Request, Response } from 'express';
 import type { Owners } from '../../auth/rights.ts';
 import { AppError } from '../../base/errors.ts';
-import { admissionOf, heldOf } from '../../http/context.ts';
+import { admissionOf, heldOf, signalOf } from '../../http/context.ts';
 import type { AskedBy } from '../../policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
 import { plannableOwners } from '../../policies/owners.ts';
@@ -23,20 +23,19 @@ export const bytesOf = (req: Request, res: Response): { readonly body: Uint8Arra
 export type Asking = AskedBy & { readonly signal: AbortSignal };
 
 export async function answerWork(req: Request, res: Response, work: (asked: Asking) => Promise<HeavyAnswer>): Promise<void> {
-  const leaving = new AbortController();
-  res.once('close', () => leaving.abort(new AppError('unavailable', 'The client has disconnected.')));
-  const asked: Asking = { by: admissionOf(res).principal.sub, signal: leaving.signal };
+  const signal = signalOf(res);
+  const asked: Asking = { by: admissionOf(res).principal.sub, signal };
   try {
     if (req.accepts(['json', NDJSON]) === NDJSON) await inLines(res, (said) => work({ ...asked, onProgress: said }));
     else {
       const { json, position } = await work(asked);
       // Work that others share goes on without this client.
-      if (leaving.signal.aborted) return;
+      if (signal.aborted) return;
       showRevision(res, position);
       res.setHeader('Content-Type', 'application/json; charset=utf-8').end(json);
     }
   } catch (error) {
-    if (!leaving.signal.aborted) throw error;
+    if (!signal.aborted) throw error;
   }
 }
 

@@ -9,12 +9,13 @@ import { AppError } from '../../../src/base/errors.ts';
 import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
 import { FILE_NAME } from '../../../src/policies/files/file.ts';
+import { createHeavyWork, type HeavyParts } from '../../../src/policies/heavy/heavy.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
-import { readPolicyUpdate } from '../../../src/policies/schema.ts';
+import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../../src/policies/sets/planning.ts';
-import { createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
+import { type Alongside, createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
 import { localUser, userStore } from '../../../src/users/user-store.ts';
-import { ALL_RIGHTS } from '../../support/authority.ts';
+import { ADMIN, ALL_RIGHTS } from '../../support/authority.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
@@ -598,6 +599,61 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
   const late = sets.apply(caller, { ...request, files: files(4), expectedRevision: 3 });
   t.is((await t.throwsAsync<AppError>(late, { instanceOf: AppError }))?.code, 'precondition_failed');
   t.deepEqual(await policyStore(database.knex).all(), []);
+});
+
+eachEngine(test.serial, 'an apply whose client disconnects happens as a whole or not at all', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_caller, _right, work) =>
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
+  const heavy = createHeavyWork({} as HeavyParts);
+  t.teardown(heavy.close);
+  /** Called at each trial of a set. `inTransaction`: after the lock is taken. */
+  let meanwhile = async (_inTransaction: boolean): Promise<unknown> => undefined;
+  const parts = { database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
+  const sets = createPolicySets({
+    ...{ ...parts, readFiles, targets: async () => [] },
+    async tryPolicies(policies, caller) {
+      await meanwhile(caller === null);
+      return heavy.build(policies, caller);
+    },
+  });
+  const request = { owner: 'default', prune: true, adopt: false, ...ANY };
+  const apply = (names: readonly string[], signal?: AbortSignal, alongside?: Alongside) => {
+    const files = new Map(names.map((name) => [`${name}.yaml`, file({ name })]));
+    return sets.apply({ ...ADMIN, ...(signal === undefined ? {} : { signal }) }, { ...request, files }, alongside);
+  };
+  const stored = async () => ({
+    names: (await policyStore(database.knex).all()).map(({ name }) => name).sort(),
+    revision: (await changes.position()).revision,
+    recorded: (await database.knex('changes').select('object_id')).length,
+  });
+  await apply(['a', 'b']);
+  const before = await stored();
+  t.like(before, { names: ['a', 'b'], revision: 1 });
+
+  const [early, within, late] = [new AbortController(), new AbortController(), new AbortController()];
+  meanwhile = async () => early.abort(new AppError('unavailable', 'left'));
+  const error = await t.throwsAsync(apply(['c', 'd'], early.signal), { instanceOf: AppError });
+  t.is(error?.message, 'left');
+  t.deepEqual(await stored(), before);
+
+  // The policies change after the first trial, so the second one is in the transaction.
+  meanwhile = async (inTransaction) => {
+    if (inTransaction) within.abort();
+    else await edits.create(ADMIN, readPolicy(policyBody({ name: 'by hand' })));
+  };
+  await apply(['c', 'd'], within.signal);
+  t.true(within.signal.aborted);
+  t.like(await stored(), { names: ['by hand', 'c', 'd'], revision: 3, recorded: before.recorded + 5 });
+
+  meanwhile = async () => undefined;
+  await apply(['e'], late.signal, async () => {
+    late.abort();
+    return [];
+  });
+  t.like(await stored(), { names: ['by hand', 'e'], revision: 4, recorded: before.recorded + 8 });
 });
 
 test.serial('applying many files lets other work run, and checks each pattern once and outside the lock', async (t) => {
