@@ -150,7 +150,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     });
   }
   /** Compute everything before taking the lock. Compute it again if the state has changed in the meantime. */
-  return (caller, work) => guard.settle(caller.principal.sub, (calm) => attempt(caller, work, calm));
+  return (caller, work) => guard.settle(caller, (calm) => attempt(caller, work, calm));
 }
 
 /** Throws AppError `retry`. */

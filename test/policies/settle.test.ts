@@ -1,7 +1,11 @@
 /** The turns of changes that are checked again. */
 import test from 'ava';
+import type { Caller } from '../../src/auth/caller.ts';
 import type { AppError } from '../../src/base/errors.ts';
 import { createSettle, Moved } from '../../src/policies/settle.ts';
+import { ADMIN } from '../support/authority.ts';
+
+const caller = (sub: string, managesAll = false): Caller => ({ ...ADMIN, principal: { ...ADMIN.principal, sub }, managesAll });
 
 /** Work that finds a moved state the first time, and that the test ends. */
 function movedOnce(ran: string[], name: string) {
@@ -26,9 +30,9 @@ test('other work waits before its transaction until the turn of repeated work is
   const settle = createSettle();
   const ran: string[] = [];
   const slow = movedOnce(ran, 'slow');
-  const repeated = settle('a', slow.work);
+  const repeated = settle(caller('a'), slow.work);
   await turnOver();
-  const fast = settle('b', async (calm) => {
+  const fast = settle(caller('b'), async (calm) => {
     ran.push('checked');
     await calm();
     ran.push('stored');
@@ -41,11 +45,33 @@ test('other work waits before its transaction until the turn of repeated work is
   t.deepEqual(ran, ['slow', 'checked', 'stored']);
 });
 
+test('an administrator does not wait for the turns of managers, who wait for those of administrators', async (t) => {
+  const settle = createSettle();
+  const ran: string[] = [];
+  const [slow, own] = [movedOnce(ran, 'manager'), movedOnce(ran, 'administrator')];
+  const managed = settle(caller('a'), slow.work);
+  await turnOver();
+  const stored = settle(caller('b', true), async (calm) => calm());
+  await stored;
+  const administered = settle(caller('b', true), own.work);
+  const other = settle(caller('c'), async (calm) => {
+    await calm();
+    ran.push('other manager');
+  });
+  slow.end();
+  await turnOver();
+  t.deepEqual(ran, ['manager', 'administrator']);
+  own.end();
+  t.deepEqual(await Promise.all([managed, administered]), ['manager', 'administrator']);
+  await other;
+  t.deepEqual(ran, ['manager', 'administrator', 'other manager']);
+});
+
 test('users take turns, one at a time', async (t) => {
   const settle = createSettle();
   const ran: string[] = [];
   const works = ['a1', 'a2', 'a3', 'b1'].map((name) => ({ by: name[0] ?? '', ...movedOnce(ran, name) }));
-  const results = works.map(({ by, work }) => settle(by, work));
+  const results = works.map(({ by, work }) => settle(caller(by), work));
   await turnOver();
   t.deepEqual(ran, ['a1']);
   for (const { end } of works) end();
@@ -57,20 +83,20 @@ test('work that hangs or fails in its turn does not block the others', async (t)
   const settle = createSettle(1);
   const ran: string[] = [];
   const hanging = movedOnce(ran, 'hanging');
-  const hung = settle('a', hanging.work);
+  const hung = settle(caller('a'), hanging.work);
   await turnOver();
-  await settle('b', (calm) => calm());
+  await settle(caller('b'), (calm) => calm());
   const next = movedOnce(ran, 'next');
   next.end();
-  t.is(await settle('a', next.work), 'next');
+  t.is(await settle(caller('a'), next.work), 'next');
   let tried = 0;
-  const failing = settle('b', async () => {
+  const failing = settle(caller('b'), async () => {
     throw ++tried === 1 ? new Moved() : new Error('gone');
   });
   await t.throwsAsync(failing, { message: 'gone' });
   hanging.end();
   t.is(await hung, 'hanging');
-  const never = settle('b', async () => {
+  const never = settle(caller('b'), async () => {
     throw new Moved();
   });
   t.is((await t.throwsAsync<AppError>(never))?.code, 'retry');

@@ -176,7 +176,7 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   }
 
   const change = <T>(caller: Caller, plan: (state: InvariantState) => Planned<T>): Promise<T> =>
-    guard.settle(caller.principal.sub, async (calm) => {
+    guard.settle(caller, async (calm) => {
       const { state, planned, broken } = await judged(caller, plan);
       const { result, changes } = planned;
       const refusal = refusalOf(broken, 'invariant');
@@ -251,7 +251,7 @@ export function createInvariantEdits(parts: InvariantEditParts) {
     /** Returns what `apply` would do, and the invariants that would make the gateway refuse it. */
     async plan(caller: Caller, request: InvariantApply) {
       const plan = await planning(caller, request);
-      return guard.settle(caller.principal.sub, async () => {
+      return guard.settle(caller, async () => {
         const { planned, broken } = await judged(caller, plan);
         return { plan: planned.result, broken };
       });
