@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import { getHeapStatistics } from 'node:v8';
 import { Worker } from 'node:worker_threads';
 import { AppError } from '../errors.ts';
+import { makeRoom } from '../turns/line.ts';
 import { errorOf, type FromThread, failureOf, type Progress, type ToThread } from './messages.ts';
 import { bunchesOf } from './thread.ts';
 import { createUse } from './use.ts';
@@ -147,19 +148,14 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
 
   function admit(by: string): void {
     if (closed) throw closing();
-    const all = [...queues.values()].reduce((sum, queue) => sum + queue.length, 0);
     if ((queues.get(by)?.length ?? 0) >= limits.waitingOfCaller) {
       const message = `${limits.waitingOfCaller} of your plans, comparisons or similar requests are already waiting for their turn. Wait for their answers.`;
       throw new AppError('too_many_requests', message, { retryAfter: RETRY_AFTER_S });
     }
-    if (all >= limits.waiting) {
+    makeRoom(queues, by, limits.waiting, () => {
       const message = `${limits.waiting} plans, comparisons or similar requests are already waiting for their turn. Try again later.`;
-      const refusal = new AppError('unavailable', message, { retryAfter: RETRY_AFTER_S });
-      // A few callers must not keep out the others.
-      const most = [...queues.values()].reduce((longest, queue) => (queue.length > longest.length ? queue : longest));
-      if (most.length <= (queues.get(by)?.length ?? 0) + 1) throw refusal;
-      most.pop()?.refuse(refusal);
-    }
+      return new AppError('unavailable', message, { retryAfter: RETRY_AFTER_S });
+    });
   }
 
   async function turn(job: Job, by: string): Promise<Thread> {
