@@ -1,7 +1,7 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
 import { atOnce } from '../../base/turns/slices.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
-import { type Policy, RESOURCE_TYPES } from './policy.ts';
+import { type Policy, type PolicySubject, RESOURCE_TYPES } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 import { searches } from './weight.ts';
 
@@ -135,12 +135,16 @@ export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<u
       for (const type of typesOf(policy)) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
         addTried(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, reading.cost);
-        addTried(wholes, JSON.stringify([policy.target_id, type]), policy, reading.cost);
+        addTried(wholes, JSON.stringify([policy.target_id, type]), policy, reading.cost, searcherOf(subject_type, subject_value));
       }
     }
   }
   return [...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST), ...(yield* searchProblems(policies))];
 }
+
+/** A caller can be in all groups, and the patterns of each are tried again. A caller has one role and is one user. */
+const searcherOf = (kind: PolicySubject['subject_type'], value: string | null): string | null =>
+  kind === 'group' ? value : null;
 
 const typesOf = ({ resource_type }: Policy): readonly Policy['resource_type'][] =>
   resource_type === 'all' ? RESOURCE_TYPES : [resource_type];
@@ -172,8 +176,7 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
       for (const type of types) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
         addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, needed.searches);
-        // A caller can be in all groups, and each of them searches the name. A caller has one role and is one user.
-        const searcher = subject_type === 'group' ? subject_value : null;
+        const searcher = searcherOf(subject_type, subject_value);
         addSearched(wholes, JSON.stringify([policy.target_id, type]), policy, needed.searches, searcher);
       }
     }
@@ -298,9 +301,10 @@ interface Tried {
   readonly policyIds: Set<string>;
 }
 
-function addTried(all: Map<string, Tried>, key: string, policy: Policy, price: number): void {
+/** The same pattern counts once for each `searcher`. */
+function addTried(all: Map<string, Tried>, key: string, policy: Policy, price: number, searcher: string | null = null): void {
   const tried = all.get(key) ?? { patterns: new Map(), policyIds: new Set() };
-  tried.patterns.set(policy.resource_pattern ?? '', price);
+  tried.patterns.set(JSON.stringify([searcher, policy.resource_pattern]), price);
   tried.policyIds.add(policy.id);
   all.set(key, tried);
 }

@@ -250,6 +250,19 @@ test('a pattern counts once for each group, because a caller can be in all of th
   for (const one of ['user', 'role'] as const) t.deepEqual(checkPolicySet(given(one, 100)), []);
 });
 
+test('the cost of a regular expression counts once for each group, and once for all users and roles', (t) => {
+  const given = (subject_type: 'group' | 'user' | 'role', count: number) =>
+    searching(10, (n) => `^x${n}[a-z0-9]{1,300}$`).map((policy) => ({
+      ...policy,
+      subjects: Array.from({ length: count }, (_, n) => ({ id: `s${n}`, subject_type, subject_value: `v${n}` })),
+    }));
+  const each = readPattern('^x1[a-z0-9]{1,300}$');
+  const most = Math.floor(200_000 / 10 / (typeof each === 'string' ? 1 : each.cost));
+  t.deepEqual(checkPolicySet(given('group', most)), []);
+  t.regex(checkPolicySet(given('group', most + 1))[0]?.message ?? '', /^The patterns for all subjects, .* cost \d+ together/);
+  for (const one of ['user', 'role'] as const) t.deepEqual(checkPolicySet(given(one, 100)), []);
+});
+
 test('the searches of all subjects together have a limit, too', (t) => {
   const set = searching(3_001, (n) => `/repo-${n}/`).map((policy, n) => ({
     ...policy,
