@@ -77,6 +77,17 @@ test('a regular expression counts by its cost, and a text that repeats itself by
   t.true(searches('a'.repeat(512)) > 50);
 });
 
+test('a pattern with many states counts by the work to make them', (t) => {
+  const ms = (pattern: string): number =>
+    estimated(
+      many(1, () => pattern),
+      uri(2_048),
+    );
+  t.true(ms('a[ab]{5}c') < 0.1);
+  t.true(ms('a[ab]{9}c') > 0.3);
+  t.true(ms('a[ab]{50}c') > 400, 'a stored pattern whose states are without end');
+});
+
 test('only the policies that are about the caller, the target and the type count', (t) => {
   const sets: [string, Partial<Policy>, boolean][] = [
     ['the role', { subjects: subject('role', 'dev') }, true],

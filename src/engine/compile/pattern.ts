@@ -1,9 +1,11 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
 import { atOnce } from '../../base/turns/slices.ts';
+import { stateWork } from './automaton.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
 import { type Policy, type PolicySubject, RESOURCE_TYPES } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
-import { searches } from './weight.ts';
+import { mostTexts } from './texts.ts';
+import { regexSearches, searches } from './weight.ts';
 
 /** In code points. */
 export const MAX_PATTERN_LENGTH = 512;
@@ -21,6 +23,10 @@ const MAX_TARGET_COST = 200_000;
 export const MAX_BUCKET_SEARCHES = 2_000;
 /** The same for one target and type, with all subjects together. A caller also gets the policies for every target. */
 const MAX_TARGET_SEARCHES = 3_000;
+
+/** Code points that a name has at most (src/protocol/uri.ts and operation.ts). */
+const LONGEST_URI = 2_048;
+const LONGEST_NAME = 256;
 
 /** Either plain comparisons that are equivalent to the pattern, or a quick test that excludes most names before the regular expression. */
 export type PatternForm =
@@ -45,6 +51,18 @@ export function readPattern(pattern: string): PatternReading | string {
   const reading = readUncached(pattern);
   keepReading(pattern, reading);
   return reading;
+}
+
+/** Computing the work takes up to some milliseconds, so it is done only for limits and estimates, and once. */
+const works = new WeakMap<PatternReading, number | null>();
+
+/** The most work to make the states of a regular expression (automaton.ts). null: too much. `reading`: of this pattern. */
+export function workOf(pattern: string, reading: PatternReading): number | null {
+  const known = works.get(reading);
+  if (known !== undefined) return known;
+  const work = reading.shapes === null ? stateWork(parse(pattern)) : 0;
+  works.set(reading, work);
+  return work;
 }
 
 /** Returns the reading if the pattern has been read in this thread. */
@@ -125,12 +143,21 @@ const PLACED_AT_ONCE = 100;
 export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
+  const endless = new Map<string, string[]>();
   let placed = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null) continue;
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.shapes !== null) continue;
+    // It takes milliseconds for some patterns.
+    if (!works.has(reading)) yield;
+    if (workOf(policy.resource_pattern, reading) === null) {
+      const ids = endless.get(policy.resource_pattern) ?? [];
+      endless.set(policy.resource_pattern, ids);
+      ids.push(policy.id);
+      continue;
+    }
     for (const { subject_type, subject_value } of policy.subjects) {
       for (const type of typesOf(policy)) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
@@ -139,10 +166,15 @@ export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<u
       }
     }
   }
-  return [...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST), ...(yield* searchProblems(policies))];
+  const problems = [...endless].map(([pattern, ids]): SetProblem => {
+    const message = `The pattern ${pattern} has too many states: RE2 could need half a second for one name. Use *, + or smaller numbers instead of repetitions such as {50}, or begin it with ^ and fixed text.`;
+    return { message, policyIds: ids.sort() };
+  });
+  problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
+  return problems.concat(yield* searchProblems(policies));
 }
 
-/** A caller can be in all groups, and the patterns of each are tried again. A caller has one role and is one user. */
+/** A caller can be in all groups, and the patterns of each are tried again. */
 const searcherOf = (kind: PolicySubject['subject_type'], value: string | null): string | null =>
   kind === 'group' ? value : null;
 
@@ -158,7 +190,7 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
     if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null) continue;
     const reading = readPattern(policy.resource_pattern);
-    const needed = typeof reading === 'string' ? null : searchesOf(reading);
+    const needed = typeof reading === 'string' ? null : searchesOf(policy.resource_pattern, reading);
     if (needed === null || needed.most === 0) continue;
     sought.push({ policy, needed });
     for (const type of typesOf(policy)) {
@@ -167,7 +199,6 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
     }
   }
   const buckets = new Map<string, Searched>();
-  const wholes = new Map<string, Searched>();
   let placed = 0;
   for (const { policy, needed } of sought) {
     const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_BUCKET_SEARCHES);
@@ -176,18 +207,38 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
       for (const type of types) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
         addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, needed.searches);
-        const searcher = searcherOf(subject_type, subject_value);
-        addSearched(wholes, JSON.stringify([policy.target_id, type]), policy, needed.searches, searcher);
       }
     }
   }
-  return [...overSearched(buckets, MAX_BUCKET_SEARCHES), ...overSearched(wholes, MAX_TARGET_SEARCHES)];
+  const totals: Total[] = [];
+  const wholes = new Map<string, Whole>();
+  for (const [key, { counts, policyIds }] of buckets) {
+    yield;
+    const [target, type, kind] = JSON.parse(key) as [string | null, Policy['resource_type'], PolicySubject['subject_type']];
+    const searches = mostOf(counts, type === 'resource' ? LONGEST_URI : LONGEST_NAME);
+    totals.push({ key, searches, policyIds });
+    const wholeKey = JSON.stringify([target, type]);
+    const { most, policyIds: all } = wholes.get(wholeKey) ?? {
+      most: { everyone: 0, role: 0, group: 0, user: 0 },
+      policyIds: new Set(),
+    };
+    wholes.set(wholeKey, { most, policyIds: all });
+    // A caller can be in all groups, and each of them searches the name again. A caller has one role and is one user.
+    most[kind] = kind === 'group' ? most.group + searches : Math.max(most[kind], searches);
+    for (const id of policyIds) all.add(id);
+  }
+  const ofWholes = [...wholes].map(([key, { most, policyIds }]): Total => {
+    return { key, policyIds, searches: most.everyone + most.role + most.group + most.user };
+  });
+  return [...overSearched(totals, MAX_BUCKET_SEARCHES), ...overSearched(ofWholes, MAX_TARGET_SEARCHES)];
 }
 
 /** Searches of a name that has the characters of `key` at an edge (`edgeOf`); of every name if there is no edge. */
 interface Search {
   readonly edge: { readonly length: number; readonly key: string } | null;
   readonly count: number;
+  /** More searches, for a regular expression at no edge: only names that contain the text need them. */
+  readonly read?: { readonly text: string; readonly count: number };
 }
 
 /** What a pattern needs. */
@@ -200,23 +251,28 @@ interface Needed {
 /** Readings are cached, so this is computed once for each pattern. */
 const needs = new WeakMap<PatternReading, Needed>();
 
-function searchesOf(reading: PatternReading): Needed {
+function searchesOf(pattern: string, reading: PatternReading): Needed {
   const known = needs.get(reading);
   if (known !== undefined) return known;
   const counts = newCounts();
-  const needed = listSearches(reading);
+  const needed = listSearches(pattern, reading);
   for (const search of needed) count(counts, search);
-  const made = { searches: needed, most: mostOf(counts) };
+  const made = { searches: needed, most: mostOf(counts, Number.POSITIVE_INFINITY) };
   needs.set(reading, made);
   return made;
 }
 
 /** A name is searched for the text of each test. A regular expression also reads it. */
-function listSearches({ shapes, screen }: PatternReading): Search[] {
+function listSearches(pattern: string, reading: PatternReading): Search[] {
+  const { shapes, screen, cost } = reading;
   if (shapes === null) {
     const { guard, needs } = screen;
-    const count = searches(needs) + 1;
-    return guard === null ? [{ edge: null, count }] : guard.texts.map((text) => ({ edge: edgeOf(text, guard.side), count }));
+    const work = workOf(pattern, reading);
+    // The pattern is refused in any case.
+    if (work === null) return [];
+    const read = { text: needs, count: regexSearches(cost, work) };
+    if (guard === null) return [{ edge: null, count: searches(needs), read }];
+    return guard.texts.map((text) => ({ edge: edgeOf(text, guard.side), count: searches(needs) + read.count }));
   }
   return shapes.flatMap(({ kind, text, oneLine }) => {
     if (kind === 'exact' || (text === '' && !oneLine)) return [];
@@ -228,13 +284,16 @@ function listSearches({ shapes, screen }: PatternReading): Search[] {
 /** The searches that names may need. */
 interface Counts {
   ofEveryName: number;
+  /** By text: only names with this text need them. */
+  readonly ofTexts: Map<string, number>;
   /** By length and characters of the edge. */
   readonly atEdges: Map<number, Map<string, number>>;
 }
 
-const newCounts = (): Counts => ({ ofEveryName: 0, atEdges: new Map() });
+const newCounts = (): Counts => ({ ofEveryName: 0, ofTexts: new Map(), atEdges: new Map() });
 
-function count(counts: Counts, { edge, count }: Search): void {
+function count(counts: Counts, { edge, count, read }: Search): void {
+  if (read !== undefined) counts.ofTexts.set(read.text, (counts.ofTexts.get(read.text) ?? 0) + read.count);
   if (edge === null) {
     counts.ofEveryName += count;
     return;
@@ -244,9 +303,10 @@ function count(counts: Counts, { edge, count }: Search): void {
   table.set(edge.key, (table.get(edge.key) ?? 0) + count);
 }
 
-/** The most that one name needs: it has one beginning and one end of each length. */
-function mostOf({ ofEveryName, atEdges }: Counts): number {
-  let total = ofEveryName;
+/** The most that one name of so many characters needs: it has one beginning and one end of each length, and room for so many texts. */
+function mostOf({ ofEveryName, ofTexts, atEdges }: Counts, length: number): number {
+  const dearest = [...ofTexts.values()].sort((a, b) => b - a).slice(0, mostTexts([...ofTexts.keys()], length));
+  let total = dearest.reduce((sum, count) => sum + count, ofEveryName);
   for (const table of atEdges.values()) {
     let most = 0;
     for (const count of table.values()) most = Math.max(most, count);
@@ -262,28 +322,33 @@ interface Searched {
   readonly counts: Counts;
 }
 
-/** The same pattern counts once for each `searcher`. */
-function addSearched(
-  all: Map<string, Searched>,
-  key: string,
-  policy: Policy,
-  needed: readonly Search[],
-  searcher: string | null = null,
-): void {
+function addSearched(all: Map<string, Searched>, key: string, policy: Policy, needed: readonly Search[]): void {
   const found = all.get(key) ?? { patterns: new Set(), policyIds: new Set(), counts: newCounts() };
   all.set(key, found);
   found.policyIds.add(policy.id);
-  const pattern = JSON.stringify([searcher, policy.resource_pattern]);
+  const pattern = policy.resource_pattern ?? '';
   if (found.patterns.has(pattern)) return;
   found.patterns.add(pattern);
   for (const search of needed) count(found.counts, search);
 }
 
-function overSearched(all: ReadonlyMap<string, Searched>, limit: number): SetProblem[] {
-  return [...all].flatMap(([key, { policyIds, counts }]) => {
-    const total = mostOf(counts);
-    if (total <= limit) return [];
-    const message = `The patterns for ${placeOf(key)} search one name ${total} times, more than the limit of ${limit}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`;
+/** `searches`: the most that one name needs. */
+interface Total {
+  readonly key: string;
+  readonly searches: number;
+  readonly policyIds: ReadonlySet<string>;
+}
+
+/** For one target and type: the most searches by kind of subject. */
+interface Whole {
+  readonly most: Record<PolicySubject['subject_type'], number>;
+  readonly policyIds: Set<string>;
+}
+
+function overSearched(totals: readonly Total[], limit: number): SetProblem[] {
+  return totals.flatMap(({ key, searches, policyIds }) => {
+    if (searches <= limit) return [];
+    const message = `The patterns for ${placeOf(key)} search one name ${searches} times, more than the limit of ${limit}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`;
     return [{ message, policyIds: [...policyIds].sort() }];
   });
 }

@@ -23,9 +23,30 @@ export const atLeast = (a: Weight, b: Weight): Weight => ({ name: Math.max(a.nam
 /** A test whether the name contains the text. */
 export const textWeight = (text: string): Weight => ({ name: TEST_NS, byte: BYTE_NS + COMPARED_NS * comparisons(text) });
 
-/** A regular expression of this cost (re2.ts), after the test whether the name contains the text. */
-export const regexWeight = (text: string, cost: number): Weight =>
-  plus(textWeight(text), { name: MATCH_NS, byte: BYTE_NS * (1 + cost / COST_OF_READING) });
+/** RE2 compiles a pattern when a name first needs it, and again when the heap has been rewound. */
+const COMPILE_NS = 20_000;
+const COMPILE_COST_NS = 700;
+/** To make states (`stateWork` in automaton.ts). A pattern with little work soon has all of them, one with more makes some for most names. */
+const WORK_NS = 25;
+const LITTLE_WORK = 10_000;
+/** For each byte, RE2 makes a state of a pattern that has too many, and searches its memory for room. */
+const ENDLESS_BYTE_NS = 270_000;
+
+/**
+ * A regular expression of this cost (re2.ts) and work (automaton.ts), after the test whether the name contains the text. It is compiled already,
+ * and a pattern with little work has its states.
+ */
+export const regexWeight = (text: string, cost: number, work: number | null): Weight => {
+  const states = work === null || work <= LITTLE_WORK ? 0 : WORK_NS * work;
+  const byte = work === null ? ENDLESS_BYTE_NS : BYTE_NS * (1 + cost / COST_OF_READING);
+  return plus(textWeight(text), { name: MATCH_NS + states, byte });
+};
+
+const SEARCH_NS = 7_000;
+
+/** How many searches of the longest name take as long as the first use of a regular expression: compiling it, making its states and reading. */
+export const regexSearches = (cost: number, work: number): number =>
+  1 + Math.ceil((COMPILE_NS + COMPILE_COST_NS * cost + WORK_NS * work) / SEARCH_NS);
 
 const TEXT_BYTE_NS = BYTE_NS + 2 * COMPARED_NS;
 

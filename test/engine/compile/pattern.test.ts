@@ -263,6 +263,55 @@ test('the cost of a regular expression counts once for each group, and once for 
   for (const one of ['user', 'role'] as const) t.deepEqual(checkPolicySet(given(one, 100)), []);
 });
 
+test('a pattern whose states are without end is refused, whatever its cost', (t) => {
+  for (const pattern of ['a[ab]{50}c', 'a/a.{0,150}[cd]', '((a|b){1,20}c?){1,30}[de]', `a${'[ab]'.repeat(40)}c`]) {
+    const [problem, ...more] = checkPolicySet(searching(2, () => pattern));
+    t.deepEqual(more, []);
+    t.true(problem?.message.startsWith(`The pattern ${pattern} has too many states: `), pattern);
+    t.deepEqual(problem?.policyIds, ['p0', 'p1']);
+    t.deepEqual(checkPolicySet(searching(2, () => pattern, { enabled: false })), []);
+  }
+  const ordinary = [
+    '^[a-z0-9_-]{1,64}$',
+    '[a-z]{1,64}_[a-z]{1,64}$',
+    '^x[a-z0-9]{1,900}$',
+    '_(delete|drop|remove)(_[a-z]+){1,5}$',
+    '(?i)secret|password|token',
+    'a.*b.*c',
+    '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}',
+  ];
+  for (const pattern of ordinary) t.deepEqual(checkPolicySet(searching(1, () => pattern)), [], pattern);
+});
+
+test('a regular expression counts by the time to compile it and to make its states', (t) => {
+  const most = (pattern: (n: number) => string): number => {
+    let count = 1;
+    while (checkPolicySet(searching(count, pattern)).length === 0) count++;
+    return count - 1;
+  };
+  const simple = most((n) => `/x-[0-9]+/${n}?%`);
+  t.true(simple > 200 && simple < 400, `${simple}`);
+  const repeated = most((n) => `/x-[0-9]{1,300}/${n}?%`);
+  t.true(repeated < simple / 3, `${repeated}`);
+  const states = most((n) => `a[ab]{8}[cd]${n}?%`);
+  t.true(states < simple / 10, `${states}`);
+});
+
+test('a regular expression counts only for names that can contain its text', (t) => {
+  const distinct = (n: number): string => `[a-z]+_issue${n}_[0-9]`;
+  t.deepEqual(checkPolicySet(searching(500, distinct, { resource_type: 'tool' })), []);
+  t.not(checkPolicySet(searching(500, distinct)).length, 0, 'a URI has room for more texts');
+  t.not(checkPolicySet(searching(500, (n) => `[a-z]+_issue_[0-9]${n}?%`, { resource_type: 'tool' })).length, 0);
+});
+
+test('of the roles, the one with the most searches counts', (t) => {
+  const set = searching(4_000, (n) => `/repo-${n}/`).map((policy, n) => ({
+    ...policy,
+    subjects: [{ id: `s${n}`, subject_type: 'role' as const, subject_value: `r${n % 4}` }],
+  }));
+  t.deepEqual(checkPolicySet(set), []);
+});
+
 test('the searches of all subjects together have a limit, too', (t) => {
   const set = searching(3_001, (n) => `/repo-${n}/`).map((policy, n) => ({
     ...policy,
