@@ -1,4 +1,5 @@
 /** The goals of the engine, and whether this run met them. */
+import type { EstimateFigures } from './estimates.ts';
 import type { Figures } from './measure.ts';
 import type { Peer } from './peers/peer.ts';
 import type { ListFigures, RebuildFigures } from './scenarios.ts';
@@ -27,7 +28,13 @@ export interface Bar {
   readonly reached: boolean;
 }
 
-export function bars(rows: readonly Row[], list: ListFigures, cached: Figures, rebuild: RebuildFigures): Bar[] {
+export function bars(
+  rows: readonly Row[],
+  list: ListFigures,
+  cached: Figures,
+  rebuild: RebuildFigures,
+  estimates: readonly EstimateFigures[],
+): Bar[] {
   const row = (mix: Row['mix'], policies: number, peer = 'Portcullis'): Row | undefined =>
     rows.find((one) => one.mix === mix && one.policies === policies && one.peer === peer && one.p50 !== undefined);
   const found: Bar[] = [];
@@ -63,5 +70,12 @@ export function bars(rows: readonly Row[], list: ListFigures, cached: Figures, r
   atMost("a list of 1,000 tools to the plain loop's time", 1, 'x', list.list.p50 / list.loop.p50);
   atLeast('1,000 single evaluations to a list', 1.5, list.oneByOne.p50 / list.list.p50);
   atMost('longest gap of the event loop in a rebuild at 10,000', 50, ' ms', rebuild.longestGap);
+  atMost('time of a decision to its estimate, the worst family', 1, 'x', Math.max(...estimates.map(({ ratio }) => ratio)));
+  atMost(
+    'longest decision within the limits, with compiling',
+    50,
+    ' ms',
+    Math.max(...estimates.map(({ first, next }) => Math.max(first, next))),
+  );
   return found;
 }

@@ -1,24 +1,31 @@
 /**
  * `npm run bench:decision`: the decision engine beside what a user could pick instead, in one run, every answer checked.
  * `--json` prints every figure and ratio as JSON, `--quick` asks less (under a minute), `--only=<text>` leaves out peers whose
- * name does not contain the text.
+ * name does not contain the text, and `--estimates` only compares the estimates of decisions with their times.
  */
 import { cpus, loadavg } from 'node:os';
 import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { loadPolicyModule, type PolicyModule } from '../src/engine/engine.ts';
 import { type Bar, bars, type Row } from './bars.ts';
+import { type EstimateFigures, estimates } from './estimates.ts';
 import { measure } from './measure.ts';
 import { loop, naive, portcullis } from './peers/embedded.ts';
 import { casbin, cedar } from './peers/libraries.ts';
 import type { Peer } from './peers/peer.ts';
 import { cerbos, opaBench, opaServers } from './peers/servers.ts';
+import { columns, number } from './print.ts';
 import { oracle, readingOrder } from './questions.ts';
 import { cached, lists, rebuild } from './scenarios.ts';
 import { createWorkload, MIXES, type Mix } from './workload.ts';
 
 const { values: options } = parseArgs({
-  options: { json: { type: 'boolean', default: false }, quick: { type: 'boolean', default: false }, only: { type: 'string' } },
+  options: {
+    json: { type: 'boolean', default: false },
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string' },
+    estimates: { type: 'boolean', default: false },
+  },
 });
 const { quick } = options;
 const say = (line: string): void => {
@@ -86,8 +93,6 @@ async function compare(peers: readonly Peer[], key: keyof typeof MIXES, count: n
   );
 }
 
-const number = (value: number): string => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
-
 function show({ peer, p50, p99, asked, byKind, build, memory, leftOut }: Row): string {
   if (p50 === undefined) return `  ${peer.padEnd(24)} left out: ${leftOut}`;
   const figures = [
@@ -101,6 +106,18 @@ function show({ peer, p50, p99, asked, byKind, build, memory, leftOut }: Row): s
   return `  ${peer.padEnd(24)} ${figures.join('  ')}`;
 }
 
+function sayEstimates(figures: readonly EstimateFigures[]): void {
+  say(
+    '\nEstimate and processor time of a decision on a name of 2 KiB, with the largest set that the limits allow. A ratio above 1 is unsound.',
+  );
+  const rows = figures.map(({ family, policies, first, next, estimate, ratio }) => [
+    ...[family, `${policies}`, ...[first, next, estimate, ratio].map(number)],
+    ratio > 1 ? 'UNSOUND' : '',
+  ]);
+  for (const line of columns([['family', 'policies', 'first, ms', 'next, ms', 'estimate, ms', 'next/estimate', ''], ...rows]))
+    say(`  ${line}`);
+}
+
 async function run(module: PolicyModule): Promise<void> {
   const ours = portcullis(module);
   const rule = naive(module);
@@ -112,6 +129,13 @@ async function run(module: PolicyModule): Promise<void> {
   say(
     'Microseconds; new questions throughout, no cache; warm-up outside the timing. Memory is what stays in this process, or the size of the server.',
   );
+
+  const estimated = await estimates(module, quick ? 1 : 3);
+  sayEstimates(estimated);
+  if (options.estimates) {
+    if (options.json) console.log(JSON.stringify({ estimates: estimated }, null, 2));
+    return;
+  }
 
   const rows: Row[] = [];
   const plan: [keyof typeof MIXES, number, readonly Peer[]][] = [
@@ -136,12 +160,22 @@ async function run(module: PolicyModule): Promise<void> {
   const workload = createWorkload(MIXES.mixed, 1_000);
   const bench = quick ? null : opaBench(module, workload.policies, workload.questions(3));
 
-  const verdicts: Bar[] = bars(rows, list, remembered, rebuilt);
+  const verdicts: Bar[] = bars(rows, list, remembered, rebuilt, estimated);
   if (options.json) {
     const machine = { cpus: cpus().length, model: cpus()[0]?.model, node: process.version, load: loadavg() };
     console.log(
       JSON.stringify(
-        { machine, quick, rows, list, cached: remembered, rebuild: rebuilt, opaBench: bench, bars: verdicts },
+        {
+          machine,
+          quick,
+          rows,
+          list,
+          cached: remembered,
+          rebuild: rebuilt,
+          estimates: estimated,
+          opaBench: bench,
+          bars: verdicts,
+        },
         null,
         2,
       ),
