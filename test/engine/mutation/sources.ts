@@ -95,7 +95,9 @@ export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; r
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   const compiler = join(folder, 'engine/compile');
   for (const part of ['engine/compile', 'base/turns']) mkdirSync(join(folder, part), { recursive: true });
-  const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy', 'weight'].map((name) => `engine/compile/${name}`);
+  const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy', 'weight', 'automaton', 'texts'].map(
+    (name) => `engine/compile/${name}`,
+  );
   for (const part of [...parts, 'base/turns/slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
   const source = readFileSync(join(compiler, file), 'utf8');
   if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`);
