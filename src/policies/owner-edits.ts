@@ -5,7 +5,7 @@ import { etagOf, requireMatch } from '../base/etag.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, isInHistory, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
-import type { PatternCheck } from '../engine/compile/pattern.ts';
+import { type PatternCheck, stateProblem } from '../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { createLimitCheck, type LimitCheck, type Limits } from './limits/limits.ts';
 import { type Owner, ownerStore } from './limits/owner-store.ts';
@@ -42,7 +42,7 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
         errors.push({ path: `limits.targets.${index}`, message: 'no target has this id' });
     }
     for (const [index, pattern] of resource_patterns.entries()) {
-      const refusal = checkPattern(pattern);
+      const refusal = checkPattern(pattern) ?? stateProblem(pattern);
       if (refusal !== null) errors.push({ path: `limits.resource_patterns.${index}`, message: refusal });
     }
     if (errors.length > 0) throw invalidRequest(errors);

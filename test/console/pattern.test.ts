@@ -53,7 +53,7 @@ test.serial('the catalogue of a target says which names a pattern matches, as th
   );
   t.is(names_count, 1);
   t.deepEqual(await ask({ resource_type: 'prompt', resource_pattern: 'x' }).then(({ names }) => names), []);
-  for (const resource_pattern of ['(', '', 'x'.repeat(513), '\\pL', '(?=a)'])
+  for (const resource_pattern of ['(', '', 'x'.repeat(513), '\\pL', '(?=a)', 'a[ab]{50}c'])
     t.regex(JSON.stringify(await ask({ resource_pattern }, 400)), /"path":"resource_pattern"/, resource_pattern);
   await ask({ resource_type: 'all' }, 400);
   await ask({ pattern: 'x' }, 400);

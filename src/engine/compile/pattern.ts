@@ -65,6 +65,15 @@ export function workOf(pattern: string, reading: PatternReading): number | null 
   return work;
 }
 
+const tooManyStates = (pattern: string): string =>
+  `${pattern} has too many states: RE2 could need half a second for one name. Use *, + or smaller numbers instead of repetitions such as {50}, or begin it with ^ and fixed text.`;
+
+/** The same for a pattern that is in no policy: those of policies are checked with the whole set. null: it has few states, or is no pattern. */
+export function stateProblem(pattern: string): string | null {
+  const reading = readPattern(pattern);
+  return typeof reading !== 'string' && workOf(pattern, reading) === null ? tooManyStates('The pattern') : null;
+}
+
 /** Returns the reading if the pattern has been read in this thread. */
 export const knownReading = (pattern: string): PatternReading | string | undefined => readings.get(pattern);
 
@@ -167,8 +176,7 @@ export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<u
     }
   }
   const problems = [...endless].map(([pattern, ids]): SetProblem => {
-    const message = `The pattern ${pattern} has too many states: RE2 could need half a second for one name. Use *, + or smaller numbers instead of repetitions such as {50}, or begin it with ^ and fixed text.`;
-    return { message, policyIds: ids.sort() };
+    return { message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() };
   });
   problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
   return problems.concat(yield* searchProblems(policies));

@@ -5,7 +5,7 @@ import { etagOf, requireMatch } from '../../base/etag.ts';
 import { readOnlyErrors } from '../../base/validate.ts';
 import { type Change, isInHistory, type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
-import type { PatternCheck } from '../../engine/compile/pattern.ts';
+import { type PatternCheck, stateProblem } from '../../engine/compile/pattern.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
 import type { Guard } from '../edit.ts';
 import { badFiles } from '../files/read-files.ts';
@@ -282,7 +282,8 @@ function requireSound<T>(
     const refuse = (path: string, message: string): number => errors.push(fieldOf(change, { path, message }));
     if ([...left, ...brought].some((other) => other.id !== id && other.name === name))
       refuse('name', 'a different invariant has this name');
-    const problem = never.resource_pattern === null ? null : checkPattern(never.resource_pattern);
+    const problem =
+      never.resource_pattern === null ? null : (checkPattern(never.resource_pattern) ?? stateProblem(never.resource_pattern));
     if (problem !== null) refuse('never.resource_pattern', problem);
     for (const [at, some] of [
       ['targets', never.targets ?? []],

@@ -237,6 +237,7 @@ test.serial('a holder of boundaries:manage sets limits, and changes no policy', 
   for (const [path, wrong] of [
     ['limits.targets.0', { targets: ['0190163d-8694-739b-aea5-966c26f8ad90'] }],
     ['limits.resource_patterns.0', { resource_patterns: ['('] }],
+    ['limits.resource_patterns.0', { resource_patterns: ['a[ab]{50}c'] }],
     ['limits.resource_types.0', { resource_types: ['all'] }],
     ['limits.subjects.0.subject_value', { subjects: [{ subject_type: 'everyone', subject_value: 'x' }] }],
     ['limits.more', { more: 1 }],

@@ -1,7 +1,7 @@
 /** The policy set of a folder, read without a gateway. */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import type { PatternCheck } from '../../../engine/compile/pattern.ts';
+import { type PatternCheck, stateProblem } from '../../../engine/compile/pattern.ts';
 import { loadPolicyModule } from '../../../engine/engine.ts';
 import { DEFAULT_OWNER } from '../../../policies/files/file.ts';
 import type { TestCase } from '../../../policies/files/test-file.ts';
@@ -93,7 +93,7 @@ function invariantsIn(given: Given, checkPattern: PatternCheck): readonly Parsed
     }
     invariants.push(parsed);
     const { resource_pattern: pattern } = parsed.invariant.never;
-    const refusal = pattern === null ? null : checkPattern(pattern);
+    const refusal = pattern === null ? null : (checkPattern(pattern) ?? stateProblem(pattern));
     if (refusal !== null) errors.push(errorAt(parsed, 'never.resource_pattern', `never.resource_pattern ${refusal}`));
   }
   if (errors.length > 0) throw refused('', errors);

@@ -167,6 +167,7 @@ test.serial('what is no invariant is refused with its place', async (t) => {
   for (const [text, problem] of [
     [`${INVARIANT}more: 1\n`, `${path}:11:1: more is not a key of an invariant`],
     [INVARIANT.replace('resource_pattern: exec', 'resource_pattern: "("'), `${path}:10:3: never.resource_pattern `],
+    [INVARIANT.replace('resource_pattern: exec', 'resource_pattern: "a[ab]{50}c"'), `${path}:10:3: never.resource_pattern `],
   ] as const) {
     forbid(text);
     const { code, err } = await lint();
