@@ -516,8 +516,10 @@ test.serial('a late answer that names nothing is passed on, even if the state ca
   now.meanwhile = () => {
     now.isDown = true;
   };
+  now.looks = 0;
   const reply = await send(gateway, inSession(session, call('tools/call', { name: 'ok' })));
   t.deepEqual((JSON.parse(reply.text) as { result: object }).result, { content: [text] });
+  t.is(now.looks, 1, 'it needs no look at the state');
 });
 
 test.serial('an answer that comes soon is filtered by the admission of its request', async (t) => {

@@ -13,7 +13,7 @@ import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
 import { NOT_ITS_TO_ASK, shownError } from '../context/failure.ts';
-import { admissionNow, decideShown, UndecidedFault } from '../context/readmission.ts';
+import { decideShown, filteredNow, UndecidedFault } from '../context/readmission.ts';
 import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
 import { settingOf } from '../context/upstream-opening.ts';
 import { filterInSteps, filterWhole, isLongList } from '../filter/filter.ts';
@@ -72,7 +72,7 @@ export function relayResult(context: RequestContext, located: Located, result: J
 function filtered(context: RequestContext, located: Located, result: JsonObject): Now<FilteredResult> {
   const { caller, target, awaited } = context;
   return whenThere(ownTasks(context, taskIdsIn(result)), (tasks) =>
-    whenThere(admissionNow(caller), (admission) => {
+    filteredNow(caller, (admission) => {
       const by = filteredBy(context, awaited, admission, tasks);
       const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
       return inSteps

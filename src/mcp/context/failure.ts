@@ -1,7 +1,7 @@
 /** The answers that a client gets when its request is denied, or its target fails. */
 
 import { isObject, type JsonObject } from '../../base/json/json.ts';
-import { type Now, whenThere } from '../../base/promises.ts';
+import type { Now } from '../../base/promises.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Answer, noTarget, refuse, rpcError, unavailable } from '../../protocol/answer.ts';
@@ -20,7 +20,7 @@ import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type
 import type { Verdict } from './authorize.ts';
 import type { Caller, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
 import { accountAnswer, accountText } from './own-account.ts';
-import { admissionNow, decideShown, UndecidedFault } from './readmission.ts';
+import { decideShown, filteredNow, UndecidedFault } from './readmission.ts';
 
 /** A target that failed, and the services with which that is described and noted. */
 export interface FailedContext extends Pick<UpstreamContext, 'target' | 'access'> {
@@ -61,7 +61,7 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
 
 /** The members of a target's error that must change before the caller sees it. null: nothing can decide what it may show. */
 export function shownError({ caller, target, awaited }: RequestContext, error: JsonObject): Now<MemberTexts | null> {
-  const changes = whenThere(admissionNow(caller), (admission) =>
+  const changes = filteredNow(caller, (admission) =>
     restInLane(target.id, filterError(error, awaited.params, decideShown(admission, target.id))),
   );
   if (!(changes instanceof Promise)) return changes;

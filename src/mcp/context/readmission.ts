@@ -73,8 +73,10 @@ const MOST_LOOKS = 5;
  * `readmit`.
  */
 export function admissionNow(caller: Caller): Now<Admission | null> {
-  return performance.now() - caller.admittedAt < HOLDS_MS ? caller.admission : readmit(caller);
+  return isFresh(caller) ? caller.admission : readmit(caller);
 }
+
+const isFresh = ({ admittedAt }: Caller): boolean => performance.now() - admittedAt < HOLDS_MS;
 
 /** An answer names an object, and nothing can decide whether the caller may see it. */
 export class UndecidedFault extends Error {}
@@ -86,6 +88,23 @@ export function decideShown(admission: Admission | null, targetId: string): Deci
     if (objects.length > 0) throw new UndecidedFault('there is no admission');
     return [];
   };
+}
+
+/**
+ * Filters an answer by `admissionNow`. A late answer is first filtered without an admission: most name nothing, and need no look at the state,
+ * which can be unreadable for seconds. Throws UndecidedFault, or rejects with it.
+ */
+export function filteredNow<T>(caller: Caller, filter: (admission: Admission | null) => Now<T>): Now<T> {
+  return isFresh(caller) ? filter(caller.admission) : filteredLate(caller, filter);
+}
+
+async function filteredLate<T>(caller: Caller, filter: (admission: Admission | null) => Now<T>): Promise<T> {
+  try {
+    return await filter(null);
+  } catch (err) {
+    if (!(err instanceof UndecidedFault)) throw err;
+  }
+  return await filter(await readmit(caller));
 }
 
 /**
