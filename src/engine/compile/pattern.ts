@@ -4,7 +4,7 @@ import { stateWork } from './automaton.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
 import { type Policy, type PolicySubject, RESOURCE_TYPES } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
-import { mostTexts } from './texts.ts';
+import { mostTextsInSteps } from './texts.ts';
 import { regexSearches, searches } from './weight.ts';
 
 /** In code points. */
@@ -179,7 +179,8 @@ export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<u
     return { message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() };
   });
   problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
-  return problems.concat(yield* searchProblems(policies));
+  // What follows takes long for sets that are refused anyway.
+  return problems.length > 0 ? problems : yield* searchProblems(policies);
 }
 
 /** A caller can be in all groups, and the patterns of each are tried again. */
@@ -218,27 +219,35 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
       }
     }
   }
+  // First as if a name could contain all texts. Most sets are below the limits even so.
   const totals: Total[] = [];
-  const wholes = new Map<string, Whole>();
   for (const [key, { counts, policyIds }] of buckets) {
     yield;
     const [target, type, kind] = JSON.parse(key) as [string | null, Policy['resource_type'], PolicySubject['subject_type']];
-    const searches = mostOf(counts, type === 'resource' ? LONGEST_URI : LONGEST_NAME);
-    totals.push({ key, searches, policyIds });
-    const wholeKey = JSON.stringify([target, type]);
-    const { most, policyIds: all } = wholes.get(wholeKey) ?? {
-      most: { everyone: 0, role: 0, group: 0, user: 0 },
-      policyIds: new Set(),
-    };
-    wholes.set(wholeKey, { most, policyIds: all });
-    // A caller can be in all groups, and each of them searches the name again. A caller has one role and is one user.
-    most[kind] = kind === 'group' ? most.group + searches : Math.max(most[kind], searches);
-    for (const id of policyIds) all.add(id);
+    const searches = mostOf(counts, counts.ofTexts.size);
+    totals.push({ key, whole: JSON.stringify([target, type]), type, kind, counts, searches, policyIds });
   }
-  const ofWholes = [...wholes].map(([key, { most, policyIds }]): Total => {
-    return { key, policyIds, searches: most.everyone + most.role + most.group + most.user };
-  });
-  return [...overSearched(totals, MAX_BUCKET_SEARCHES), ...overSearched(ofWholes, MAX_TARGET_SEARCHES)];
+  const wholes = wholesOf(totals);
+  for (const total of totals) {
+    const { counts, type, searches, whole } = total;
+    if (searches <= MAX_BUCKET_SEARCHES && (wholes.get(whole)?.searches ?? 0) <= MAX_TARGET_SEARCHES) continue;
+    const length = type === 'resource' ? LONGEST_URI : LONGEST_NAME;
+    total.searches = mostOf(counts, yield* mostTextsInSteps([...counts.ofTexts.keys()], length));
+  }
+  return [...overSearched(totals, MAX_BUCKET_SEARCHES), ...overSearched([...wholesOf(totals).values()], MAX_TARGET_SEARCHES)];
+}
+
+/** The searches for each target and type. A caller has one role and is one user, but can be in all groups, and each searches the name again. */
+function wholesOf(totals: readonly Total[]): Map<string, Searches> {
+  const wholes = new Map<string, { readonly most: Record<Total['kind'], number>; readonly policyIds: Set<string> }>();
+  for (const { whole: key, kind, searches, policyIds } of totals) {
+    const whole = wholes.get(key) ?? { most: { everyone: 0, role: 0, group: 0, user: 0 }, policyIds: new Set() };
+    wholes.set(key, whole);
+    whole.most[kind] = kind === 'group' ? whole.most.group + searches : Math.max(whole.most[kind], searches);
+    for (const id of policyIds) whole.policyIds.add(id);
+  }
+  const sum = ({ everyone, role, group, user }: Record<Total['kind'], number>): number => everyone + role + group + user;
+  return new Map([...wholes].map(([key, { most, policyIds }]) => [key, { key, searches: sum(most), policyIds }]));
 }
 
 /** Searches of a name that has the characters of `key` at an edge (`edgeOf`); of every name if there is no edge. */
@@ -265,7 +274,7 @@ function searchesOf(pattern: string, reading: PatternReading): Needed {
   const counts = newCounts();
   const needed = listSearches(pattern, reading);
   for (const search of needed) count(counts, search);
-  const made = { searches: needed, most: mostOf(counts, Number.POSITIVE_INFINITY) };
+  const made = { searches: needed, most: mostOf(counts, counts.ofTexts.size) };
   needs.set(reading, made);
   return made;
 }
@@ -311,9 +320,9 @@ function count(counts: Counts, { edge, count, read }: Search): void {
   table.set(edge.key, (table.get(edge.key) ?? 0) + count);
 }
 
-/** The most that one name of so many characters needs: it has one beginning and one end of each length, and room for so many texts. */
-function mostOf({ ofEveryName, ofTexts, atEdges }: Counts, length: number): number {
-  const dearest = [...ofTexts.values()].sort((a, b) => b - a).slice(0, mostTexts([...ofTexts.keys()], length));
+/** The most that one name needs that has room for so many texts. It has one beginning and one end of each length. */
+function mostOf({ ofEveryName, ofTexts, atEdges }: Counts, texts: number): number {
+  const dearest = [...ofTexts.values()].sort((a, b) => b - a).slice(0, texts);
   let total = dearest.reduce((sum, count) => sum + count, ofEveryName);
   for (const table of atEdges.values()) {
     let most = 0;
@@ -341,19 +350,22 @@ function addSearched(all: Map<string, Searched>, key: string, policy: Policy, ne
 }
 
 /** `searches`: the most that one name needs. */
-interface Total {
+interface Searches {
   readonly key: string;
   readonly searches: number;
   readonly policyIds: ReadonlySet<string>;
 }
 
-/** For one target and type: the most searches by kind of subject. */
-interface Whole {
-  readonly most: Record<PolicySubject['subject_type'], number>;
-  readonly policyIds: Set<string>;
+/** The searches for one subject. `whole`: the key of its target and type. */
+interface Total extends Searches {
+  searches: number;
+  readonly whole: string;
+  readonly type: Policy['resource_type'];
+  readonly kind: PolicySubject['subject_type'];
+  readonly counts: Counts;
 }
 
-function overSearched(totals: readonly Total[], limit: number): SetProblem[] {
+function overSearched(totals: readonly Searches[], limit: number): SetProblem[] {
   return totals.flatMap(({ key, searches, policyIds }) => {
     if (searches <= limit) return [];
     const message = `The patterns for ${placeOf(key)} search one name ${searches} times, more than the limit of ${limit}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`;

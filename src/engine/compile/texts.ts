@@ -2,44 +2,69 @@
 
 /** Longer texts are cut off: it is enough to look at their beginnings. */
 const LOOKED_AT = 32;
+const TEXTS_AT_ONCE = 20;
 
-/** Returns a number of the distinct texts that a name of `length` characters cannot exceed. Texts in a name can overlap. */
-export function mostTexts(texts: readonly string[], length: number): number {
-  if (texts.includes(''))
-    return (
-      1 +
-      mostTexts(
-        texts.filter((text) => text !== ''),
-        length,
-      )
-    );
-  if (texts.length === 0 || length === Number.POSITIVE_INFINITY) return texts.length;
-  /** How many of the texts have this beginning as their own. */
-  const counts = new Map<string, number>();
-  for (const text of texts) {
-    const key = [...text].slice(0, LOOKED_AT).join('');
-    counts.set(key, (counts.get(key) ?? 0) + 1);
-  }
-  const beginnings = new Set<string>();
-  for (const text of counts.keys()) for (const beginning of beginningsOf([...text])) beginnings.add(beginning);
-
-  /** The least distance between the places of two texts. */
-  let distance = Number.POSITIVE_INFINITY;
-  /** How many texts can begin at one place: each is the beginning of the next. */
-  let together = 0;
-  for (const text of counts.keys()) {
-    const characters = [...text];
-    together = Math.max(
-      together,
-      beginningsOf(characters).reduce((sum, beginning) => sum + (counts.get(beginning) ?? 0), 0),
-    );
-    for (let from = 1; from < Math.min(characters.length, distance); from++) {
-      const rest = characters.slice(from);
-      if (beginnings.has(rest.join('')) || beginningsOf(rest).some((beginning) => counts.has(beginning))) distance = from;
-    }
-    distance = Math.min(distance, characters.length);
-  }
-  return Math.min(texts.length, Math.ceil(length / distance) * together);
+/** The texts, by their characters one after the other. */
+interface Node {
+  readonly next: Map<string, Node>;
+  /** How many of the texts end here. */
+  count: number;
 }
 
-const beginningsOf = (characters: readonly string[]): string[] => characters.map((_, at) => characters.slice(0, at + 1).join(''));
+const newNode = (): Node => ({ next: new Map(), count: 0 });
+
+/**
+ * Returns a number of the distinct texts that a name of `length` characters cannot exceed. Texts in a name can overlap. Pauses every few texts.
+ */
+export function* mostTextsInSteps(texts: readonly string[], length: number): Generator<undefined, number> {
+  const named = texts.filter((text) => text !== '');
+  // Every name contains the empty text.
+  const empty = texts.length - named.length;
+  if (named.length === 0) return empty;
+  const root = newNode();
+  const all = named.map((text) => [...text].slice(0, LOOKED_AT));
+  /** How many texts can begin at one place: each is the beginning of the next. */
+  let together = 0;
+  for (const [n, characters] of all.entries()) {
+    if (n % TEXTS_AT_ONCE === 0) yield;
+    let node = root;
+    for (const character of characters) {
+      const next = node.next.get(character) ?? newNode();
+      node.next.set(character, next);
+      node = next;
+    }
+    node.count++;
+  }
+  /** The least distance between the places of two texts. */
+  let distance = Number.POSITIVE_INFINITY;
+  for (const [n, characters] of all.entries()) {
+    if (n % TEXTS_AT_ONCE === 0) yield;
+    together = Math.max(together, textsAlong(root, characters));
+    distance = Math.min(distance, characters.length);
+    for (let from = 1; from < distance; from++) if (meets(root, characters, from)) distance = from;
+  }
+  return empty + Math.min(named.length, Math.ceil(length / distance) * together);
+}
+
+/** How many texts are beginnings of these characters. */
+function textsAlong(root: Node, characters: readonly string[]): number {
+  let count = 0;
+  let node: Node | undefined = root;
+  for (const character of characters) {
+    node = node.next.get(character);
+    if (node === undefined) break;
+    count += node.count;
+  }
+  return count;
+}
+
+/** Whether a text can begin at `from` in these characters: it ends in them, or they end in it. */
+function meets(root: Node, characters: readonly string[], from: number): boolean {
+  let node: Node | undefined = root;
+  for (let at = from; at < characters.length; at++) {
+    node = node.next.get(characters[at] ?? '');
+    if (node === undefined) return false;
+    if (node.count > 0) return true;
+  }
+  return true;
+}

@@ -1,6 +1,9 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { mostTexts } from '../../../src/engine/compile/texts.ts';
+import { atOnce } from '../../../src/base/turns/slices.ts';
+import { mostTextsInSteps } from '../../../src/engine/compile/texts.ts';
+
+const mostTexts = (texts: readonly string[], length: number): number => atOnce(mostTextsInSteps(texts, length));
 
 test('the number of texts in a name depends on how close to each other they can be', (t) => {
   const many = (text: (n: number) => string): string[] => Array.from({ length: 500 }, (_, n) => text(1_000 + n));
