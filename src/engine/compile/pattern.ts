@@ -2,7 +2,7 @@
 import { atOnce } from '../../base/turns/slices.ts';
 import { stateWork } from './automaton.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
-import { type Policy, type PolicySubject, RESOURCE_TYPES } from './policy.ts';
+import { type Policy, type PolicySubject, RESOURCE_TYPES, type StoredPolicy } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
 import { mostTextsInSteps } from './texts.ts';
 import { regexSearches, searches } from './weight.ts';
@@ -23,6 +23,13 @@ const MAX_TARGET_COST = 200_000;
 export const MAX_BUCKET_SEARCHES = 2_000;
 /** The same for one target and type, with all subjects together. A caller also gets the policies for every target. */
 const MAX_TARGET_SEARCHES = 3_000;
+
+/**
+ * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text. With 120,000
+ * entries, a change takes a second or two of the gateway's processor time, in slices of at most some 50 ms.
+ */
+const MAX_OWNER_ENTRIES = 80_000;
+const MAX_ENTRIES = 120_000;
 
 /** Code points that a name has at most (src/protocol/uri.ts and operation.ts). */
 const LONGEST_URI = 2_048;
@@ -131,6 +138,9 @@ export function createPatternCheck(
   };
 }
 
+/** A policy, with its owner if it has one (`StoredPolicy`). */
+type OwnedPolicy = Policy & Partial<Pick<StoredPolicy, 'managed_as'>>;
+
 export interface SetProblem {
   readonly message: string;
   /** The policies that share the bucket, in the order of ids. */
@@ -141,7 +151,7 @@ export interface SetProblem {
  * Checks the limits of the whole set. Each pattern is accepted alone, but the cost of all patterns that one decision may try
  * must be limited, too.
  */
-export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
+export function checkPolicySet(policies: readonly OwnedPolicy[]): SetProblem[] {
   return atOnce(checkPolicySetInSteps(policies));
 }
 
@@ -149,7 +159,9 @@ export function checkPolicySet(policies: readonly Policy[]): SetProblem[] {
 const PLACED_AT_ONCE = 100;
 
 /** Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run. */
-export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
+export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
+  const tooMany = yield* entryProblems(policies);
+  if (tooMany.length > 0) return tooMany;
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
   const endless = new Map<string, string[]>();
@@ -181,6 +193,45 @@ export function* checkPolicySetInSteps(policies: readonly Policy[]): Generator<u
   problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
   // What follows takes long for sets that are refused anyway.
   return problems.length > 0 ? problems : yield* searchProblems(policies);
+}
+
+/** Of all owners together, those with the most entries are over the limit: they must not keep the others from adding a policy. */
+function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
+  const owners = new Map<string | null, { entries: number; readonly policyIds: string[] }>();
+  let all = 0;
+  for (const [i, policy] of policies.entries()) {
+    if (i % 20 === 19) yield;
+    if (!policy.enabled) continue;
+    const owner = policy.managed_as?.split('/')[0] ?? null;
+    const own = owners.get(owner) ?? { entries: 0, policyIds: [] };
+    owners.set(owner, own);
+    const entries = entriesOf(policy);
+    own.entries += entries;
+    own.policyIds.push(policy.id);
+    all += entries;
+  }
+  const problems: SetProblem[] = [];
+  let left = all;
+  for (const [owner, { entries, policyIds }] of [...owners].sort(([, a], [, b]) => b.entries - a.entries)) {
+    const isOver = entries > MAX_OWNER_ENTRIES;
+    if (!isOver && left <= MAX_ENTRIES) break;
+    left -= entries;
+    const whose = owner === null ? 'of no owner' : `of owner ${owner}`;
+    const limit = isOver
+      ? `more than the limit of ${MAX_OWNER_ENTRIES}`
+      : `and those of all owners ${all}, more than the limit of ${MAX_ENTRIES}`;
+    const message = `The policies ${whose} take ${entries} entries in the engine, ${limit}. A policy takes one for each subject, type of resource and fixed text of its pattern. Use fewer subjects, or a group instead of many roles or users.`;
+    problems.push({ message, policyIds: policyIds.sort() });
+  }
+  return problems;
+}
+
+function entriesOf(policy: Policy): number {
+  const { resource_pattern: pattern, subjects } = policy;
+  const reading = pattern === null ? null : readPattern(pattern);
+  const texts =
+    reading === null || typeof reading === 'string' ? 1 : (reading.shapes ?? reading.screen.guard?.texts ?? [pattern]).length;
+  return subjects.length * typesOf(policy).length * Math.max(1, texts);
 }
 
 /** A caller can be in all groups, and the patterns of each are tried again. */

@@ -332,3 +332,36 @@ test('a policy with many subjects is checked in short steps', (t) => {
   const steps = checkPolicySetInSteps([{ ...(set[0] as Policy), subjects }, ...set.slice(1)]);
   t.true([...steps].length >= 1_000 / 100 + 2 * Math.floor(200 / 20));
 });
+
+test('the entries that policies take in the engine are limited, of one owner and of all', (t) => {
+  const roles = (count: number) =>
+    Array.from({ length: count }, (_, n) => ({ id: `s${n}`, subject_type: 'role' as const, subject_value: `r${n}` }));
+  /** Sixteen fixed texts for 500 roles: 8,000 entries. */
+  const large = (owner: string | null, count: number) =>
+    Array.from({ length: count }, (_, n) => ({
+      ...policyWith({ id: `${owner} ${n}`, resource_type: 'tool', resource_pattern: `^${n}[a-p]`, subjects: roles(500) }),
+      managed_as: owner === null ? null : `${owner}/${n}`,
+    }));
+  t.deepEqual(checkPolicySet(large('team', 10)), []);
+  const problems = checkPolicySet([...large('team', 11), ...large('other', 1)]);
+  t.deepEqual(
+    problems.map(({ message, policyIds }) => [message.slice(0, 97), policyIds.length]),
+    [['The policies of owner team take 88000 entries in the engine, more than the limit of 80000. A poli', 11]],
+  );
+  const three = [...large('a', 9), ...large('b', 6), ...large(null, 1)];
+  const [problem, ...more] = checkPolicySet(three);
+  t.deepEqual(more, [], 'the other owners can still add policies');
+  t.regex(
+    problem?.message ?? '',
+    /^The policies of owner a take 72000 entries in the engine, and those of all owners 128000, more/,
+  );
+  t.deepEqual(checkPolicySet(three.slice(1)), []);
+  t.is(checkPolicySet(large(null, 11)).length, 1);
+  t.deepEqual(checkPolicySet(large(null, 11).map((policy) => ({ ...policy, enabled: false }))), []);
+});
+
+test('a set near the limit of searches is checked in short steps', (t) => {
+  const set = searching(400, (n) => `${n}[0-9]+${'abcdefgh'.repeat(4)}`, { resource_type: 'tool' });
+  // Each step does as much as 20 texts need.
+  t.true([...checkPolicySetInSteps(set)].length > 400 / 20 + 40);
+});
