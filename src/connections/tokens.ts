@@ -15,6 +15,7 @@ import type { Clients } from './clients.ts';
 import { REQUEST_MS } from './fetch.ts';
 import { isUnknownClient, type Renewal, renew, tokensOf } from './oauth.ts';
 import type { Servers } from './servers.ts';
+import { createWaits } from './waits.ts';
 
 /** A token to send, and where it may be sent as whom. */
 export interface HeldToken {
@@ -64,7 +65,6 @@ const KEPT = 20_000;
 const LOCK_MS = 2 * REQUEST_MS + 10_000;
 /** How long a call waits for a renewal. */
 const WAIT_MS = 20_000;
-const POLL_MS = 50;
 /** After a renewal that failed, the authorization server is not asked for this connection for this long. */
 const PAUSE_MS = 2_000;
 const YOUNG_MS = 30_000;
@@ -88,6 +88,7 @@ export type TokenKeeper = ReturnType<typeof createTokens>;
 
 export function createTokens({ database, vault, servers, clients, processId, now, log }: TokenParts) {
   const store = connectionStore(database.knex);
+  const waits = createWaits({ states: store.renewalStates, now });
   const held = new Map<string, HeldToken>();
   const renewals = new Map<string, Promise<HeldToken | NoToken>>();
   const paused = new Map<string, number>();
@@ -160,7 +161,7 @@ export function createTokens({ database, vault, servers, clients, processId, now
         }
       }
       if (now() > until) return { none: 'unavailable', cause: new Error('a renewal by a different replica took too long') };
-      await sleep(POLL_MS);
+      await waits.over(row, until);
     }
   }
 

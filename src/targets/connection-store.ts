@@ -29,6 +29,9 @@ export interface ConnectionRow {
   readonly attempts: number;
 }
 
+/** The members of a connection that change when its renewal ends. */
+export type RenewalState = Pick<ConnectionRow, 'id' | 'version' | 'problem' | 'renewing_until' | 'ended_at'>;
+
 /** The members of a connection that the live state holds. */
 export type LiveConnection = Pick<ConnectionRow, 'id' | 'user_id' | 'target_id'>;
 
@@ -88,6 +91,13 @@ export function connectionStore(db: Db) {
     async find(id: string): Promise<ConnectionRow | null> {
       const row = (await db<ConnectionRow>('connections').where({ id }).first()) as ConnectionRow | undefined;
       return row === undefined ? null : stored(row);
+    },
+    /** Returns the states of these connections by id. Connections that are no longer stored are left out. */
+    async renewalStates(ids: readonly string[]): Promise<ReadonlyMap<string, RenewalState>> {
+      const rows = (await db<ConnectionRow>('connections')
+        .whereIn('id', ids)
+        .select('id', 'version', 'problem', 'renewing_until', 'ended_at')) as RenewalState[];
+      return new Map(rows.map((row) => [row.id, row]));
     },
     async findOf(user_id: string, target_id: string): Promise<ConnectionRow | null> {
       return (await listed({ user_id, target_id }))[0] ?? null;

@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { redirectUriOf } from '../../src/connections/clients.ts';
 import type { Visitor } from '../../src/connections/flows.ts';
 import type { HeldToken, NoToken } from '../../src/connections/tokens.ts';
-import { type AccountTarget, openTokens } from '../../src/targets/connections.ts';
+import { type AccountTarget, openTokens, sealTokens, type Tokens } from '../../src/targets/connections.ts';
 import { targetStore } from '../../src/targets/target-store.ts';
 import { type FactsRefusal, type ProviderFacts, type User, userStore } from '../../src/users/user-store.ts';
 import { insertTarget, insertVisitor, PUBLIC_URL, type Replica, replica, vault } from '../support/connections.ts';
@@ -274,6 +275,50 @@ eachEngine(test.serial, 'a renewal whose process was killed is tried once more w
   w.pass(15_000);
   t.is(accountOf(w, await renewing), 'alice');
   t.true(JSON.stringify(w.b.logged).includes('was interrupted'));
+});
+
+eachEngine(test.serial, 'the reads of a replica do not grow with the number of renewals that wait for others', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 1 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  const tokens = openTokens(vault, row);
+  if (tokens === null) return t.fail();
+  const sealed = (id: string, user_id: string, given: Tokens): string =>
+    sealTokens(vault, { ...row, id, user_id }, tokens.origin, given);
+  w.pass(1_000);
+  const until = w.now() + 30_000;
+  const waiting = Array.from({ length: 200 }, () => ({ id: randomUUID(), user: randomUUID() }));
+  for (const { id, user } of waiting) {
+    const lock = { renewing_by: 'other', renewing_until: until };
+    await w.a.store.insert({ ...row, id, user_id: user, sealed: sealed(id, user, tokens), ...lock });
+  }
+  let [reads, polls] = [0, 0];
+  const count = ({ sql }: { sql: string }): void => {
+    if (!/^select .*connections/.test(sql)) return;
+    reads++;
+    if (/ in \(/.test(sql)) polls++;
+  };
+  w.b.database.knex.on('query', count);
+  t.teardown(() => w.b.database.knex.removeListener('query', count));
+  const begun = performance.now();
+  const all = Promise.all(waiting.map(({ id, user }) => w.b.tokens.get({ id, target: w.target, user })));
+  while (reads - polls < 2 * waiting.length) await sleep(10);
+  await sleep(1_000);
+  const rounds = Math.floor((performance.now() - begun) / 45) + 1;
+  t.true(polls > 0 && polls <= rounds, `${polls} queries for those that wait`);
+  t.is(reads - polls, 2 * waiting.length, 'each was read before its wait, and not again');
+
+  // One user disconnects, and the different replica renews the others.
+  const [gone, ...renewed] = waiting;
+  await w.a.store.end({ id: gone?.id ?? '' }, w.now());
+  const next = { ...tokens, access_token: 'renewed', expires_at: w.now() + 3_600_000 };
+  for (const { id, user } of renewed) {
+    await w.a.store.renew({ ...row, id }, { sealed: sealed(id, user, next), scope: row.scope, renewed_at: w.now() });
+  }
+  const [none, ...given] = await all;
+  t.deepEqual(none, { none: 'reconnect' });
+  t.deepEqual(new Set(given.map(headerOf)), new Set(['Bearer renewed']));
+  t.is(reads - polls, 3 * waiting.length, 'each was read once more');
+  t.is(w.provider.refreshed.size, 0);
 });
 
 onSqlite('if the killed process had used the refresh token, the user is told so', async (t, db) => {
