@@ -189,34 +189,30 @@ export function createConnecting(parts: FlowParts) {
       const flow = JSON.parse(vault.open(flowIdentity(id, user, browserSessionId, target.id), row.sealed).toString()) as Flow;
       if (flow.origin !== originOf(target)) throw moved(target);
       const server = await servers.known(placeOf(target), flow.issuer);
-      let given: Given | null = null;
-      const take = async (tokens: Given): Promise<void> => {
-        given = tokens;
-      };
+      const got: { given: Given | null } = { given: null };
       // The registered redirect address counts, however the request reached this replica.
       const address = new URL(flow.asking.redirectUri);
       address.search = returned.search;
       try {
-        await redeem(server, flow.client, flow.asking, address, take);
+        await redeem(server, flow.client, flow.asking, address, async (given) => {
+          got.given = given;
+        });
+        if (got.given === null) throw new ConnectionFault('refused', 'The authorization server gave no usable token.');
+        const kept = await keepTokens(caller, target, flow, got.given);
+        void revocations.run();
+        return kept;
       } catch (fault) {
+        // The server can give tokens in an answer that is not valid. No call would use tokens that are not kept, so they must not stay valid.
+        if (got.given !== null) {
+          await revoke(server, tokensFrom(got.given, flow, target, now())).catch((err: unknown) =>
+            log.warn({ err, user_id: user }, 'unused tokens could not be revoked'),
+          );
+        }
         if (!isUnknownClient((fault as Error).cause) || !(await clients.replace(target, server, flow.client.client_id)))
           throw fault;
         const { host } = new URL(flow.issuer);
         const text = `The authorization server ${host} no longer knew the gateway, which has registered itself again. Connect the account again.`;
         throw new ConnectionFault('no_client', text, { cause: fault });
-      }
-      if (given === null) throw new ConnectionFault('refused', 'The authorization server gave no usable token.');
-      try {
-        const kept = await keepTokens(caller, target, flow, given);
-        void revocations.run();
-        return kept;
-      } catch (error) {
-        // No call would use these tokens, so they must not stay valid.
-        const unused = tokensFrom(given, flow, target, now());
-        await revoke(server, unused).catch((err: unknown) =>
-          log.warn({ err, user_id: user }, 'unused tokens could not be revoked'),
-        );
-        throw error;
       }
     },
 

@@ -11,6 +11,7 @@ import { jsonAnswer, statusAnswer, streamAnswer } from '../mcp/upstream/answers.
 import { hideSecrets } from '../mcp/upstream/stdio/stderr.ts';
 import {
   type AccountNeed,
+  ifStillAllowed,
   isFault,
   type Upstream,
   type UpstreamAnswer,
@@ -44,8 +45,12 @@ export function createAccountUpstream({ tokens, linkTo }: AccountUpstreamParts):
     return { fault: 'account', account: { need, url: linkTo(target, access.user) }, ...(cause === undefined ? {} : { cause }) };
   }
 
-  const without = (request: UpstreamRequest, { none, cause }: NoToken): Answered =>
-    none === 'unavailable' ? fault(request, 'unavailable', cause) : (waiting(request) ?? fault(request, 'reconnect', cause));
+  /** The user can have connected again, or lost the account, while the request waited. Only then should they not connect it now. */
+  const reconnect = (request: UpstreamRequest, cause?: unknown): Promise<Answered> =>
+    ifStillAllowed(request, async () => fault(request, 'reconnect', cause));
+
+  const without = async (request: UpstreamRequest, { none, cause }: NoToken): Promise<Answered> =>
+    none === 'unavailable' ? fault(request, 'unavailable', cause) : (waiting(request) ?? reconnect(request, cause));
 
   return (upstream) => {
     const sendWith = (request: UpstreamRequest, { credentials }: HeldToken): Promise<Answered> =>
@@ -82,7 +87,7 @@ export function createAccountUpstream({ tokens, linkTo }: AccountUpstreamParts):
       if (isFault(again)) return again;
       if (again.status !== 401) return again.location ? redacted(again, again.location, other) : again;
       again.discard();
-      return fault(request, 'reconnect');
+      return reconnect(request);
     }
 
     const refused = (...[request, ...rest]: Parameters<typeof refusedBy>): Promise<Answered> =>

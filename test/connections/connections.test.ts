@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { redirectUriOf } from '../../src/connections/clients.ts';
@@ -76,6 +77,16 @@ const accountOf = ({ provider }: World, token: HeldToken | NoToken): string | un
   const value = headerOf(token).replace('Bearer ', '');
   return provider.issued.get(value);
 };
+
+/** Changes the body of an answer of the provider. */
+function changeAnswer(res: ServerResponse, change: (text: string) => string): void {
+  const write = res.end.bind(res) as (chunk?: unknown) => typeof res;
+  res.end = ((chunk?: unknown) => {
+    const text = change(String(chunk));
+    res.setHeader('content-length', Buffer.byteLength(text));
+    return write(text);
+  }) as typeof res.end;
+}
 
 eachEngine(test.serial, 'an account is found, registered for, connected, and its token is the account', async (t, db) => {
   const w = await world(t, db);
@@ -234,6 +245,29 @@ onSqlite('a refused renewal asks the user to connect again, and no further reque
   t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, again.id))), 'alice');
 });
 
+for (const [what, changed] of [
+  ['a type that the gateway does not accept', (text: string) => text.replace('"Bearer"', '"mac"')],
+  ['an ID token that is not valid', (text: string) => text.replace('{', '{"id_token":"a.b.c",')],
+] as const) {
+  onSqlite(`the tokens of a sign-in that came with ${what} are revoked`, async (t, db) => {
+    const w = await world(t, db);
+    let given = '';
+    const keepGiven = (text: string): string => {
+      given = text;
+      return text;
+    };
+    w.provider.intercept = (req, res) => {
+      if (req.url === '/token') changeAnswer(res, (text) => changed(keepGiven(text)));
+      return false;
+    };
+    await t.throwsAsync(w.a.connect(w.visitor, w.target, 'alice'), { message: /is not valid/ });
+    const { refresh_token } = JSON.parse(given) as { refresh_token: string };
+    t.truthy(refresh_token);
+    t.is(await w.provider.provider.RefreshToken.find(refresh_token), undefined);
+    t.is(await w.a.store.findOf(w.visitor.caller.principal.sub, w.target.id), null);
+  });
+}
+
 onSqlite('new tokens are stored even if the rest of the answer is not valid', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
@@ -241,13 +275,7 @@ onSqlite('new tokens are stored even if the rest of the answer is not valid', as
   // The answer of the first renewal has a type that the gateway does not accept.
   let spoilt = 0;
   w.provider.intercept = (req, res) => {
-    if (req.url !== '/token' || spoilt++ > 0) return false;
-    const write = res.end.bind(res) as (chunk?: unknown) => typeof res;
-    res.end = ((chunk?: unknown) => {
-      const text = String(chunk).replace('"Bearer"', '"Strange"');
-      res.setHeader('content-length', Buffer.byteLength(text));
-      return write(text);
-    }) as typeof res.end;
+    if (req.url === '/token' && spoilt++ === 0) changeAnswer(res, (text) => text.replace('"Bearer"', '"Strange"'));
     return false;
   };
   const none = await w.a.tokens.get(w.a.at(w.visitor, w.target, row.id));

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, StreamableHTTPClientTransport, UrlElicitationRequiredError } from '@modelcontextprotocol/client';
 import test from 'ava';
+import { deferred } from '../../src/base/promises.ts';
 import { COOKIE } from '../../src/browser/sessions.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { browserTest } from '../support/chromium.ts';
@@ -319,6 +320,34 @@ test.serial('an account that is disconnected in mid-call lets the call finish, a
   t.is((await call(mcp, w.ann.api, session))?.error?.code, -32603);
   release();
   t.is(textOf(await slow), 'annsaccount');
+});
+
+test.serial('a call that waits for a renewal while its user connects again is not told to connect the account', async (t) => {
+  const w = await world(t, { accessTokenTtl: 1 });
+  await connect(w, w.ann, 'annsaccount');
+  const mcp = `${w.gateway.url}/mcp/git`;
+  const { session } = await open(mcp, w.ann.api);
+  await sleep(1_000);
+  const reached = deferred();
+  const released = deferred();
+  w.provider.intercept = async (req) => {
+    if (req.url !== '/token') return false;
+    w.provider.intercept = null;
+    reached.resolve();
+    await released.promise;
+    return false;
+  };
+  const waiting = call(mcp, w.ann.api, session);
+  await reached.promise;
+  w.provider.accessTokenTtl = 3600;
+  t.is((await connect(w, w.ann, 'annsother')).headers['location'], '/account/connections?connected=git');
+  // What was admitted less than 100 ms ago is not decided again.
+  await sleep(150);
+  released.resolve();
+  const { error } = (await waiting) ?? {};
+  t.is(error?.code, -32603);
+  t.regex(error?.message ?? '', /your access has changed while the request waited: send it again/);
+  t.is(textOf(await call(mcp, w.ann.api, session)), 'annsother');
 });
 
 test.serial('a target that moves, and a user who is disabled, lose their connections', async (t) => {

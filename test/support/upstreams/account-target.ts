@@ -69,7 +69,7 @@ export async function startProvider({
         }),
       },
     },
-    ttl: { AccessToken: accessTokenTtl, RefreshToken: 3600, Session: 3600, Interaction: 600, Grant: 3600 },
+    ttl: { AccessToken: () => own.accessTokenTtl, RefreshToken: 3600, Session: 3600, Interaction: 600, Grant: 3600 },
     findAccount: (_ctx, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
   });
   const sent = (ctx: { oidc: { params?: Record<string, unknown> } }): void => {
