@@ -7,6 +7,7 @@ import { Socket } from 'node:net';
 import { StringDecoder } from 'node:string_decoder';
 import express, { type Response } from 'express';
 import { AppError } from '../base/errors.ts';
+import { readLargeJson, WHOLE } from '../base/json/large.ts';
 import { pause } from '../base/turns/slices.ts';
 import { contextOf, openContext } from '../http/context.ts';
 import { authorizing } from '../rest/authorize.ts';
@@ -70,7 +71,7 @@ export function createAsk(mounts: readonly Mount[]): { readonly ask: Ask; readon
     // A page asks many operations at once, for example one for each target. They begin one after the other, with pauses between them.
     started = started.then(pause);
     await started;
-    const answer = await new Promise<Answer<T>>((resolve, reject) => {
+    const { text, ...answer } = await new Promise<Omit<Answer<T>, 'body'> & { readonly text: Text }>((resolve, reject) => {
       const given = body !== undefined && LEFT_BODIES.test(path) ? Buffer.from(JSON.stringify(body)) : body;
       const req = Object.assign(new IncomingMessage(new Socket()), { method, url: `/api${path}`, body: given });
       if (ifMatch !== undefined) req.headers['if-match'] = ifMatch;
@@ -86,7 +87,9 @@ export function createAsk(mounts: readonly Mount[]): { readonly ask: Ask; readon
       page.once('close', leave);
       const decoder = new StringDecoder();
       let text = '';
+      let whole: Uint8Array | null = null;
       const take = (chunk: unknown): void => {
+        whole = text === '' && chunk instanceof Uint8Array ? chunk : null;
         if (typeof chunk === 'string') text += chunk;
         else if (chunk instanceof Uint8Array)
           text += decoder.write(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength));
@@ -101,7 +104,7 @@ export function createAsk(mounts: readonly Mount[]): { readonly ask: Ask; readon
           take(chunk);
           const link = NEXT.exec(String(res.getHeader('Link') ?? ''))?.[1];
           resolve({
-            body: (text === '' ? null : JSON.parse(text)) as T,
+            text: { text, whole },
             etag: res.getHeader('ETag')?.toString(),
             next: link === undefined ? null : new URLSearchParams(link),
           });
@@ -117,10 +120,37 @@ export function createAsk(mounts: readonly Mount[]): { readonly ask: Ask; readon
     });
     // The markup does not share a slice with the work of a service.
     await pause();
-    return answer;
+    return { ...answer, body: (await parsed(text, contextOf(page).admission?.principal.sub ?? '')) as T };
   };
 
   return { ask, pass };
+}
+
+/** A longer text takes more than some milliseconds to parse. */
+const LONG_TEXT = 512 * 1024;
+const RULES = { maxDepth: 1_000, maxValues: Number.POSITIVE_INFINITY, exact: false, spanDepth: 0, selection: WHOLE };
+
+/** `whole`: the bytes of the text, if the operation sent it in one piece. */
+interface Text {
+  readonly text: string;
+  readonly whole: Uint8Array | null;
+}
+
+/** By the bytes of an answer that the gateway keeps, such as the analysis of all policies. */
+const kept = new WeakMap<Uint8Array, Promise<unknown>>();
+
+/** Returns what the answer of an operation says. A long one is read in the lane. `by`: the user of the page. */
+async function parsed({ text, whole }: Text, by: string): Promise<unknown> {
+  if (text === '') return null;
+  if (text.length <= LONG_TEXT) return JSON.parse(text);
+  const known = whole === null ? undefined : kept.get(whole);
+  if (known !== undefined) return known;
+  const read = (async (): Promise<unknown> => {
+    const reading = await readLargeJson(text, RULES, by);
+    return reading.ok ? reading.value : JSON.parse(text);
+  })();
+  if (whole !== null) kept.set(whole, read);
+  return read;
 }
 
 const nothingThere = (): AppError => new AppError('not_found', 'There is no resource at this path.');

@@ -4,6 +4,7 @@ import test from 'ava';
 import { type Response, Router } from 'express';
 import { AppError } from '../../src/base/errors.ts';
 import { deferred } from '../../src/base/promises.ts';
+import { lane } from '../../src/base/turns/lane.ts';
 import { createAsk } from '../../src/console/ask.ts';
 import { callerOf } from '../../src/http/caller.ts';
 import { openContext } from '../../src/http/context.ts';
@@ -77,4 +78,30 @@ test('if the browser leaves, the operation learns it', async (t) => {
   await began.promise;
   page.emit('close');
   await t.notThrowsAsync(left.promise);
+});
+
+test('a long answer is read in the lane, and only once if the gateway keeps its bytes', async (t) => {
+  const says = { items: Array.from({ length: 10_000 }, (_, at) => ({ at, text: `"${at}\n\u00e9"`, none: null, part: -0.5 })) };
+  const bytes = Buffer.from(JSON.stringify(says));
+  const status = Router();
+  let isKept = true;
+  status.get('/', (_req, res) => void (isKept ? res.end(bytes) : res.json(says)));
+  const { ask } = createAsk([{ path: '/status', router: status }]);
+  const run = lane.run;
+  let long = 0;
+  lane.run = (...given) => {
+    long++;
+    return run.apply(lane, given);
+  };
+  t.teardown(() => {
+    lane.run = run;
+  });
+  const get = () => ask(pageOf('admin'), 'GET', '/status');
+  const answers = await Promise.all([get(), get()]);
+  t.deepEqual(answers[0]?.body, says);
+  t.is(answers[0]?.body, answers[1]?.body);
+  t.is(long, 1);
+  isKept = false;
+  t.deepEqual((await get()).body, says);
+  t.is(long, 2);
 });
