@@ -74,8 +74,11 @@ async function users({ get }: View, text: string): Promise<Markup[]> {
 async function names({ get }: View, all: readonly TargetJson[], text: string): Promise<Markup[]> {
   const found: Markup[] = [];
   for (const { id, name } of all.slice(0, TARGETS_LOOKED_AT)) {
-    const answer = await unlessRefused(get<Catalogue>(withQuery(`/targets/${id}/catalogue`, { text })), 'invalid_request');
-    for (const { resource_type, resource_name } of answer?.body.names ?? [])
+    const answer = await unlessRefused(
+      get<Catalogue>(withQuery(`/targets/${id}/catalogue`, { text, limit: `${SHOWN}` })),
+      'invalid_request',
+    );
+    for (const { resource_type, resource_name } of answer?.body.names.slice(0, SHOWN) ?? [])
       found.push(link(`/console/targets/${id}`, html`<code>${resource_name}</code>`, `${resource_type} of ${name}`));
     if (found.length >= SHOWN) break;
   }

@@ -207,6 +207,6 @@ test('the search asks targets only for names with the text, and only until it ha
   t.is(String(found).match(/<code>sum-/g)?.length, 10);
   t.deepEqual(
     asked.filter((path) => path.includes('/catalogue')),
-    ['/targets/a/catalogue?text=sum', '/targets/b/catalogue?text=sum'],
+    ['/targets/a/catalogue?text=sum&limit=10', '/targets/b/catalogue?text=sum&limit=10'],
   );
 });

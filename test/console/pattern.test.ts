@@ -52,6 +52,10 @@ test.serial('the catalogue of a target says which names a pattern matches, as th
     ['Echo'],
   );
   t.is(names_count, 1);
+  const first = await ask({ limit: '2' });
+  t.deepEqual(first.names, (await ask({})).names.slice(0, 2));
+  t.is(first.names_count, (await ask({})).names.length);
+  for (const limit of ['0', '-1', 'x', '10000']) await ask({ limit }, 400);
   t.deepEqual(await ask({ resource_type: 'prompt', resource_pattern: 'x' }).then(({ names }) => names), []);
   for (const resource_pattern of ['(', '', 'x'.repeat(513), '\\pL', '(?=a)', 'a[ab]{50}c'])
     t.regex(JSON.stringify(await ask({ resource_pattern }, 400)), /"path":"resource_pattern"/, resource_pattern);

@@ -83,12 +83,16 @@ export interface CatalogueQuery {
   readonly text?: string;
   readonly resource_type?: ResourceType;
   readonly resource_pattern?: string;
+  readonly limit?: string;
 }
 
 const catalogueMembers = {
   text: Joi.string().max(256).description('Only names that contain this text, in upper or lower case. Absent: all.'),
   resource_type: Joi.valid(...RESOURCE_TYPES).description('Only names of this type. Absent: all.'),
   resource_pattern: text(POLICY_LIMITS.pattern).description('Test this pattern of a policy against each name.'),
+  limit: Joi.string()
+    .pattern(/^[1-9][0-9]{0,3}$/)
+    .description('At most so many names, the first ones. `names_count` counts all. At most 3000 are returned.'),
 };
 export const catalogueQuery = Joi.object<CatalogueQuery>(catalogueMembers);
 

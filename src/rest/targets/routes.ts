@@ -80,7 +80,7 @@ export function createTargetRoutes(parts: TargetRouteParts): Router {
   });
 
   router.get('/:id/catalogue', async (req, res) => {
-    const { text = '', resource_type: type, resource_pattern: pattern } = validate(catalogueQuery, { ...req.query });
+    const { text = '', resource_type: type, resource_pattern: pattern, limit } = validate(catalogueQuery, { ...req.query });
     const { id } = await readable(res, req.params.id);
     const problem = pattern === undefined ? null : (module.checkPattern(pattern) ?? stateProblem(pattern));
     if (problem !== null) throw invalidRequest([{ path: 'resource_pattern', message: problem }]);
@@ -90,7 +90,7 @@ export function createTargetRoutes(parts: TargetRouteParts): Router {
       ({ resource_type, resource_name }) =>
         resource_type === (type ?? resource_type) && resource_name.toLowerCase().includes(wanted),
     );
-    const shown = names.slice(0, CATALOGUE_SHOWN);
+    const shown = names.slice(0, Math.min(CATALOGUE_SHOWN, Number(limit ?? CATALOGUE_SHOWN)));
     const tested = shown.map(({ resource_name }) => resource_name);
     const fitting = pattern === undefined ? null : await fittingNames(module, pattern, tested);
     res.json({
