@@ -3,6 +3,7 @@ import { AppError } from '../base/errors.ts';
 import { inTime } from '../base/promises.ts';
 import { html, type Markup } from '../browser/html.ts';
 import type { LintReport } from '../policies/sets/lint-report.ts';
+import { inSlices, SHOWN } from './lists.ts';
 import { column, empty, heading, table } from './marks.ts';
 import type { Shown, View } from './view.ts';
 
@@ -10,7 +11,6 @@ export const FINDINGS = '/console/findings';
 /** The analysis of the current policies, which is at most 10 minutes old. */
 const KEPT = '/policies/lint?kept=yes';
 const WAIT_MS = 150;
-const SHOWN = 200;
 
 export type Finding = LintReport['findings'][number];
 
@@ -29,8 +29,8 @@ const WORDS = { error: 'Error', warning: 'Warning', info: 'Note' } as const;
 export const findingMark = ({ severity, message }: Pick<Finding, 'severity' | 'message'>): Markup =>
   html`<span class="tag find"><b>${WORDS[severity]}</b> ${message}</span>`;
 
-export async function findingsPage({ get }: View): Promise<Shown> {
-  const report = await inTime(get<LintReport>(KEPT), WAIT_MS);
+export async function findingsPage(view: View): Promise<Shown> {
+  const report = await inTime(view.get<LintReport>(KEPT), WAIT_MS);
   if (report === null)
     return {
       title: 'Findings',
@@ -53,7 +53,11 @@ ${findings.length > SHOWN && html`<p class="muted">These are the first ${SHOWN} 
 ${
   findings.length === 0
     ? empty('The analysis found nothing wrong and nothing useless.')
-    : table('Findings', [column('Finding'), column('Severity'), column('Policies')], findings.slice(0, SHOWN).map(row))
+    : table(
+        'Findings',
+        [column('Finding'), column('Severity'), column('Policies')],
+        await inSlices(view, findings.slice(0, SHOWN), row),
+      )
 }`,
   };
 }

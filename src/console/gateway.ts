@@ -1,6 +1,7 @@
 /** What administrators have changed, and the replicas of the gateway. */
 import { type Content, html, type Markup } from '../browser/html.ts';
 import { timeOf } from '../browser/page.ts';
+import { inSlices } from './lists.ts';
 import { column, empty, heading, nextPage, numbers, table } from './marks.ts';
 import { nextQuery, type Shown, type View, withQuery } from './view.ts';
 
@@ -50,7 +51,8 @@ function difference(before: unknown, after: unknown): Content {
   );
 }
 
-export async function changesPage({ get, query }: View): Promise<Shown> {
+export async function changesPage(view: View): Promise<Shown> {
+  const { get, query } = view;
   const { body: changes, next } = await get<Change[]>(withQuery('/changes', { ...query, limit: '50' }));
   const row = ({ sequence, created_at, actor, reason, override, action, object_id, before, after }: Change): Markup => {
     const name = nameIn(after) ?? nameIn(before);
@@ -68,7 +70,7 @@ ${
     : table(
         'Changes, the newest first',
         [numbers('#'), column('Change'), column('When'), column('Who'), column('What')],
-        changes.map(row),
+        await inSlices(view, changes, row),
       )
 }
 ${nextPage(CHANGES, nextQuery(next), 'Older')}`,

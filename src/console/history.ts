@@ -4,6 +4,7 @@ import { note, timeOf } from '../browser/page.ts';
 import type { Effect } from '../engine/compile/policy.ts';
 import type { PolicyFile } from '../policies/files/yaml.ts';
 import type { RevisionJson } from '../rest/policy-sets/routes.ts';
+import { inSlices } from './lists.ts';
 import {
   column,
   decisionMark,
@@ -36,7 +37,8 @@ const compareForm = ({ from, to }: View['query']): Markup =>
     'Compare',
   );
 
-export async function historyPage({ get, query, done }: View): Promise<Shown> {
+export async function historyPage(view: View): Promise<Shown> {
+  const { get, query, done } = view;
   const { body: revisions, next } = await get<RevisionJson[]>(withQuery('/policies/history', { ...query, limit: '100' }));
   const row = (
     revision: RevisionJson,
@@ -54,7 +56,7 @@ ${
     : table(
         'Revisions, the newest first',
         [column('Revision'), column('When'), column('Who'), column('Policies')],
-        revisions.map(row),
+        await inSlices(view, revisions, row),
       )
 }
 ${nextPage(HISTORY, nextQuery(next), 'Older')}`,
@@ -99,20 +101,24 @@ const VERDICTS: Readonly<Record<Compared['verdict'], string>> = {
   unknown: 'The analysis would take too long, so it is not known which decisions changed.',
 };
 const ACTIONS = { create: 'created', update: 'updated', adopt: 'updated', delete: 'deleted' } as const;
-const SHOWN = 100;
+const CHANGES_SHOWN = 100;
+const SUBJECTS_SHOWN = 20;
+const VALUE_SHOWN = 1_000;
 
-export async function revisionPage({ get, id, may }: View): Promise<Shown> {
+export async function revisionPage(view: View): Promise<Shown> {
+  const { get, id, may } = view;
   const { verdict, changes } = (await get<Compared>(withQuery('/policies/compare', { from: String(Number(id) - 1), to: id })))
     .body;
   return {
     title: `Revision ${id}`,
     body: html`${heading(`Revision ${id}`, VERDICTS[verdict])}
-${changesShown(changes, 'This revision changed no policy.')}
+${changes.length === 0 && empty('This revision changed no policy.')}${await changesShown(view, changes)}
 <p class="row"><a class="btn" href="${withQuery(`${HISTORY}/compare`, { from: id })}">Compare with the newest</a>${may('rollBackPolicies') && html`<a class="btn" href="${`${HISTORY}/${id}/rollback`}">Roll back to this revision</a>`}<a class="btn plain" href="${HISTORY}">History</a></p>`,
   };
 }
 
-export async function comparePage({ get, query }: View): Promise<Shown> {
+export async function comparePage(view: View): Promise<Shown> {
+  const { get, query } = view;
   const { from, to, verdict, changes } = (
     await get<Compared & { readonly from: number; readonly to: number }>(withQuery('/policies/compare', query))
   ).body;
@@ -120,15 +126,19 @@ export async function comparePage({ get, query }: View): Promise<Shown> {
     title: `Revision ${from} and revision ${to}`,
     body: html`${heading(`Revision ${from} and revision ${to}`, VERDICTS[verdict])}
 ${compareForm({ from: String(from), to: String(to) })}
-${changesShown(changes, 'The two revisions have the same policies.')}
+${changes.length === 0 && empty('The two revisions have the same policies.')}${await changesShown(view, changes)}
 <p class="row"><a class="btn plain" href="${HISTORY}">History</a></p>`,
   };
 }
 
-const changesShown = (changes: Compared['changes'], none: string): Content => [
-  changes.length > SHOWN && html`<p>These are the first ${SHOWN} of ${changes.length} changed policies.</p>`,
-  changes.length === 0 && empty(none),
-  changes.slice(0, SHOWN).map((change, at) => changeSection(change, at)),
+/** The sections of the changed policies. `peopleWith`: who has the subjects of an example. */
+export const changesShown = async (
+  view: View,
+  changes: Compared['changes'],
+  peopleWith?: (subjects: Flip['subjects']) => Content,
+): Promise<Content> => [
+  changes.length > CHANGES_SHOWN && html`<p>These are the first ${CHANGES_SHOWN} of ${changes.length} changed policies.</p>`,
+  await inSlices(view, changes.slice(0, CHANGES_SHOWN), (change, at) => changeSection(change, at, peopleWith)),
 ];
 
 /** A policy in the form of a file does not say to which file it belongs, nor since when it differs from it. */
@@ -136,15 +146,17 @@ const isInFiles = (member: string): boolean => member !== 'managed_as' && member
 
 type Flip = NonNullable<Compared['changes'][number]['flips']>[number];
 
-/** `peopleWith`: who has the subjects of an example. */
-export function changeSection(
+function changeSection(
   { action, name, members, before, after, flips }: Compared['changes'][number],
   at: number,
   peopleWith: (subjects: Flip['subjects']) => Content = () => null,
 ): Markup {
   const value = (file: PolicyFile | null, member: string): Content => {
     const its: unknown = file?.[member as keyof PolicyFile];
-    return file === null ? null : html`<code>${typeof its === 'string' ? its : JSON.stringify(its)}</code>`;
+    if (file === null) return null;
+    // Subjects alone can have hundreds of kilobytes.
+    const text = typeof its === 'string' ? its : (JSON.stringify(its) ?? '');
+    return html`<code>${text.slice(0, VALUE_SHOWN).toWellFormed()}</code>${text.length > VALUE_SHOWN && ' … (GET /api/policies/compare has the rest)'}`;
   };
   const rows = members
     .filter(isInFiles)
@@ -174,6 +186,6 @@ const COVERED = { all: 'everything', tool: 'tools', resource: 'resources', promp
 /** A policy that was created or deleted, in one line. */
 const summary = (file: PolicyFile | null): Content =>
   file !== null &&
-  html`<p class="sm">${effectMark(file.effect)} ${file.resource_pattern === null ? COVERED[file.resource_type] : html`${COVERED[file.resource_type]} <code>${file.resource_pattern}</code>`} of ${file.target === null ? 'every target' : html`<b>${file.target}</b>`}, priority ${file.priority}, for <span class="tags">${file.subjects.length === 0 ? 'no subject' : file.subjects.map(({ subject_type, subject_value = null }) => subjectMark({ subject_type, subject_value }))}</span>${file.enabled === false && html` <span class="tag">disabled</span>`}</p>`;
+  html`<p class="sm">${effectMark(file.effect)} ${file.resource_pattern === null ? COVERED[file.resource_type] : html`${COVERED[file.resource_type]} <code>${file.resource_pattern}</code>`} of ${file.target === null ? 'every target' : html`<b>${file.target}</b>`}, priority ${file.priority}, for <span class="tags">${file.subjects.length === 0 ? 'no subject' : file.subjects.slice(0, SUBJECTS_SHOWN).map(({ subject_type, subject_value = null }) => subjectMark({ subject_type, subject_value }))}${file.subjects.length > SUBJECTS_SHOWN && html`<span class="tag">${file.subjects.length - SUBJECTS_SHOWN} more</span>`}</span>${file.enabled === false && html` <span class="tag">disabled</span>`}</p>`;
 
 const decided = ({ effect, policy }: Decided): Markup => decisionMark(effect, policy?.name ?? null);

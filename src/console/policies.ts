@@ -5,6 +5,7 @@ import type { OrderedPolicyJson, PolicyJson } from '../policies/schema.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
 import type { TargetJson } from '../targets/document.ts';
 import { FINDINGS, type Finding, findingMark, findingsBeside } from './findings.ts';
+import { inSlices } from './lists.ts';
 import { DEMAND } from './log/demand.ts';
 import {
   choice,
@@ -84,7 +85,7 @@ export async function policiesPage(view: View): Promise<Shown> {
   ]);
   const ids = new Set(policies.map(({ policy }) => policy.id));
   const findingsHere = findings?.filter(({ policies: [about] }) => about !== undefined && ids.has(about.id)) ?? [];
-  const rows = policies.map(({ position, policy }, at) => {
+  const rows = await inSlices(view, policies, ({ position, policy }, at) => {
     const its = findingsHere.filter(({ policies: [about] }) => about?.id === policy.id);
     const moves = view.may('movePolicy') && moveLinks(policy.id, policy.name, position, isEnd && at === policies.length - 1);
     return row(position, moves, policy, policies[at - 1]?.policy.priority, names, its, emails, counts?.get(policy.id));
@@ -221,7 +222,7 @@ ${description !== null && description !== '' && html`<p>${description}</p>`}
 ${its.length > 0 && html`<ul class="attention">${its.map((finding) => html`<li>${findingMark(finding)}</li>`)}</ul>`}
 <dl class="dl"><dt>Target</dt><dd>${targetMark(target_id, namesOf(targets))}</dd><dt>Covers</dt><dd>${TYPES[resource_type]}</dd>
 <dt>Pattern</dt><dd>${patternMark(resource_pattern)}</dd>
-<dt>Applies to</dt><dd><span class="tags">${subjects.map((subject) => subjectMark(subject, emails))}${subjects.length === 0 && 'no subject, so it matches no request'}</span></dd>
+<dt>Applies to</dt><dd><span class="tags">${await inSlices(view, subjects, (subject) => subjectMark(subject, emails))}${subjects.length === 0 && 'no subject, so it matches no request'}</span></dd>
 ${counts !== null && html`<dt>Decisions</dt><dd>${number(counts.get(id) ?? 0)} in the last 7 days</dd>`}
 <dt>File</dt><dd>${policy.managed_as === null ? 'none' : html`<code>${policy.managed_as}.yaml</code>`}${drift(policy)}</dd>
 <dt>Created</dt><dd>${timeOf(Date.parse(policy.created_at))}</dd><dt>Updated</dt><dd>${timeOf(Date.parse(policy.updated_at))}</dd>

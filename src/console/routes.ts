@@ -7,6 +7,7 @@ import { GATE, redirect, sendFragment, sendPage } from '../browser/page.ts';
 import { THEME_COOKIE, THEMES, type Theme, themeOf } from '../browser/reader.ts';
 import { readForm, requireSameOrigin, returnPath, signInPath, urlOf } from '../browser/requests.ts';
 import type { BrowserSessions, SignedIn } from '../browser/sessions.ts';
+import { readInTurn } from '../db/turns.ts';
 import { contextOf } from '../http/context.ts';
 import { takeTurn } from '../http/limits/turn.ts';
 import { DRAFT_NAME } from '../policies/sets/draft.ts';
@@ -183,6 +184,7 @@ export function consoleRoutes({ ask, pass, publicUrl, sessions }: ConsoleParts):
       get: (path) => ask(res, 'GET', path),
       post: (path, body) => ask(res, 'POST', path, body),
       send: (method, path, body, headers) => ask(res, method, path, body, headers),
+      inTurn: (work) => readInTurn(current.admission.principal.sub, work),
     };
   };
 

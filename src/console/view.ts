@@ -18,6 +18,11 @@ export interface View {
   readonly query: Readonly<Record<string, string>>;
   /** Carries out a change. Rejects with the error of the operation. */
   readonly send: <T = unknown>(method: Method, path: string, body?: object, headers?: AskHeaders) => Promise<Answer<T>>;
+  /**
+   * Makes markup that takes long, in a turn of the user among all long answers. The work must not call operations, because some of them wait for
+   * such a turn, too.
+   */
+  readonly inTurn: <T>(work: () => Promise<T>) => Promise<T>;
   /** What was done before the browser came here, in the words of `DONE` of the page. */
   readonly done: string;
   /** The form that was refused; null: none was sent. */

@@ -3,6 +3,7 @@ import type { LogJson } from '../../audit/search/log-json.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { timeOf } from '../../browser/page.ts';
 import type { DemandJson } from '../../rest/audit/contract.ts';
+import { inSlices } from '../lists.ts';
 import { choice, column, decisionMark, empty, filterForm, heading, number, numbers, table, textField } from '../marks.ts';
 import { draftButton } from '../policy-changes/drafts.ts';
 import { type Shown, unlessRefused, type View, withQuery } from '../view.ts';
@@ -70,7 +71,7 @@ ${
 ${table(
   'Denied requests, the most frequent first',
   [column('Asked for'), column('Target'), column('Users'), column('Denied by'), column('Last'), numbers('Times')],
-  demand.demand.map(row),
+  await inSlices(view, demand.demand, row),
 )}`
 }`,
   };

@@ -4,6 +4,7 @@ import { type Content, html, type Markup } from '../../browser/html.ts';
 import { timeOf } from '../../browser/page.ts';
 import type { CountsJson } from '../../rest/audit/contract.ts';
 import { decisionChart } from '../chart.ts';
+import { inSlices } from '../lists.ts';
 import { choice, column, decisionMark, empty, filterForm, heading, nextPage, numbers, table, textField } from '../marks.ts';
 import { userIdOf } from '../people/names.ts';
 import { draftButton } from '../policy-changes/drafts.ts';
@@ -126,7 +127,7 @@ export const isDraftable = ({ effect, reason }: LogJson): boolean =>
 /** The newest rows of the log, which the page asks for while it follows the log. */
 export async function logRows(view: View): Promise<Content> {
   const { body: entries } = await view.get<LogJson[]>(withQuery('/logs', { ...view.query, limit: AT_ONCE }));
-  return entries.map(row(view));
+  return inSlices(view, entries, row(view));
 }
 
 /** Follows the log. It needs a script, which shows it. There is none where no new decision would appear. */
@@ -179,7 +180,7 @@ ${
     ? html`<div id="decisions">${table(
         'Decisions, the newest first',
         [column('Time'), column('Decision'), column('Who'), column('Asked for'), column('By'), numbers('Outcome')],
-        entries.map(row(view)),
+        await inSlices(view, entries, row(view)),
       )}</div>`
     : empty(
         next !== null ? 'No decision was found so far.' : html`No decision was found. <a href="${LOG}">Show all decisions</a>`,

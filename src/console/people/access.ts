@@ -5,6 +5,7 @@ import { note } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { box } from '../form.ts';
+import { inSlices } from '../lists.ts';
 import { choice, column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { WHY, whoOf } from './why.ts';
@@ -36,7 +37,7 @@ interface Matrix {
 }
 
 export async function accessPage(view: View): Promise<Shown> {
-  const { query, get } = view;
+  const { query, get, inTurn } = view;
   if (query['who'] !== undefined) return whoPage(view, query['who']);
   const targets = (await unlessRefused(get<TargetJson[]>('/targets')))?.body ?? [];
   const { text: _, changed, ...asked } = query;
@@ -84,7 +85,7 @@ ${filterForm(
 ${
   matrix === null
     ? empty('There is no target yet. Until there is one, nobody can use anything.')
-    : await matrixSection(matrix.body, query, matrix.next)
+    : await inTurn(() => matrixSection(matrix.body, query, matrix.next))
 }
 ${whoForm('')}`,
   };
@@ -94,10 +95,27 @@ const whoForm = (who: string): Markup =>
   html`<section class="stack tight" aria-labelledby="who"><h2 id="who">One user, role or group</h2>
 ${filterForm(ACCESS, 'Show what somebody can use', textField('who', 'user:<e-mail>, role:<name>, group:<name> or everyone', who, true), 'Show')}</section>`;
 
+/** All links of a matrix together may have about so many characters. */
+const LINKS_LENGTH = 1_000_000;
+/** What a cell takes besides the name in its link. */
+const OF_CELL = 100;
+
+/** How many columns the page shows: each cell has a link with the name, and URIs can have thousands of characters. At least one. */
+function columnsFor({ names, rows }: Pick<Matrix, 'names' | 'rows'>): number {
+  let length = 0;
+  const end = names.findIndex(({ resource_name }) => {
+    length += rows.length * (OF_CELL + encodeURIComponent(resource_name ?? '').length);
+    return length > LINKS_LENGTH;
+  });
+  return end === -1 ? names.length : Math.max(1, end);
+}
+
 export async function matrixSection(matrix: Matrix, query: View['query'], next: URLSearchParams | null): Promise<Markup> {
-  const { names, names_count, searched, rows, compared, revision, target, target_enabled } = matrix;
+  const { names_count, searched, rows, compared, revision, target, target_enabled } = matrix;
   const skip = Number(query['skip'] ?? 0);
-  const onwards = new URLSearchParams({ ...query, skip: String(skip + COLUMNS) });
+  const names = matrix.names.slice(0, columnsFor(matrix));
+  const seen = skip + names.length;
+  const onwards = new URLSearchParams({ ...query, skip: String(seen) });
   const following = nextQuery(next);
   // Other rows have other names that differ.
   if (searched !== null) following?.delete('skip');
@@ -115,7 +133,7 @@ export async function matrixSection(matrix: Matrix, query: View['query'], next: 
     const who = whoOf(subject_type, subject_value);
     const why = withQuery(WHY, { who });
     body.push(
-      html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.map((cell, at) => matrixCell(cell, before?.[at], `${why}&${objects[at]}`))}</tr>`,
+      html`<tr><th scope="row"><a href="${withQuery(ACCESS, { who })}">${email ?? subject_value ?? subject_type}</a><span class="sub">${subject_type}</span></th>${cells.slice(0, names.length).map((cell, at) => matrixCell(cell, before?.[at], `${why}&${objects[at]}`))}</tr>`,
     );
   }
   return html`${!target_enabled && note('warn', 'The target is disabled. So the gateway forwards nothing to it, whatever the policies allow.')}
@@ -129,7 +147,7 @@ ${
       )
     : html`<div class="matrix">${table(`Access to ${target}`, [column('For'), head], body)}</div>`
 }
-<p class="row" id="after" tabindex="-1">${names_count > skip + COLUMNS && html`<a class="btn" href="${`${ACCESS}?${onwards}`}">Next ${Math.min(COLUMNS, names_count - skip - COLUMNS)} names</a>`}
+<p class="row" id="after" tabindex="-1">${names.length > 0 && names_count > seen && html`<a class="btn" href="${`${ACCESS}?${onwards}`}">Next ${Math.min(COLUMNS, names_count - seen)} names</a>`}
 ${nextPage(ACCESS, following, searched === null ? 'Next 100' : 'Search the next rows')}</p>`;
 }
 
@@ -146,22 +164,28 @@ function matrixCell(cell: Cell, before: Cell | undefined, why: string): Markup {
 /** Rows of `GET /api/policies/access`. */
 type Access = Pick<AccessRow, 'target' | 'resource_type' | 'resource_name' | 'policy_id' | 'policy_name'>;
 
-async function whoPage({ get }: View, who: string): Promise<Shown> {
-  const { body: rows, next } = await get<Access[]>(withQuery('/policies/access', { who }));
+async function whoPage(view: View, who: string): Promise<Shown> {
+  const { body: rows, next } = await view.get<Access[]>(withQuery('/policies/access', { who }));
   const [type, value] = who.split(/:(.*)/s);
   const isRoleOrGroup = type === 'role' || type === 'group';
   const mark: Content = isRoleOrGroup ? subjectMark({ subject_type: type, subject_value: value ?? '' }) : who;
   return {
     title: `Access of ${who}`,
     body: html`${heading(html`What ${mark} can use`, isRoleOrGroup ? 'A caller who has this and nothing else. A user may have more, and may be denied what is allowed here.' : 'As the gateway decides it now.')}
-${accessTable(rows, who, next !== null, 'No policy allows anything that was recently asked for.')}
+${await accessTable(view, rows, who, next !== null, 'No policy allows anything that was recently asked for.')}
 ${whoForm(who)}
 <p class="row"><a class="btn plain" href="${ACCESS}">The matrix</a></p>`,
   };
 }
 
 /** By the decision function itself, for the names that were recently asked for. */
-export function accessTable(access: readonly Access[], who: string, hasMore: boolean, nothing: string): Markup {
+export async function accessTable(
+  view: View,
+  access: readonly Access[],
+  who: string,
+  hasMore: boolean,
+  nothing: string,
+): Promise<Markup> {
   const row = ({ target, resource_type, resource_name, policy_id, policy_name }: Access): Markup =>
     html`<tr><th scope="row"><a href="${withQuery(WHY, { who, target, ...(resource_type && resource_name ? { resource_type, resource_name } : {}) })}">${
       resource_name === null ? 'the target itself' : html`<code>${resource_name}</code>`
@@ -170,6 +194,10 @@ export function accessTable(access: readonly Access[], who: string, hasMore: boo
 ${
   access.length === 0
     ? empty(nothing)
-    : table('What can be used', [column('Name'), column('Target'), column('Allowed by')], access.slice(0, ROWS_SHOWN).map(row))
+    : table(
+        'What can be used',
+        [column('Name'), column('Target'), column('Allowed by')],
+        await inSlices(view, access.slice(0, ROWS_SHOWN), row),
+      )
 }`;
 }

@@ -1,6 +1,7 @@
 /** Pages for everybody: what the signed-in user may use, and how to connect a client to it. They show nothing of others. */
-import { html, type Markup } from '../../browser/html.ts';
+import { type Content, html, type Markup } from '../../browser/html.ts';
 import { CLIENTS, filePaths, type McpClient, newText, SDK_TEXTS } from '../../clients/client-files.ts';
+import { inSlices, partOf } from '../lists.ts';
 import { choice, column, empty, filterForm, heading, table } from '../marks.ts';
 import type { Shown, View } from '../view.ts';
 
@@ -34,20 +35,24 @@ ${
 
 const TYPES = { tool: 'Tools', resource: 'Resources', prompt: 'Prompts' } as const;
 
-export async function ownTargetPage({ get, id }: View): Promise<Shown> {
+export async function ownTargetPage(view: View): Promise<Shown> {
+  const { get, id } = view;
   const { target, endpoint, names } = (await get<OwnAccess>(`/auth/access/${id}`)).body;
-  const sections = Object.entries(TYPES).map(([type, label]) => {
-    const its = names.filter(({ resource_type }) => resource_type === type);
+  const inOrder = Object.keys(TYPES).flatMap((type) => names.filter(({ resource_type }) => resource_type === type));
+  const part = partOf(inOrder, view, `${MINE}/${target}`, 'names');
+  const section = async ([type, label]: readonly [string, string]): Promise<Content> => {
+    const its = part.items.filter(({ resource_type }) => resource_type === type);
     return (
       its.length > 0 &&
       html`<section class="stack tight" aria-labelledby="${type}"><h2 id="${type}">${label}</h2>
-<ul class="names">${its.map(({ resource_name }) => html`<li><code>${resource_name}</code></li>`)}</ul></section>`
+<ul class="names">${await inSlices(view, its, ({ resource_name }) => html`<li><code>${resource_name}</code></li>`)}</ul></section>`
     );
-  });
+  };
+  const sections = await Promise.all(Object.entries(TYPES).map(section));
   return {
     title: target,
     body: html`${heading(target, html`You may use this target at <code>${endpoint}</code>.`)}
-${names.length === 0 ? empty('The gateway has not seen what this target offers yet. It does when your client asks for its lists.') : sections}
+${names.length === 0 ? empty('The gateway has not seen what this target offers yet. It does when your client asks for its lists.') : [sections, part.others]}
 <p class="row"><a class="btn cta" href="${`${CONNECT}?target=${target}`}">Connect a client</a><a class="btn plain" href="${MINE}">What you may use</a></p>`,
   };
 }

@@ -3,6 +3,7 @@ import { invalidRequest } from '../../base/errors.ts';
 import { html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import { act, box, confirmation, type Field, field, proofFirst, refusal } from '../form.ts';
+import { inSlices, partOf } from '../lists.ts';
 import { column, empty, heading, nextPage, table } from '../marks.ts';
 import { type Act, nextQuery, type Shown, type View, withQuery } from '../view.ts';
 
@@ -59,7 +60,8 @@ const limitsOf = ({ limits }: Token): string =>
 
 export async function tokensPage(view: View): Promise<Shown> {
   const { get, refused, done } = view;
-  const [{ body: tokens }, { body: own }] = await Promise.all([get<Token[]>('/auth/tokens'), get<OwnRights>('/auth/rights')]);
+  const [{ body: all }, { body: own }] = await Promise.all([get<Token[]>('/auth/tokens'), get<OwnRights>('/auth/rights')]);
+  const { items: tokens, others } = partOf(all, view, TOKENS, 'tokens');
   const rights = [...new Set(own.rights.map(({ right }) => right))];
   const row = (token: Token): Markup =>
     html`<tr><th scope="row">${token.name}<span class="sub"><code>${token.id}</code></span></th><td data-label="Limits">${limitsOf(token)}</td><td data-label="Made">${timeOf(Date.parse(token.created_at))}</td><td data-label="Ends">${token.expires_at === null ? 'never' : timeOf(Date.parse(token.expires_at))}</td>
@@ -68,7 +70,7 @@ export async function tokensPage(view: View): Promise<Shown> {
     title: 'Your tokens',
     body: html`${heading('Your tokens', 'Programs that cannot open a browser send a token. It acts for you.')}
 ${done === 'revoked' && note('done', 'The token is revoked.')}${refusal(refused, [...FIELDS, OWNER])}
-${tokens.length === 0 ? empty('You have no token.') : table('Your tokens', [column('Token'), column('Limits'), column('Made'), column('Ends'), html`<th scope="col"><span class="hidden">Action</span></th>`], tokens.map(row))}
+${tokens.length === 0 ? empty('You have no token.') : table('Your tokens', [column('Token'), column('Limits'), column('Made'), column('Ends'), html`<th scope="col"><span class="hidden">Action</span></th>`], await inSlices(view, tokens, row))}${others}
 <h2>Make a token</h2>${
       proofFirst(view) ??
       html`<form class="stack form" method="post" action="${TOKENS}">${FIELDS.map((each) => field(each, refused, each.options?.[0]?.[0] ?? ''))}
@@ -136,7 +138,8 @@ interface Denial {
   readonly resource_name: string | null;
 }
 
-export async function deniedPage({ get, query }: View): Promise<Shown> {
+export async function deniedPage(view: View): Promise<Shown> {
+  const { get, query } = view;
   const { body: denials, next } = await get<Denial[]>(withQuery('/logs/denials', { ...query, limit: '100' }));
   const row = ({ id, created_at, target_name, method, resource_type, resource_name }: Denial): Markup =>
     html`<tr><th scope="row"><code>${resource_name ?? method}</code><span class="sub">${resource_type}</span></th><td data-label="Target">${target_name}</td><td data-label="When">${timeOf(Date.parse(created_at))}</td><td data-label="Decision"><code>${id}</code></td></tr>`;
@@ -149,7 +152,7 @@ ${
     : table(
         'What you were denied, the newest first',
         [column('Asked for'), column('Target'), column('When'), column('Decision')],
-        denials.map(row),
+        await inSlices(view, denials, row),
       )
 }
 ${nextPage(DENIED, nextQuery(next), denials.length === 0 ? 'Search on' : 'Older')}`,

@@ -5,6 +5,7 @@ import { invalidRequest } from '../../base/errors.ts';
 import { html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import { act, confirmation, type Field, field, proofFirst, refusal } from '../form.ts';
+import { inSlices, partOf } from '../lists.ts';
 import { column, empty, heading, nextPage, subjectMark, table } from '../marks.ts';
 import { type Act, nextQuery, type Shown, type View, withQuery } from '../view.ts';
 import { emailsOf, userIdOf, usersIn } from './names.ts';
@@ -32,7 +33,7 @@ const GIVE: readonly Field[] = [
 
 export async function rightsPage(view: View): Promise<Shown> {
   const { get, refused, done, may } = view;
-  const { body: rights } = await get<Right[]>('/rights');
+  const { items: rights, others } = partOf((await get<Right[]>('/rights')).body, view, RIGHTS_PATH, 'rights');
   const emails = await emailsOf(view, usersIn(rights));
   const row = ({ id, right, owner, ...subject }: Right): Markup =>
     html`<tr><th scope="row"><code>${right}</code></th><td data-label="For">${subjectMark(subject, emails)}</td><td data-label="Owner">${owner ?? 'every owner'}</td><td class="end">${may('takeRight') && html`<form method="post" action="${RIGHTS_PATH}"><input type="hidden" name="id" value="${id}">${act('take', html`Take away<span class="hidden"> ${right} from ${subject.subject_value}</span>`, 'danger')}</form>`}</td></tr>`;
@@ -41,7 +42,7 @@ export async function rightsPage(view: View): Promise<Shown> {
     body: html`${heading('Rights', 'Who else may administer a part of the gateway. The role admin has all rights, and the role auditor reads everything.')}
 ${done === 'given' && note('done', 'The right is given.')}${done === 'taken' && note('done', 'The right is taken away. It no longer counts for any request.')}
 ${refusal(refused, GIVE)}
-${rights.length === 0 ? empty('No right is given. Only administrators and auditors see and change anything.') : table('Rights', [column('Right'), column('For'), column('Owner'), ACTION], rights.map(row))}
+${rights.length === 0 ? empty('No right is given. Only administrators and auditors see and change anything.') : table('Rights', [column('Right'), column('For'), column('Owner'), ACTION], await inSlices(view, rights, row))}${others}
 ${
   may('giveRight') &&
   html`<h2>Give a right</h2>${
@@ -85,7 +86,8 @@ interface Client {
   readonly used_at: string | null;
 }
 
-export async function clientsPage({ get, query, done, refused, may }: View): Promise<Shown> {
+export async function clientsPage(view: View): Promise<Shown> {
+  const { get, query, done, refused, may } = view;
   const { body: clients, next } = await get<Client[]>(withQuery('/clients', { ...query, limit: '100' }));
   const row = ({ id, client_id, name, redirect_uris, enabled, used_at }: Client): Markup =>
     html`<tr><th scope="row">${name}<span class="sub"><code>${client_id}</code></span></th><td data-label="Leads to">${redirect_uris.slice(0, 3).join(', ')}</td>
@@ -95,7 +97,7 @@ export async function clientsPage({ get, query, done, refused, may }: View): Pro
     title: 'Clients',
     body: html`${heading('Clients', 'The applications that users have approved, as they call themselves.')}
 ${done === 'changed' && note('done', 'The client is changed.')}${refusal(refused, [])}
-${clients.length === 0 ? empty('No user has approved an application. One appears here when somebody connects a client that signs in with a browser, and approves it.') : table('Clients', [column('Client'), column('Leads to'), column('Last approved'), column('State'), ACTION], clients.map(row))}
+${clients.length === 0 ? empty('No user has approved an application. One appears here when somebody connects a client that signs in with a browser, and approves it.') : table('Clients', [column('Client'), column('Leads to'), column('Last approved'), column('State'), ACTION], await inSlices(view, clients, row))}
 ${nextPage(CLIENTS_PATH, nextQuery(next), 'Next 100')}`,
   };
 }

@@ -5,6 +5,7 @@ import { note, timeOf } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import { USER_LIMITS, type UserDocument } from '../../users/document.ts';
 import { act, confirmation, type Field, field, proofFirst, REASON, refusal } from '../form.ts';
+import { inSlices, partOf } from '../lists.ts';
 import { column, heading, table } from '../marks.ts';
 import { type Act, requireMay, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 
@@ -174,38 +175,47 @@ export async function holdingsPage(view: View): Promise<Shown> {
   const action = `${pathOf(id)}/tokens`;
   const end = (kind: Kind, its: string, name: string): Content =>
     html`<td class="end"><form method="post" action="${action}"><input type="hidden" name="id" value="${its}">${act(kind, html`End<span class="hidden"> the ${KINDS[kind].what} ${name}</span>`, 'danger')}</form></td>`;
-  const section = (title: string, rows: readonly Markup[] | undefined, columns: readonly string[], none: string): Content =>
-    rows !== undefined &&
-    html`<section class="stack tight"><h2>${title}</h2>
-${rows.length === 0 ? html`<p class="muted">${none}</p>` : table(title, [...columns.map(column), ACTION], rows)}</section>`;
+  const section = async <T>(
+    title: string,
+    kind: Kind,
+    all: readonly T[] | undefined,
+    row: (item: T) => Markup,
+    columns: readonly string[],
+    none: string,
+  ): Promise<Content> => {
+    if (all === undefined) return null;
+    const { items, others } = partOf(all, view, action, title, kind);
+    return html`<section class="stack tight"><h2>${title}</h2>
+${items.length === 0 ? html`<p class="muted">${none}</p>` : table(title, [...columns.map(column), ACTION], await inSlices(view, items, row))}${others}</section>`;
+  };
   return {
     title: `Tokens of ${labelOf(user)}`,
     body: html`${heading(html`Tokens and sign-ins of ${labelOf(user)}`, 'What lets the user, and programs of the user, into the gateway.')}
 ${done === 'ended' && note('done', 'It is ended. It no longer counts for any request.')}${refusal(refused, [])}
-${section(
+${await section(
   'API tokens',
-  tokens?.body.map(
-    ({ id: its, name, created_at, expires_at }) =>
-      html`<tr><th scope="row">${name}<span class="sub"><code>${its}</code></span></th><td data-label="Made">${timeOf(Date.parse(created_at))}</td><td data-label="Ends">${expires_at === null ? 'never' : timeOf(Date.parse(expires_at))}</td>${end('token', its, name)}</tr>`,
-  ),
+  'token',
+  tokens?.body,
+  ({ id: its, name, created_at, expires_at }) =>
+    html`<tr><th scope="row">${name}<span class="sub"><code>${its}</code></span></th><td data-label="Made">${timeOf(Date.parse(created_at))}</td><td data-label="Ends">${expires_at === null ? 'never' : timeOf(Date.parse(expires_at))}</td>${end('token', its, name)}</tr>`,
   ['Token', 'Made', 'Ends'],
   'The user has no API token.',
 )}
-${section(
+${await section(
   'Sign-ins',
-  signIns?.body.map(
-    ({ id: its, agent, address, seen_at }) =>
-      html`<tr><th scope="row">${agent}</th><td data-label="Address">${address}</td><td data-label="Last used">${timeOf(Date.parse(seen_at))}</td>${end('session', its, agent)}</tr>`,
-  ),
+  'session',
+  signIns?.body,
+  ({ id: its, agent, address, seen_at }) =>
+    html`<tr><th scope="row">${agent}</th><td data-label="Address">${address}</td><td data-label="Last used">${timeOf(Date.parse(seen_at))}</td>${end('session', its, agent)}</tr>`,
   ['Browser', 'Address', 'Last used'],
   'The user is signed in with no browser.',
 )}
-${section(
+${await section(
   'Applications',
-  grants?.body.map(
-    ({ id: its, client, redirect_uri, used_at }) =>
-      html`<tr><th scope="row">${client.name ?? 'without a name'}<span class="sub">${redirect_uri}</span></th><td data-label="Last used">${timeOf(Date.parse(used_at))}</td>${end('grant', its, client.name ?? '')}</tr>`,
-  ),
+  'grant',
+  grants?.body,
+  ({ id: its, client, redirect_uri, used_at }) =>
+    html`<tr><th scope="row">${client.name ?? 'without a name'}<span class="sub">${redirect_uri}</span></th><td data-label="Last used">${timeOf(Date.parse(used_at))}</td>${end('grant', its, client.name ?? '')}</tr>`,
   ['Application', 'Last used'],
   'The user has approved no application.',
 )}

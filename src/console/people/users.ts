@@ -5,6 +5,7 @@ import { note, timeOf } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { UserDocument } from '../../users/document.ts';
 import { act, refusal } from '../form.ts';
+import { inSlices } from '../lists.ts';
 import { column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 import { accessTable } from './access.ts';
@@ -13,10 +14,13 @@ export const USERS = '/console/users';
 
 const nameOf = ({ email, subject }: UserDocument): string => email ?? subject;
 
-const groupTags = (groups: readonly string[]): Content =>
+/** The list shows so many groups of a user, who can have a thousand. */
+const GROUPS_SHOWN = 10;
+
+const groupTags = (groups: readonly string[], most = groups.length): Content =>
   groups.length === 0
     ? html`<span class="muted">none</span>`
-    : html`<span class="tags">${groups.map((group) => subjectMark({ subject_type: 'group', subject_value: group }))}</span>`;
+    : html`<span class="tags">${groups.slice(0, most).map((group) => subjectMark({ subject_type: 'group', subject_value: group }))}${groups.length > most && html`<span class="tag">${groups.length - most} more</span>`}</span>`;
 
 const state = ({ enabled, refusal }: UserDocument): Content =>
   !enabled
@@ -32,14 +36,15 @@ function listQuery({ group = '', ...query }: View['query']): URLSearchParams {
   return asked;
 }
 
-export async function usersPage({ get, query, may }: View): Promise<Shown> {
+export async function usersPage(view: View): Promise<Shown> {
+  const { get, query, may } = view;
   const { body: users, next } = await get<UserDocument[]>(`/users?${listQuery(query)}`);
   if (next !== null && query['group'] !== undefined) next.set('group', query['group']);
   const isFiltered = Object.keys(query).length > 0;
   const row = (
     user: UserDocument,
   ): Markup => html`<tr><th scope="row"><a href="/console/users/${user.id}">${nameOf(user)}</a><span class="sub">${user.issuer === 'portcullis' ? 'local account' : user.issuer}</span></th>
-<td data-label="Role">${user.role}</td><td data-label="Groups">${groupTags(user.groups)}</td><td data-label="State">${state(user)}</td></tr>`;
+<td data-label="Role">${user.role}</td><td data-label="Groups">${groupTags(user.groups, GROUPS_SHOWN)}</td><td data-label="State">${state(user)}</td></tr>`;
   return {
     title: 'Users',
     body: html`${heading('Users', 'People and programs with an account, the oldest first.', may('createUser') && html`<a class="btn cta" href="/console/users/new">Add a user</a>`)}
@@ -51,7 +56,7 @@ ${filterForm(USERS, 'Filter users', [
 ${
   users.length === 0
     ? empty(isFiltered ? html`No user matches the filter. <a href="${USERS}">Show all users</a>` : 'There is no user.')
-    : table('Users', [column('User'), column('Role'), column('Groups'), column('State')], users.map(row))
+    : table('Users', [column('User'), column('Role'), column('Groups'), column('State')], await inSlices(view, users, row))
 }
 ${nextPage(USERS, nextQuery(next), 'Next 100')}`,
   };
@@ -64,7 +69,8 @@ const DONE: Readonly<Record<string, string>> = {
   disabled: 'The user is disabled. No request of the user is let in.',
 };
 
-export async function userPage({ get, id, done, refused, may }: View): Promise<Shown> {
+export async function userPage(view: View): Promise<Shown> {
+  const { get, id, done, refused, may } = view;
   const [{ body: user }, access, providers] = await Promise.all([
     get<UserDocument>(`/users/${id}`),
     unlessRefused(get<AccessRow[]>(withQuery('/policies/access', { who: `user:${id}` }))),
@@ -83,7 +89,7 @@ ${isCutOff && note('warn', 'The provider of the user is disabled or deleted: all
 ${
   access !== null &&
   html`<section class="stack tight" aria-labelledby="access"><h2 id="access">What the user may use now</h2>
-${accessTable(access.body, `user:${id}`, access.next !== null, 'No policy allows this user anything that was recently asked for, or no token of the user reaches it.')}</section>`
+${await accessTable(view, access.body, `user:${id}`, access.next !== null, 'No policy allows this user anything that was recently asked for, or no token of the user reaches it.')}</section>`
 }
 ${
   may('updateUser') &&

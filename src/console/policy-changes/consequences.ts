@@ -2,7 +2,8 @@
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note } from '../../browser/page.ts';
 import type { Effect } from '../../engine/compile/policy.ts';
-import { type Compared, changeSection } from '../history.ts';
+import { type Compared, changesShown } from '../history.ts';
+import { SHOWN } from '../lists.ts';
 import { column, decisionMark, number, numbers, table } from '../marks.ts';
 import { peopleWith } from '../people/matching.ts';
 import { unlessRefused, type View } from '../view.ts';
@@ -86,9 +87,9 @@ export async function consequencesOf(view: View, plan: Plan, replayed: Replayed 
   return html`<section class="stack tight" aria-labelledby="consequences"><h2 id="consequences">What this changes</h2>
 ${note(plan.verdict === 'equal' ? 'done' : 'warn', VERDICTS[plan.verdict])}
 ${plan.invariants.length > 0 && note('bad', html`<p>The gateway will refuse the change, because it breaks these invariants:</p><ul>${plan.invariants.map(({ name }) => html`<li>${name}</li>`)}</ul>`)}
-${plan.warnings.map(({ message }) => note('warn', message))}
+${plan.warnings.slice(0, SHOWN).map(({ message }) => note('warn', message))}${plan.warnings.length > SHOWN && html`<p class="muted">${SHOWN} of ${number(plan.warnings.length)} warnings are shown.</p>`}
 ${plan.changes.length === 0 && html`<p class="muted">Nothing differs from the current policies.</p>`}</section>
-${plan.changes.map((change, at) => changeSection(change, at, (subjects) => people.get(JSON.stringify(subjects))))}
+${await changesShown(view, plan.changes, (subjects) => people.get(JSON.stringify(subjects)))}
 ${replayed !== null && replaySection('replay', 'Recent decisions', recentText(replayed), replayed)}`;
 }
 

@@ -7,7 +7,8 @@ import { note, timeOf } from '../../browser/page.ts';
 import { possibleNames } from '../../policies/files/file.ts';
 import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
 import { act, box, confirmation, type Field, field, REASON, refusal } from '../form.ts';
-import { column, empty, heading, table } from '../marks.ts';
+import { inSlices, partOf } from '../lists.ts';
+import { column, empty, heading, number, table } from '../marks.ts';
 import { type Act, type Changing, type Shown, unlessRefused, type View } from '../view.ts';
 import {
   type Candidate,
@@ -30,8 +31,10 @@ const LIST_DONE: Readonly<Record<string, string>> = {
   effective: 'The draft is effective. Its policies decide from now on.',
 };
 
-export async function draftsPage({ get, done }: View): Promise<Shown> {
-  const { body: drafts } = await get<DraftSummaryJson[]>('/policies/drafts');
+export async function draftsPage(view: View): Promise<Shown> {
+  const { get, done } = view;
+  const { body: all } = await get<DraftSummaryJson[]>('/policies/drafts');
+  const { items: drafts, others } = partOf(all, view, DRAFTS, 'drafts');
   const row = ({ name, owner, shadow, author, updated_at }: DraftSummaryJson): Markup =>
     html`<tr><th scope="row"><a href="${pathOf(name)}">${name}</a>${shadow && html` <span class="tag">shadow</span>`}</th>
 <td data-label="Owner">${owner}</td><td data-label="Saved by">${author.email === '' ? author.id : author.email}</td><td data-label="Saved">${timeOf(Date.parse(updated_at))}</td></tr>`;
@@ -44,8 +47,8 @@ ${
     ? empty(
         html`There is no draft. The editor of a policy can save one, a denied decision in the audit log can become one, and <code>portcullis policies draft save</code> makes one from files.`,
       )
-    : table('Drafts', [column('Draft'), column('Owner'), column('Saved by'), column('Saved')], drafts.map(row))
-}`,
+    : table('Drafts', [column('Draft'), column('Owner'), column('Saved by'), column('Saved')], await inSlices(view, drafts, row))
+}${others}`,
   };
 }
 
@@ -76,7 +79,7 @@ ${field(REASON, refused)}<p class="row">${!('problem' in plan) && act('activate'
 }
 ${'problem' in plan ? note('bad', html`<p>The draft cannot be applied to the current policies.</p><p>${plan.problem}</p>`) : [await storedTests(view, draft), await consequencesOf(view, plan, await replayOf(view, candidateOf(draft)))]}
 ${shadow && (await shadowSection(view))}
-${texts('Files', files)}${Object.keys(tests).length > 0 && texts('Tests, which must pass before it becomes effective', tests)}
+${await texts(view, 'Files', files)}${Object.keys(tests).length > 0 && (await texts(view, 'Tests, which must pass before it becomes effective', tests))}
 <p class="row"><a class="btn plain" href="${DRAFTS}">All drafts</a></p>`,
   };
 }
@@ -121,8 +124,19 @@ async function shadowSection({ get, id }: View): Promise<Content> {
 ${problem !== null && note('warn', problem)}`;
 }
 
-const texts = (title: string, of: DraftJson['files']): Markup =>
-  html`<section class="stack tight" aria-label="${title}"><h2>${title}</h2>${Object.entries(of).map(([name, text]) => html`<details><summary>${name}</summary><pre class="secret" tabindex="0" aria-label="${name}">${text}</pre></details>`)}</section>`;
+/** A draft can have megabytes of files. The page shows so many characters of one, and of all together. */
+const TEXT_SHOWN = 50_000;
+const TEXTS_SHOWN = 500_000;
+
+async function texts(view: View, title: string, of: DraftJson['files']): Promise<Markup> {
+  let left = TEXTS_SHOWN;
+  const one = ([name, text]: readonly [string, string]): Markup => {
+    const shown = text.slice(0, Math.min(left, TEXT_SHOWN)).toWellFormed();
+    left -= shown.length;
+    return html`<details><summary>${name}</summary><pre class="secret" tabindex="0" aria-label="${name}">${shown}</pre>${shown.length < text.length && html`<p class="muted">${number(shown.length)} of ${number(text.length)} characters are shown. <code>GET /api/policies/drafts/${view.id}</code> has the rest.</p>`}</details>`;
+  };
+  return html`<section class="stack tight" aria-label="${title}"><h2>${title}</h2>${await inSlices(view, Object.entries(of), one)}</section>`;
+}
 
 export const changeDraft: Act = async (view) => {
   const { form, id: name, send, get, isRecent, prove } = view;

@@ -3,6 +3,7 @@ import { AppError, invalidRequest } from '../../base/errors.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import type { TargetJson } from '../../targets/document.ts';
+import { inSlices, SHOWN } from '../lists.ts';
 import { requireMay, type View, withQuery } from '../view.ts';
 import { aboutIn } from './wanted.ts';
 
@@ -28,7 +29,6 @@ type Target = Pick<TargetJson, 'id' | 'name'>;
 
 /** A policy can be for every target. So many are looked at. */
 const TARGETS_SHOWN = 5;
-const NAMES_SHOWN = 200;
 const OLD_MS = 24 * 60 * 60_000;
 
 /** Which names of the targets the pattern matches now. Rejects with AppError `invalid_request`, with the paths of the form. */
@@ -43,7 +43,7 @@ export async function patternSection(view: View, about: About, targets: readonly
   };
   const seen = its.slice(0, TARGETS_SHOWN).map(async (target) => {
     const { body } = await view.get<Catalogue>(withQuery(`/targets/${target.id}/catalogue`, query));
-    return targetPart(target, body);
+    return targetPart(view, target, body);
   });
   return html`<section class="stack tight" aria-labelledby="matches"><h2 id="matches">What the pattern matches now</h2>
 <p class="muted">The engine has tested it with the names that the targets last listed. Names that come later are matched, too, if they fit.</p>
@@ -64,7 +64,7 @@ export async function patternBeside(view: View): Promise<Content> {
   }
 }
 
-function targetPart({ id, name }: Target, { replica, names, names_count }: Catalogue): Markup {
+async function targetPart(view: View, { id, name }: Target, { replica, names, names_count }: Catalogue): Promise<Markup> {
   const link = html`<a href="/console/targets/${id}">${name}</a>`;
   const newest = Math.max(...names.map(({ seen_at }) => Date.parse(seen_at)));
   if (names.length === 0)
@@ -78,10 +78,10 @@ function targetPart({ id, name }: Target, { replica, names, names_count }: Catal
   return html`<h3>${name}: ${fits.length} of ${names.length} match</h3>
 <p class="sm muted">Last listed ${timeOf(newest)}, as the replica <code>${replica}</code> saw it.${names_count > names.length && ` The other ${names_count - names.length} names were not tested.`}</p>
 ${isOld && note('warn', html`The list is older than a day, so ${link} may have changed. Check the target first.`)}
-${fits.length === 0 ? html`<p>It matches no name.</p>` : nameList(fits)}
-${others.length > 0 && html`<details ?open="${fits.length === 0}"><summary>${others.length} that it does not match</summary>${nameList(others)}</details>`}`;
+${fits.length === 0 ? html`<p>It matches no name.</p>` : await nameList(view, fits)}
+${others.length > 0 && html`<details ?open="${fits.length === 0}"><summary>${others.length} that it does not match</summary>${await nameList(view, others)}</details>`}`;
 }
 
-const nameList = (names: Catalogue['names']): Content =>
-  html`<ul class="names">${names.slice(0, NAMES_SHOWN).map(({ resource_type, resource_name }) => html`<li><code>${resource_name}</code>${resource_type !== 'tool' && html` <span class="muted">${resource_type}</span>`}</li>`)}</ul>
-${names.length > NAMES_SHOWN && html`<p class="muted">${NAMES_SHOWN} of ${names.length} are shown.</p>`}`;
+const nameList = async (view: View, names: Catalogue['names']): Promise<Content> =>
+  html`<ul class="names">${await inSlices(view, names.slice(0, SHOWN), ({ resource_type, resource_name }) => html`<li><code>${resource_name}</code>${resource_type !== 'tool' && html` <span class="muted">${resource_type}</span>`}</li>`)}</ul>
+${names.length > SHOWN && html`<p class="muted">${SHOWN} of ${names.length} are shown.</p>`}`;

@@ -7,6 +7,7 @@ import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { act, confirmation, type Field, field, proofFirst, REASON, refusal } from '../form.ts';
+import { inSlices, partOf } from '../lists.ts';
 import { column, empty, heading, table } from '../marks.ts';
 import { emailsOf, userIdOf, usersIn } from '../people/names.ts';
 import { type Act, type Changing, requireMay, type Shown, type View } from '../view.ts';
@@ -193,10 +194,11 @@ const CREDENTIAL: readonly Field[] = [
 export async function credentialsPage(view: View): Promise<Shown> {
   requireMay(view, 'setDefaultCredential');
   const { get, id, refused, done } = view;
-  const [{ body: target }, { body: credentials }] = await Promise.all([
+  const [{ body: target }, { body: all }] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     get<CredentialJson[]>(`/targets/${id}/credentials`),
   ]);
+  const { items: credentials, others } = partOf(all, view, `${pathOf(id)}/credentials`, 'credentials');
   const emails = await emailsOf(view, usersIn(credentials));
   const row = (
     each: CredentialJson,
@@ -207,7 +209,7 @@ export async function credentialsPage(view: View): Promise<Shown> {
     title: `Credentials of ${target.name}`,
     body: html`${heading(html`Credentials of ${target.name}`, 'With them the gateway calls the target. The most specific one wins: user, group, role, everybody.')}
 ${CREDENTIAL_DONE[done] !== undefined && note('done', CREDENTIAL_DONE[done])}${refusal(refused, CREDENTIAL)}
-${credentials.length === 0 ? empty('The gateway has no credential for this target.') : table('Credentials', [column('For'), column('Type'), column('Name'), column('State'), html`<th scope="col"><span class="hidden">Action</span></th>`], credentials.map(row))}
+${credentials.length === 0 ? empty('The gateway has no credential for this target.') : table('Credentials', [column('For'), column('Type'), column('Name'), column('State'), html`<th scope="col"><span class="hidden">Action</span></th>`], await inSlices(view, credentials, row))}${others}
 ${
   proofFirst(view) ??
   html`<h2>Set a credential</h2><form class="stack form" method="post" action="${`${pathOf(id)}/credentials`}">${CREDENTIAL.map((each) => field(each, refused))}<p class="row">${act('set', 'Set the credential', 'cta')}</p></form>`
@@ -303,7 +305,7 @@ export const allowTools: Act = async (view) => {
   const { form, id, get, send, prove } = view;
   const { body: target } = await get<TargetJson>(`/targets/${id}`);
   const { body: check } = await send<TargetCheck>('POST', `/targets/${id}/check`);
-  if (form['do'] === 'try' || check.fault !== null) return triedPage(target, check);
+  if (form['do'] === 'try' || check.fault !== null) return triedPage(view, target, check);
   const choice = CHOICES.find((each) => each === form['choice']) ?? 'none';
   if (form['digest'] !== digestOf(check))
     throw new AppError(
@@ -321,7 +323,7 @@ export const allowTools: Act = async (view) => {
   return `${pathOf(id)}?done=allowed`;
 };
 
-function triedPage({ id, name }: TargetJson, check: TargetCheck): Shown {
+async function triedPage(view: View, { id, name }: TargetJson, check: TargetCheck): Promise<Shown> {
   const { fault, tools, more, server } = check;
   const action = `${pathOf(id)}/allow`;
   const row = (tool: TargetCheck['tools'][number]): Markup =>
@@ -332,7 +334,7 @@ function triedPage({ id, name }: TargetJson, check: TargetCheck): Shown {
       ? html`${note('bad', html`<p>${fault.message}</p>${fault.stderr !== null && html`<code class="secret">${fault.stderr}</code>`}`)}${again}`
       : tools.length === 0
         ? html`${empty('The target works, and has no tools.')}${again}`
-        : html`${table(`Tools of ${name}`, [column('Tool'), column('The target says that it')], tools.map(row))}
+        : html`${table(`Tools of ${name}`, [column('Tool'), column('The target says that it')], await inSlices(view, tools, row))}
 ${more && html`<p class="muted">The target has more tools than these ${tools.length}. They stay closed.</p>`}
 <form class="stack form" method="post" action="${action}"><input type="hidden" name="digest" value="${digestOf(check)}">
 ${WHOM.map((each) => field(each, null, each.name === 'choice' && chosen(tools, 'read-only').length === 0 ? 'all' : ''))}

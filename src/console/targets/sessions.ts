@@ -6,6 +6,7 @@ import type { SessionJson } from '../../rest/sessions/contract.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import type { UserDocument } from '../../users/document.ts';
 import { act, confirmation, type Form, refusal } from '../form.ts';
+import { inSlices } from '../lists.ts';
 import { column, empty, heading, nextPage, table } from '../marks.ts';
 import { emailsOf } from '../people/names.ts';
 import { type Act, nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
@@ -60,7 +61,7 @@ ${
           ...['User', 'Target', 'Client', 'Opened', 'Last used'].map(column),
           html`<th scope="col"><span class="hidden">Action</span></th>`,
         ],
-        sessions.map(row),
+        await inSlices(view, sessions, row),
       )
 }
 ${nextPage(SESSIONS, nextQuery(next), 'Next 100')}

@@ -5,6 +5,7 @@ import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import { act, refusal } from '../form.ts';
+import { inSlices, partOf, SHOWN } from '../lists.ts';
 import { column, empty, heading, nextPage, table } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
 
@@ -22,7 +23,8 @@ const HEALTH_ASKED = 50;
 
 const UNWELL: Readonly<Record<string, string>> = { failing: 'fails', suspended: 'fails, is not asked for now' };
 
-export async function targetsPage({ get, query, may, done, publicUrl }: View): Promise<Shown> {
+export async function targetsPage(view: View): Promise<Shown> {
+  const { get, query, may, done, publicUrl } = view;
   const { body: targets, next } = await get<TargetJson[]>(withQuery('/targets', { ...query, limit: '100' }));
   const asked = targets.filter(({ enabled }) => enabled).slice(0, HEALTH_ASKED);
   const health = new Map(
@@ -49,7 +51,11 @@ ${
           ? html`There is no target yet. <a href="/console/targets/new">Add a target</a> puts a server behind the gateway.`
           : 'There is no target yet. An administrator can add one.',
       )
-    : table('Targets', [column('Target'), column('Transport'), column('Endpoint'), column('State')], targets.map(row))
+    : table(
+        'Targets',
+        [column('Target'), column('Transport'), column('Endpoint'), column('State')],
+        await inSlices(view, targets, row),
+      )
 }
 ${nextPage(TARGETS, nextQuery(next), 'Next 100')}`,
   };
@@ -77,22 +83,16 @@ interface Catalogue {
   readonly names_count: number;
 }
 
-const NAMES_SHOWN = 200;
-
-function catalogueSection({ names, names_count }: Catalogue): Markup {
+async function catalogueSection(view: View, { names, names_count }: Catalogue): Promise<Markup> {
   const row = ({ resource_type, resource_name, seen_at }: Catalogue['names'][number]): Markup =>
     html`<tr><th scope="row"><code>${resource_name}</code></th><td data-label="Type">${resource_type}</td><td data-label="Last listed">${timeOf(Date.parse(seen_at))}</td></tr>`;
   return html`<section class="stack tight" aria-labelledby="catalogue"><h2 id="catalogue">What it offers</h2>
 ${
   names.length === 0
     ? html`<p class="muted">The target has listed nothing since this replica started. It lists what it offers when a client asks for it, or when you allow tools.</p>`
-    : table(
-        'What the target offers',
-        [column('Name'), column('Type'), column('Last listed')],
-        names.slice(0, NAMES_SHOWN).map(row),
-      )
+    : table('What the target offers', [column('Name'), column('Type'), column('Last listed')], await inSlices(view, names, row))
 }
-${names_count > NAMES_SHOWN && html`<p class="muted">${NAMES_SHOWN} of ${names_count} names are shown.</p>`}</section>`;
+${names_count > names.length && html`<p class="muted">${names.length} of ${names_count} names are shown. The <a href="/console/search">search</a> finds the others by a part of their name.</p>`}</section>`;
 }
 
 const DONE: Readonly<Record<string, string>> = {
@@ -104,12 +104,13 @@ const DONE: Readonly<Record<string, string>> = {
 };
 
 /** `said`: what stands at the top besides. */
-export async function targetPage({ get, id, may, done, refused, publicUrl }: View, said: Content = null): Promise<Shown> {
+export async function targetPage(view: View, said: Content = null): Promise<Shown> {
+  const { get, id, may, done, refused, publicUrl } = view;
   const [{ body: target }, health, credentials, catalogue] = await Promise.all([
     get<TargetJson>(`/targets/${id}`),
     unlessRefused(get<Health>(`/targets/${id}/health`)),
     unlessRefused(get<CredentialJson[]>(`/targets/${id}/credentials`)),
-    unlessRefused(get<Catalogue>(`/targets/${id}/catalogue`)),
+    unlessRefused(get<Catalogue>(`/targets/${id}/catalogue?limit=${SHOWN}`)),
   ]);
   return {
     title: target.name,
@@ -120,8 +121,8 @@ ${health?.body.last_fault && faultNote(health.body)}
 <dt>Endpoint</dt><dd><code>${publicUrl}/mcp/${target.name}</code></dd>
 ${health !== null && html`<dt>Health</dt><dd>${HEALTH[health.body.status] ?? health.body.status}</dd><dt>Last success</dt><dd>${timeOrNever(health.body.last_success_at)} <span class="muted">at the replica <code>${health.body.replica}</code></span></dd>`}
 <dt>Id</dt><dd><code>${target.id}</code></dd></dl>
-${catalogue !== null && catalogueSection(catalogue.body)}
-${credentials !== null && credentialsSection(credentials.body)}
+${catalogue !== null && (await catalogueSection(view, catalogue.body))}
+${credentials !== null && (await credentialsSection(view, credentials.body))}
 ${actions(target, may)}`,
   };
 }
@@ -161,7 +162,8 @@ const faultNote = ({ last_fault, retry_at }: Health): Markup =>
     }`,
   );
 
-function credentialsSection(credentials: readonly CredentialJson[]): Markup {
+async function credentialsSection(view: View, all: readonly CredentialJson[]): Promise<Markup> {
+  const { items: credentials, others } = partOf(all, view, `${TARGETS}/${view.id}`, 'credentials');
   const row = ({
     subject_type,
     subject_value,
@@ -178,7 +180,7 @@ ${
     : table(
         'Credentials',
         [column('For'), column('Type'), column('Name'), column('State'), column('Updated')],
-        credentials.map(row),
+        await inSlices(view, credentials, row),
       )
-}</section>`;
+}${others}</section>`;
 }
