@@ -37,7 +37,7 @@ async function serve(t: ExecutionContext, ask: Ask, sessions: Parameters<typeof 
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/console`;
 }
 
-test('a session gets four pages at once, and others do not wait for it', async (t) => {
+test.serial('a session gets four pages at once, and others do not wait for it', async (t) => {
   const released = deferred();
   const came = deferred();
   const four = deferred();
@@ -72,7 +72,7 @@ test('a session gets four pages at once, and others do not wait for it', async (
   t.is(running, PAGES);
 });
 
-test('a long page waits for its turn among the long answers of REST, and a short page does not', async (t) => {
+test.serial('a long page waits for its turn among the long answers of REST, and a short page does not', async (t) => {
   const asked = deferred();
   const names = (count: number) => Array.from({ length: count }, (_, at) => ({ resource_type: 'tool', resource_name: `t${at}` }));
   const ask: Ask = async (_page, _method, path) => {
