@@ -12,6 +12,7 @@ import { AppError, invalidRequest } from '../../base/errors.ts';
 import { createPace } from '../../base/turns/pace.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
+import { readInTurn } from '../../db/turns.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
@@ -106,17 +107,20 @@ export function ownAuthRoutes({
     const target = snapshot.targets.get(req.params.target);
     if (target === undefined || !mayUseTarget({ principal, snapshot }, target))
       throw new AppError('not_found', `There is no target ${req.params.target}, or no policy lets you use it.`);
-    const listed = catalogue.of({ target, access: target.accessOf(principal) });
-    const pace = createPace(principal.sub);
-    const allowed: NamedObject[] = [];
-    for (const object of listed) {
-      await pace();
-      if (snapshot.engine.decide(principal, target.id, object).effect === 'allow') allowed.push(object);
-    }
-    res.json({
-      target: target.name,
-      endpoint: `${publicUrl}/mcp/${target.name}`,
-      names: allowed.map(({ resource_type, resource_name }) => ({ resource_type, resource_name })),
+    // A target can have thousands of long names.
+    await readInTurn(principal.sub, async () => {
+      const listed = catalogue.of({ target, access: target.accessOf(principal) });
+      const pace = createPace(principal.sub);
+      const allowed: NamedObject[] = [];
+      for (const object of listed) {
+        await pace();
+        if (snapshot.engine.decide(principal, target.id, object).effect === 'allow') allowed.push(object);
+      }
+      res.json({
+        target: target.name,
+        endpoint: `${publicUrl}/mcp/${target.name}`,
+        names: allowed.map(({ resource_type, resource_name }) => ({ resource_type, resource_name })),
+      });
     });
   });
 
