@@ -67,13 +67,13 @@ const works = new WeakMap<PatternReading, number | null>();
 export function workOf(pattern: string, reading: PatternReading): number | null {
   const known = works.get(reading);
   if (known !== undefined) return known;
-  const work = reading.shapes === null ? stateWork(parse(pattern)) : 0;
+  const work = reading.shapes === null ? stateWork(parse(pattern), pattern) : 0;
   works.set(reading, work);
   return work;
 }
 
 const tooManyStates = (pattern: string): string =>
-  `${pattern} has too many states: RE2 could need half a second for one name. Use *, + or smaller numbers instead of repetitions such as {50}, or begin it with ^ and fixed text.`;
+  `${pattern} has too many states: RE2 may need more of them than it can keep, and then reads names slowly. Mostly, the reason is a repetition such as .{1,100}: RE2 counts from each place where it can begin. Write .* or .+ instead, or smaller numbers.`;
 
 /** The same for a pattern that is in no policy: those of policies are checked with the whole set. null: it has few states, or is no pattern. */
 export function stateProblem(pattern: string): string | null {

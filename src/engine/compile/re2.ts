@@ -21,7 +21,8 @@ export type Node =
   | { readonly kind: 'assert'; readonly at: 'text_start' | 'text_end' | 'line_start' | 'line_end' | 'word_edge' }
   | { readonly kind: 'concat'; readonly items: readonly Node[] }
   | { readonly kind: 'alternate'; readonly items: readonly Node[] }
-  | { readonly kind: 'repeat'; readonly item: Node; readonly min: number; readonly max: number | null };
+  /** `lazy`: RE2 prefers few repetitions. It changes what RE2 does, but not which names match. */
+  | { readonly kind: 'repeat'; readonly item: Node; readonly min: number; readonly max: number | null; readonly lazy?: true };
 
 /** Its message is one sentence for the author of the pattern. */
 export class PatternSyntaxError extends Error {
@@ -38,6 +39,7 @@ interface Flags {
   readonly fold: boolean;
   readonly dotAll: boolean;
   readonly multiline: boolean;
+  readonly swapLazy: boolean;
 }
 
 /** Throws `PatternSyntaxError`. */
@@ -45,7 +47,7 @@ export function parse(pattern: string): Node {
   const runes = [...pattern];
   const names = new Set<string>();
   let at = 0;
-  let flags: Flags = { fold: false, dotAll: false, multiline: false };
+  let flags: Flags = { fold: false, dotAll: false, multiline: false, swapLazy: false };
 
   const fail = (message: string): never => {
     throw new PatternSyntaxError(message);
@@ -134,7 +136,7 @@ export function parse(pattern: string): Node {
     }
   }
 
-  function repetition(): { min: number; max: number | null } | null {
+  function repetition(): { min: number; max: number | null; lazy?: true } | null {
     const rune = runes[at];
     let times: { min: number; max: number | null };
     if (rune === '*') times = { min: 0, max: null };
@@ -151,8 +153,9 @@ export function parse(pattern: string): Node {
       at += counted[0].length - 1;
     }
     at++;
-    if (runes[at] === '?') at++;
-    return times;
+    const marked = runes[at] === '?';
+    if (marked) at++;
+    return marked === flags.swapLazy ? times : { ...times, lazy: true };
   }
 
   function group(): Node | null {
@@ -172,7 +175,12 @@ export function parse(pattern: string): Node {
         at += flagged[0].length;
         const set = (flag: string, before: boolean): boolean =>
           flagged[2]?.includes(flag) === true ? false : before || flagged[1]?.includes(flag) === true;
-        flags = { fold: set('i', outer.fold), dotAll: set('s', outer.dotAll), multiline: set('m', outer.multiline) };
+        flags = {
+          fold: set('i', outer.fold),
+          dotAll: set('s', outer.dotAll),
+          multiline: set('m', outer.multiline),
+          swapLazy: set('U', outer.swapLazy),
+        };
         if (flagged[3] === ')') return null;
       } else fail('After (?, RE2 only supports (?:...), (?P<name>...) and the flags i, m, s and U.');
     }
