@@ -10,10 +10,11 @@ import { createRequire } from 'node:module';
 import type * as OpaWasm from '@open-policy-agent/opa-wasm';
 import { atOnce, inSlices } from '../base/turns/slices.ts';
 import { type Compiled, compile, compileInSteps, type Finding } from './compile/compile.ts';
-import { createPatternCheck, type PatternCheck, readPattern } from './compile/pattern.ts';
+import { createPatternCheck, type PatternCheck, readPattern, workOf } from './compile/pattern.ts';
 import type { Policy } from './compile/policy.ts';
+import { firstUse, NOTHING, regexWeight, type Weight } from './compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
-import { estimateInSteps } from './estimate.ts';
+import { estimateInSteps, SHORT_MS } from './estimate.ts';
 import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
 import { batches, listInput, objectInput, targetInput } from './input.ts';
 import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports, readResult } from './instance.ts';
@@ -121,10 +122,13 @@ export function fittingPatterns(module: PolicyModule, patterns: readonly string[
 function* fitInSteps(module: PolicyModule, patterns: readonly string[], name: string): Generator<undefined, Set<string>> {
   const fitting = new Set<string>();
   for (let from = 0; from < patterns.length; from += MAX_PATTERNS) {
-    const part = patterns.slice(from, from + MAX_PATTERNS);
-    const instance = yield* loadPatterns(module, part, 0);
-    for (const [, at] of matching(instance, [name], part)) fitting.add(part[at] ?? '');
-    yield;
+    const loaded = patterns.slice(from, from + MAX_PATTERNS);
+    const instance = yield* loadPatterns(module, loaded, 0);
+    const nsOf = (pattern: string): number => regexNs(firstUse, pattern, name);
+    for (const part of yield* partsByTime(loaded, nsOf)) {
+      for (const [, at] of matching(instance, [name], part)) fitting.add(loaded[at] ?? '');
+      yield;
+    }
   }
   return fitting;
 }
@@ -134,28 +138,55 @@ export function fittingNames(module: PolicyModule, pattern: string, names: reado
   return inSlices(fitNamesInSteps(module, pattern, names));
 }
 
-/** So few names are tested in a few milliseconds, also with the most expensive pattern. */
-const NAMES_AT_ONCE = 20;
-
 function* fitNamesInSteps(module: PolicyModule, pattern: string, names: readonly string[]): Generator<undefined, Set<string>> {
   const fitting = new Set<string>();
   const instance = yield* loadPatterns(module, [pattern], HEAP_PER_INSTANCE.most);
   // No request can name the others: the module refuses half a surrogate pair.
   const askable = names.filter((name) => name.isWellFormed());
-  for (let from = 0; from < askable.length; from += NAMES_AT_ONCE) {
-    const part = askable.slice(from, from + NAMES_AT_ONCE);
-    for (const [at] of matching(instance, part, [pattern])) fitting.add(part[at] ?? '');
+  const nsOf = (name: string): number => regexNs(laterUse, pattern, name);
+  for (const part of yield* partsByTime(askable, nsOf)) {
+    const asked = part.map((at) => askable[at] ?? '');
+    for (const [at] of matching(instance, asked, [0])) fitting.add(asked[at] ?? '');
     yield;
   }
   return fitting;
 }
 
+/** Nanoseconds for a test of the name. Some patterns take milliseconds until their work is known. */
+function regexNs(use: (cost: number, work: number | null) => Weight, pattern: string, name: string): number {
+  const reading = readPattern(pattern);
+  const { name: each, byte } = typeof reading === 'string' ? NOTHING : use(reading.cost, workOf(pattern, reading));
+  return each + (byte + INPUT_BYTE_NS) * name.length;
+}
+
+const laterUse = (cost: number, work: number | null): Weight => regexWeight('', cost, work);
+
+/** OPA reads some 60 bytes of JSON per microsecond. */
+const INPUT_BYTE_NS = 17;
+
+/** Returns the positions of the items in parts that take about a millisecond. A part has at least one item. Pauses after each item. */
+function* partsByTime<T>(items: readonly T[], nsOf: (item: T) => number): Generator<undefined, number[][]> {
+  const parts: number[][] = [];
+  let left = -1;
+  for (const [at, item] of items.entries()) {
+    const ns = nsOf(item);
+    left -= ns;
+    if (left >= 0) parts.at(-1)?.push(at);
+    else {
+      parts.push([at]);
+      left = SHORT_MS * 1e6 - ns;
+    }
+    yield;
+  }
+  return parts;
+}
+
 const loadPatterns = (module: PolicyModule, patterns: readonly string[], heapCeiling: number): Generator<undefined, Instance> =>
   loadInstance(module.instantiate(), [{ path: [], value: JSON.stringify({ patterns }) }], heapCeiling);
 
-/** Returns the positions of each name and pattern that match. */
-function matching(instance: Instance, names: readonly string[], patterns: readonly string[]): [name: number, pattern: number][] {
-  const tries = names.flatMap((_, name) => patterns.map((__, pattern) => [name, 0, pattern]));
+/** Returns the positions of each name and pattern that match. `patterns`: the positions of those to try. */
+function matching(instance: Instance, names: readonly string[], patterns: readonly number[]): [name: number, pattern: number][] {
+  const tries = names.flatMap((_, name) => patterns.map((pattern) => [name, 0, pattern]));
   const found = readResult(instance.ask('portcullis/gateway/matching', JSON.stringify({ names, tries })));
   return (found as [number, number, number][]).map(([name, , pattern]) => [name, pattern]);
 }

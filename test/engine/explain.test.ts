@@ -157,3 +157,39 @@ test('the names that a pattern matches are those for which a policy with this pa
     t.not(decided.length, 0, resource_pattern);
   }
 });
+
+/** The module, and how often it has been asked. */
+async function counted() {
+  const module = await modules;
+  const count = { asked: 0 };
+  const instantiate: typeof module.instantiate = () => {
+    const bare = module.instantiate();
+    const run = (context: number): number => {
+      count.asked++;
+      return bare.exports.eval(context);
+    };
+    return { ...bare, exports: { ...bare.exports, eval: run } };
+  };
+  return { module: { ...module, instantiate }, count };
+}
+
+test('expensive patterns and long names are tested one by one, and others together', async (t) => {
+  const { module, count } = await counted();
+  const many = (textOf: (at: number) => string): string[] => Array.from({ length: 98 }, (_, at) => textOf(at));
+  async function asksForPatterns(patternOf: (at: number) => string): Promise<number> {
+    count.asked = 0;
+    await fittingPatterns(module, many(patternOf), 'x');
+    return count.asked;
+  }
+  async function asksForNames(pattern: string, nameOf: (at: number) => string): Promise<number> {
+    count.asked = 0;
+    await fittingNames(module, pattern, many(nameOf));
+    return count.asked;
+  }
+  t.is(await asksForPatterns((at) => `^srv${at}_[^a]{168}z`), 98);
+  t.true((await asksForPatterns((at) => `^srv${at}_[0-9]z`)) < 10);
+  const long = (at: number): string => `${at}${'a'.repeat(2_000)}`;
+  t.is(await asksForNames('a[ab]{9}c', long), 98);
+  t.true((await asksForNames('a[ab]', long)) < 12);
+  t.is(await asksForNames('a[ab]', (at) => `x${at}`), 1);
+});

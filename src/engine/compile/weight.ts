@@ -42,6 +42,12 @@ export const regexWeight = (text: string, cost: number, work: number | null): We
   return plus(textWeight(text), { name: MATCH_NS + states, byte });
 };
 
+/** The first use of a regular expression: RE2 also compiles it and makes all its states. */
+export const firstUse = (cost: number, work: number | null): Weight => ({
+  name: MATCH_NS + COMPILE_NS + COMPILE_COST_NS * cost + WORK_NS * (work ?? 0),
+  byte: regexWeight('', cost, work).byte,
+});
+
 const SEARCH_NS = 7_000;
 
 /** How many searches of the longest name take as long as the first use of a regular expression: compiling it, making its states and reading. */
