@@ -6,6 +6,7 @@ import { v7 as uuid } from 'uuid';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from '../../src/audit/records/records.ts';
 import type { Principal, TokenClaims } from '../../src/auth/principal.ts';
 import { AppError } from '../../src/base/errors.ts';
+import { perObject } from '../../src/base/kept.ts';
 import { createLog } from '../../src/base/log.ts';
 import { createAddressRule } from '../../src/base/network/network-address.ts';
 import type { Decision, Engine, NamedObject } from '../../src/engine/decision.ts';
@@ -81,6 +82,8 @@ export function routed(name: string, url: string, changes: Partial<RoutedTarget 
   } as RoutedTarget;
 }
 
+/** The same for all admissions: a different array would be a change. */
+const NO_GROUPS: readonly string[] = [];
 const noRules = { ended: new Set<string>(), epochOf: () => 0 };
 
 interface Setup {
@@ -169,7 +172,9 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
     stop: async () => undefined,
   };
   const log = createLog('debug', { write: (line) => void logged.push(JSON.parse(line) as object) });
-  const engine = fakeEngine(gateway);
+  // Changed rights make a new engine, as changed policies do.
+  const engineOf = perObject((_right: Right) => fakeEngine(gateway));
+  const noRight: Right = () => false;
   // Long enough for targets that start on a busy machine.
   const allLimits = { ...DEFAULT_LIMITS, joinMs: 10_000, lateMs: 10_000, ...limits };
   const handler = createMcpHandler({
@@ -187,7 +192,8 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
       return {
         principal: principalOf(sub),
         snapshot: {
-          ...{ sequence: 1, engine, sessions: noRules, rights: [], providers: new Map() },
+          ...{ sequence: 1, engine: engineOf(gateway.rights.get(sub) ?? noRight), sessions: noRules },
+          ...{ rights: [], providers: new Map() },
           targets: new Map(gateway.targets),
         },
       };
@@ -254,7 +260,7 @@ function principalOf(sub: string): Principal {
     sub,
     email: `${sub}@x.test`,
     role: 'user',
-    groups: [],
+    groups: NO_GROUPS,
     granted: { role: 'user', groups: [] },
     token_id: `token-of-${sub}`,
     token_kind: 'api',

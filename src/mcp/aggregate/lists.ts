@@ -7,8 +7,10 @@ import { deferred } from '../../base/promises.ts';
 import { type Answer, finalOf, type MessageAnswer, refuse, unavailable } from '../../protocol/answer.ts';
 import { CODES, LONG_TEXT, type RpcRequest, resultMessage, wholeText } from '../../protocol/message.ts';
 import { methodNotFound } from '../../protocol/operation.ts';
+import { type Admission, isDecidedAlike } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from '../context/context.ts';
+import { admissionNow, stillUsable } from '../context/readmission.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { handleRequest } from '../requests/handle-request.ts';
 import { fingerprintOf, type Session } from '../sessions/sessions.ts';
@@ -38,6 +40,8 @@ interface Page {
   /** The JSON texts of the items, joined; null: the target did not answer. */
   readonly items: string | null;
   readonly next: string | null;
+  /** The admission that decided which items are shown. null: nothing was decided. */
+  readonly decidedBy: Admission | null;
 }
 
 export async function listAggregate(caller: Caller, posted: LivePosted, plan: Plan & { readonly kind: 'list' }): Promise<Answer> {
@@ -58,6 +62,9 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   if (pages === null || isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
   if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('stateful'));
+  // Each page was decided when it came. Then it has waited for slower targets and for room, and a deny that was answered meanwhile must count.
+  const current = pages.some(tellsSomething) ? await admissionNow(caller) : caller.admission;
+  if (current === null) return unavailable(id);
   const shown: string[] = [];
   const next: Record<string, string> = {};
   const missing: string[] = [];
@@ -68,6 +75,11 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   let isFull = false;
   for (const [index, target] of targets.entries()) {
     const page = pages[index] ?? null;
+    if (stillUsable(current, target.name, target) === null) continue;
+    if (page !== null && isOutdated(page, current)) {
+      next[fingerprintOf(target)] = before(target);
+      continue;
+    }
     length += page?.items?.length ?? 0;
     const moreBytes = bytesOf(page?.next ?? '') - bytesOf(before(target));
     const isTooLarge = length > caller.deps.limits.lists.answer || cursorsBytes + moreBytes > MAX_CURSORS_BYTES;
@@ -138,7 +150,7 @@ async function readPages(
       try {
         const page = await pageAt(target, now);
         const small = deps.outbox.hold(principal, page.items?.length ?? 0);
-        if (isOverdrawn(small)) return { target, items: null, next: null };
+        if (isOverdrawn(small)) return noPage(target);
         held.push(small);
         length += page.items?.length ?? 0;
         read++;
@@ -168,14 +180,20 @@ async function pageOf(
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
   const sessionTarget = sessionAt(session, target, caller);
   const client = { mode: 'stateful', session } as const;
+  let decidedBy: Admission | null = null;
+  const decided = (by: Admission): void => {
+    decidedBy = by;
+  };
   const page = await askAmong(caller, sessionTarget, message.method, async (aimed) => {
     const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;
-    const final = await finalOf(await handleRequest(aimed, { client, message: own, located, operation, changeItem }));
+    const final = await finalOf(
+      await handleRequest(aimed, { client, message: own, located, operation, changeItem, decidedBy: decided }),
+    );
     const read = final === null ? null : await readPage(target, message.method, member, final);
     if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
     return read;
   });
-  return page ?? { target, items: null, next: null };
+  return page === null ? noPage(target) : { ...page, decidedBy };
 }
 
 async function readPage(
@@ -189,15 +207,24 @@ async function readPage(
   const { result, error } = message;
   // A target without this method has no items. A target that the caller may no longer use is not mentioned.
   if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))
-    return { target, items: '', next: null };
+    return { ...noPage(target), items: '' };
   return pageWith(target, items, isObject(result) ? result.nextCursor : undefined);
 }
 
 function pageWith(target: RoutedTarget, items: string | null, nextCursor: JsonValue | undefined): Page {
   // Clients treat an empty cursor as none.
   const next = typeof nextCursor === 'string' && nextCursor !== '' ? nextCursor : null;
-  return (next?.length ?? 0) > MAX_CURSOR_LENGTH ? { target, items: null, next: null } : { target, items, next };
+  return (next?.length ?? 0) > MAX_CURSOR_LENGTH ? noPage(target) : { ...noPage(target), items, next };
 }
+
+const noPage = (target: RoutedTarget): Page => ({ target, items: null, next: null, decidedBy: null });
+
+/** Whether the caller would possibly see different items now. The client then reads the page again. */
+const isOutdated = ({ decidedBy }: Page, current: Admission): boolean =>
+  decidedBy !== null && !isDecidedAlike(decidedBy, current);
+
+/** Whether the page shows items, or names a target that has not answered. */
+const tellsSomething = (page: Page | null): boolean => page !== null && page.items !== '';
 
 const bytesOf = (cursor: string): number => (cursor === '' ? 0 : Buffer.byteLength(JSON.stringify(cursor)));
 

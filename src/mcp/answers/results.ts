@@ -73,6 +73,7 @@ function filtered(context: RequestContext, located: Located, result: JsonObject)
   const { caller, target, awaited } = context;
   return whenThere(ownTasks(context, taskIdsIn(result)), (tasks) =>
     filteredNow(caller, (admission) => {
+      if (admission !== null) awaited.decidedBy?.(admission);
       const by = filteredBy(context, awaited, admission, tasks);
       const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
       return inSteps

@@ -103,6 +103,8 @@ export interface ClientRequest {
   readonly operation: Operation;
   /** For a list: see `ListedItems`. */
   readonly changeItem?: ChangeItem | undefined;
+  /** Called with the admission that decides what the answer shows. */
+  readonly decidedBy?: ((admission: Admission) => void) | undefined;
 }
 
 /** A message of a session. null: the caller has no such session on this target. */
@@ -128,6 +130,7 @@ export interface AwaitedRequest {
   readonly task?: Task | null;
   readonly decisionId: string;
   readonly changeItem?: ChangeItem | undefined;
+  readonly decidedBy?: ((admission: Admission) => void) | undefined;
   /** Frees the caller's slot. null: the outcome is not known yet, and the stream that resumes the answer records it. */
   readonly end: (outcome: Outcome | null) => void;
 }

@@ -6,7 +6,7 @@
 import { isRefusal, type TokenClaims } from '../../auth/principal.ts';
 import { hasExpired } from '../../auth/verify.ts';
 import { laneOnce } from '../../base/turns/lane.ts';
-import type { Admission, Admit } from '../../state/admission.ts';
+import { type Admission, type Admit, isDecidedAlike } from '../../state/admission.ts';
 
 export interface Revalidated {
   readonly claims: TokenClaims;
@@ -98,13 +98,7 @@ export function createRevalidation(admit: Admit, everyMs: number, now: () => num
 
 /** Whether nothing relevant here has changed: changes to other users also make a new snapshot. */
 function isAlike(a: Admission, b: Admission): boolean {
-  return (
-    a.snapshot.engine === b.snapshot.engine &&
-    a.snapshot.targets === b.snapshot.targets &&
-    a.snapshot.sessions === b.snapshot.sessions &&
-    a.principal.role === b.principal.role &&
-    a.principal.groups === b.principal.groups
-  );
+  return isDecidedAlike(a, b) && a.snapshot.targets === b.snapshot.targets && a.snapshot.sessions === b.snapshot.sessions;
 }
 
 export type AdmissionChanges = ReturnType<typeof createAdmissionChanges>;

@@ -1,10 +1,11 @@
 /** All targets at once: lists, names, rows and sessions, in front of targets that are not all well. */
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import test from 'ava';
+import { setTimeout as sleep } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
 import { DEFAULT_LIMITS } from '../../../src/mcp/limits/limits.ts';
 import { answerText, byMethod, type Message as Posted, type RecordingUpstream } from '../../support/upstreams/recording.ts';
-import { routed } from '../gateway.ts';
+import { routed, type TestGateway } from '../gateway.ts';
 import { call, inSession, modern, open, send } from '../raw.ts';
 import { memorySessions } from '../stores.ts';
 import { type Everywhere, event, everywhere, listen, openEverywhere, startStream, target, until } from './aggregate.ts';
@@ -126,6 +127,58 @@ test.serial('a cursor is not valid after its target has moved', async (t) => {
   const ids = at.upstreams.elsewhere.received.map(({ headers }) => headers['mcp-session-id']);
   t.deepEqual(ids.slice(0, 2), [undefined, 'upstream-1'], 'the new server gets a session of its own');
   t.deepEqual(cursorsOf(at.upstreams.elsewhere), [undefined]);
+});
+
+/** A list whose first target answers at once. Its second target answers after `change`, and after the time for which a decision holds. */
+async function listWhile(t: ExecutionContext, change: (gateway: TestGateway) => void) {
+  let answers: (() => void) | undefined;
+  const lists = paged(['secret', 'plain'], ['last']);
+  const script = target(paged(['1']));
+  const at = await everywhere(t, {
+    fast: lists,
+    slow: (received, res) => {
+      if (received.message?.method !== 'tools/list' || answers !== undefined) return script(received, res);
+      answers = () => void script(received, res);
+    },
+  });
+  const session = await openEverywhere(at);
+  const answer = at.ask(session, 'tools/list');
+  await until(() => answers !== undefined && at.gateway.shown.length === 1);
+  change(at.gateway);
+  await sleep(150);
+  answers?.();
+  return { at, session, first: await answer };
+}
+
+const SECRET = (object: { resource_name: string }): boolean => object.resource_name !== 'secret';
+
+test.serial('a page that was denied while the list waited for a slower target is read again', async (t) => {
+  const { at, session, first } = await listWhile(t, ({ rights }) => rights.set('alice', SECRET));
+  t.deepEqual(namesOf(first.result.tools), ['slow__1']);
+  t.is(first.result._meta, undefined);
+  const { result } = await at.ask(session, 'tools/list', { cursor: first.result.nextCursor });
+  t.deepEqual(namesOf(result.tools), ['fast__plain']);
+  t.deepEqual(namesOf((await at.ask(session, 'tools/list', { cursor: result.nextCursor })).result.tools), ['fast__last']);
+  t.deepEqual(cursorsOf(at.upstreams.fast), [undefined, undefined, 'page 1']);
+  t.deepEqual(cursorsOf(at.upstreams.slow), [undefined]);
+});
+
+test.serial('a target that became forbidden while the list waited is left out', async (t) => {
+  const { at, session, first } = await listWhile(t, ({ targets }) => void targets.delete('fast'));
+  t.deepEqual(first.result, { tools: [tool('slow__1')] });
+  t.deepEqual(namesOf((await at.ask(session, 'tools/list')).result.tools), ['slow__1']);
+});
+
+test.serial('a list that waited shows nothing if the state cannot be read', async (t) => {
+  const { first } = await listWhile(t, (gateway) => {
+    gateway.stateDown = true;
+  });
+  t.is(first.error.code, -32603);
+});
+
+test.serial('a list that waited shows everything if nothing has changed', async (t) => {
+  const { first } = await listWhile(t, () => undefined);
+  t.deepEqual(namesOf(first.result.tools), ['fast__secret', 'fast__plain', 'slow__1']);
 });
 
 test.serial('a page on which everything is denied is empty and has a next page', async (t) => {
