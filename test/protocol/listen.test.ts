@@ -4,9 +4,11 @@ import { request } from 'node:http';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
+import type { McpDeps } from '../../src/mcp/endpoint.ts';
 import type { McpLimits } from '../../src/mcp/limits/limits.ts';
 import { createSseReader } from '../../src/protocol/sse.ts';
-import { routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
+import type { RoutedTarget } from '../../src/targets/target.ts';
+import { admissionOf, routed, startGateway, type TestGateway } from '../mcp/gateway.ts';
 import { modern, type Raw, send } from '../mcp/raw.ts';
 import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 
@@ -27,7 +29,9 @@ function listenRequest(notifications: unknown, id: unknown = 'sub-1'): Raw {
   return modern('subscriptions/listen', { notifications } as object, { id });
 }
 
-async function setUp(t: ExecutionContext, limits: Partial<McpLimits> = {}) {
+type DepsAt = (targets: ReadonlyMap<string, RoutedTarget>) => Partial<McpDeps>;
+
+async function setUp(t: ExecutionContext, limits: Partial<McpLimits> = {}, depsAt: DepsAt = () => ({})) {
   const streams: ServerResponse[] = [];
   const plain = byMethod({}, { modern: true });
   const upstream = await startRecording((received, res) => {
@@ -36,10 +40,12 @@ async function setUp(t: ExecutionContext, limits: Partial<McpLimits> = {}) {
     res.flushHeaders();
     streams.push(res);
   });
+  const target = routed('t', upstream.url);
   const gateway = await startGateway({
-    targets: [routed('t', upstream.url)],
+    targets: [target],
     rights: { alice: ({ resource_name }) => resource_name.startsWith('file:///public/') },
     limits: { watchMs: 50, ...limits },
+    deps: depsAt(new Map([['t', target]])),
   });
   t.teardown(async () => {
     await gateway.stop();
@@ -48,8 +54,8 @@ async function setUp(t: ExecutionContext, limits: Partial<McpLimits> = {}) {
   return { gateway, upstream, streams };
 }
 
-async function listen(t: ExecutionContext, notifications: object): Promise<Listening> {
-  const { gateway, upstream, streams } = await setUp(t);
+async function listen(t: ExecutionContext, notifications: object, depsAt?: DepsAt): Promise<Listening> {
+  const { gateway, upstream, streams } = await setUp(t, {}, depsAt);
   const raw = listenRequest(notifications);
   const heard: object[] = [];
   let wake = (): void => {};
@@ -143,6 +149,26 @@ test.serial(
     t.is((await hear()).method, 'notifications/tools/list_changed');
   },
 );
+
+test.serial('a change of policies while a subscription is opened is told after its acknowledgement', async (t) => {
+  let revision = 1;
+  let looks = 0;
+  const { say, hear } = await listen(t, { toolsListChanged: true }, (targets) => ({
+    admit: async () => {
+      looks++;
+      return admissionOf('alice', targets, () => true, { revision });
+    },
+  }));
+  revision = 2;
+  const before = looks;
+  // The re-validation has heard of the change when it looks again.
+  while (looks < before + 4) await new Promise((resolve) => setTimeout(resolve, 5));
+  say('notifications/subscriptions/acknowledged', { notifications: { toolsListChanged: true } });
+  t.is((await hear()).method, 'notifications/subscriptions/acknowledged');
+  t.is((await hear()).method, 'notifications/tools/list_changed');
+  revision = 3;
+  t.is((await hear()).method, 'notifications/tools/list_changed');
+});
 
 for (const [what, lose] of [
   ['the token is revoked', (gateway: TestGateway) => void gateway.revoked.add('alice')],

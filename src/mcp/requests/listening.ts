@@ -97,7 +97,13 @@ export async function* listeningStream(
   const { caller, target, awaited } = context;
   const merged = createMerge<OutEvent>();
   const binding = bindingNow(caller.admission, target);
-  let acknowledged: JsonObject = {};
+  let acknowledged: JsonObject | null = null;
+  /** The client has the acknowledgement. A change before that is told after it. */
+  let isTold = false;
+  let hasChanged = false;
+  const tellChange = (): void => {
+    for (const data of listChanges(awaited.id, acknowledged ?? {})) merged.push({ data }, data);
+  };
   let newest = 0;
   const leave = onRightsChanged(context, (admission, moved) => {
     const own = ++newest;
@@ -107,7 +113,8 @@ export async function* listeningStream(
       // Decisions that take long may come later than those of a newer state.
       if (newest !== own) return;
       if (may) {
-        for (const data of listChanges(awaited.id, acknowledged)) merged.push({ data }, data);
+        hasChanged = true;
+        if (isTold) tellChange();
         return;
       }
       merged.push({ data: resultMessage(awaited.id, JSON.stringify(farewell(awaited.id))), final: true }, 'end');
@@ -122,7 +129,12 @@ export async function* listeningStream(
   };
   void merged.add(forwardStream(within, stream)).then(() => merged.end());
   try {
-    yield* merged.items;
+    for await (const event of merged.items) {
+      yield event;
+      if (isTold || acknowledged === null) continue;
+      isTold = true;
+      if (hasChanged) tellChange();
+    }
   } finally {
     leave();
     stream.discard();
