@@ -7,7 +7,14 @@ import { keep } from '../../base/kept.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import { askedFor, mayBeAsked } from '../../protocol/capabilities.ts';
 import { ACKNOWLEDGED, acknowledge, isHeard, TASK_NOTIFICATION } from '../../protocol/listen.ts';
-import { CODES, errorMessage, type RpcId, type RpcNotification, type RpcRequest } from '../../protocol/message.ts';
+import {
+  CODES,
+  errorMessage,
+  type RpcId,
+  type RpcMessage,
+  type RpcNotification,
+  type RpcRequest,
+} from '../../protocol/message.ts';
 import { META_KEYS } from '../../protocol/mode.ts';
 import { type Operation, readOperation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildAsked, rebuildNotification } from '../../protocol/rebuild.ts';
@@ -19,13 +26,14 @@ import type { UpstreamContext } from '../context/context.ts';
 import { accessFor, admissionNow, readmit, stillUsable } from '../context/readmission.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
 import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
-import { fingerprintOf, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
+import { fingerprintOf, LIST_KINDS, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
 import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '../sessions/tasks.ts';
 import { isFault } from '../upstream/upstream.ts';
 import { DROP, filteredBy, type Seen } from './results.ts';
 
 /** How many requests of the target the gateway remembers per stream, for their cancellation, and how long their ids may be. */
 const MAX_ASKED = 100;
+const LIST_CHANGES: readonly string[] = LIST_KINDS.map((kind) => `notifications/${kind}/list_changed`);
 const MAX_ASKED_ID = 128;
 
 /** Relays a request of the target to the client, under a sealed id that only this client can use in its answer. */
@@ -104,9 +112,7 @@ export async function relayNotification(context: UpstreamContext, message: RpcNo
     case 'notifications/tools/list_changed':
     case 'notifications/prompts/list_changed':
     case 'notifications/resources/list_changed':
-      if (context.mode !== 'stateful') return DROP;
-      await context.deps.deliveries.paceList(principalKey(context.caller.claims), context.target);
-      return pass;
+      return context.mode === 'stateful' ? pass : DROP;
     case 'notifications/elicitation/complete':
       return context.mode === 'stateful' && context.target.may_ask.includes('elicitation_url') ? pass : DROP;
     case 'notifications/cancelled': {
@@ -120,6 +126,12 @@ export async function relayNotification(context: UpstreamContext, message: RpcNo
     default:
       return DROP;
   }
+}
+
+/** Charges for news of a changed list. Resolves when it may be passed on; null: at once. */
+export function paceNews({ mode, deps, caller, target }: UpstreamContext, message: RpcMessage): Promise<void> | null {
+  if (mode !== 'stateful' || message.kind !== 'notification' || !LIST_CHANGES.includes(message.method)) return null;
+  return deps.deliveries.paceList(principalKey(caller.claims), target);
 }
 
 function isRpcId(id: JsonValue | undefined): id is RpcId {

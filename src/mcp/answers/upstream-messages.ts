@@ -20,7 +20,7 @@ import { faultOf } from '../upstream/http.ts';
 import { BacklogFault } from '../upstream/unread.ts';
 import { isFault, type UpstreamAnswer, type UpstreamStream } from '../upstream/upstream.ts';
 import { DROP, relayError, relayResult, type Seen } from './results.ts';
-import { relayNotification, relayRequest, stillMayUse } from './unasked-messages.ts';
+import { paceNews, relayNotification, relayRequest, stillMayUse } from './unasked-messages.ts';
 
 const RULES = { ...TARGET_RULES, spanDepth: RESULT_SPAN_DEPTH };
 /** How many characters of a stream are read after its client has gone, in addition to the answer. */
@@ -85,7 +85,8 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
         resumable ||= id !== undefined;
         let seen: Relayed = length === 0 ? EMPTY : await inspect(context, event.data);
         event.data = '';
-        if (seen.kind === 'close') {
+        // Events that came before the revocation may have waited for their turn since.
+        if (seen.kind === 'close' || context.caller.revoked.aborted) {
           const end = parting(context);
           if (end !== null) yield end;
           return;
@@ -193,6 +194,12 @@ function relay(context: UpstreamContext, reading: JsonReading): Now<Seen> {
   if (!reading.ok) return malformed(reading.reason);
   const message = readMessage(reading.value);
   if (message.kind === 'invalid') return malformed(message.reason);
+  // The wait comes first: what is decided before it could be denied after it.
+  const paced = paceNews(context, message);
+  return paced === null ? relayPaced(context, message, reading) : paced.then(() => relayPaced(context, message, reading));
+}
+
+function relayPaced(context: UpstreamContext, message: RpcMessage, reading: JsonReading & { readonly ok: true }): Now<Seen> {
   if (!context.longLived) return relayMessage(context, message, reading);
   return stillMayUse(context).then((may) => (may ? relayMessage(context, message, reading) : { kind: 'close' }));
 }

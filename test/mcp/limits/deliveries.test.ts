@@ -2,7 +2,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { createDeliveries } from '../../../src/mcp/limits/deliveries.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../../src/mcp/limits/limits.ts';
-import { until } from '../../support/listener.ts';
+import { listen, until } from '../../support/listener.ts';
 import { byMethod, startRecording } from '../../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from '../gateway.ts';
 import { call, inSession, open, send } from '../raw.ts';
@@ -78,6 +78,46 @@ test.serial('a target that sends too many messages is read more slowly, and none
   const text = await flood(gateway, 'bob');
   t.is(text.match(/resources\/updated/g)?.length, UPDATES);
   t.true(gateway.logged.some((line) => /read more slowly/.test(JSON.stringify(line))));
+});
+
+/** A target that sends all of these messages at once, on the stream of a call and on the standalone stream. The gateway reads them slowly. */
+async function chatty(t: ExecutionContext, method: string, limits: Partial<McpLimits>) {
+  const plain = byMethod({});
+  const text = `data: ${JSON.stringify({ jsonrpc: '2.0', method, params: { level: 'info', data: 'x' } })}\n\n`;
+  const upstream = await startRecording((received, res) => {
+    if (received.httpMethod !== 'GET' && received.message?.method !== 'tools/call') return plain(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.write(text.repeat(10));
+  });
+  const gateway = await startGateway({ targets: [routed('t', upstream.url)], rights: { alice: () => true }, limits });
+  t.teardown(async () => {
+    await gateway.stop();
+    await upstream.stop();
+  });
+  const headers = { 'mcp-session-id': await open(gateway) };
+  const isSlow = () => gateway.logged.some((line) => /read more slowly/.test(JSON.stringify(line)));
+  return { gateway, headers, waits: () => until('a message waits', isSlow) };
+}
+
+test.serial('a call whose token is revoked delivers none of the messages that wait', async (t) => {
+  const deliveries = { ...DEFAULT_LIMITS.deliveries, messages: rates(3) };
+  const { gateway, headers, waits } = await chatty(t, 'notifications/message', { watchMs: 20, deliveries });
+  const stream = await listen(t, gateway.url('t'), 'alice', { method: 'POST', headers, body: call('tools/call', { name: 'x' }) });
+  await waits();
+  gateway.revoked.add('alice');
+  await stream.ended;
+  // The fourth message waits a second before the fifth is read.
+  t.true(stream.heard.length < 8, `${stream.heard.length} messages`);
+});
+
+test.serial('news of a changed list that waits is not delivered to a caller who may no longer use the target', async (t) => {
+  const deliveries = { ...DEFAULT_LIMITS.deliveries, lists: rates(3) };
+  const { gateway, headers, waits } = await chatty(t, 'notifications/tools/list_changed', { watchMs: 60_000, deliveries });
+  const stream = await listen(t, gateway.url('t'), 'alice', { headers });
+  await waits();
+  gateway.rights.delete('alice');
+  await stream.ended;
+  t.is(stream.heard.length, 3);
 });
 
 test.serial('events without a message also count', async (t) => {
