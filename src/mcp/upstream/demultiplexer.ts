@@ -242,6 +242,8 @@ export function createDemultiplexer(
       takeWaiting(lane);
       return lane;
     },
+    /** Ends the standalone stream, if it is open. */
+    endStanding: (): void => standing?.end(),
     /** Resolves when the streams accept more; null if they do now. Do not push until then. */
     room(): Promise<void> | null {
       if (unread <= ROOM) return null;

@@ -8,7 +8,7 @@ import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import { type Located, rebuildNotification, withMembers } from '../../../protocol/rebuild.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { resourceOf } from '../../../protocol/uri.ts';
-import { isFault, isStillAllowed, type Reach } from '../upstream.ts';
+import { CHANGED, isFault, isStillAllowed, type Reach, type UpstreamFault } from '../upstream.ts';
 import { read } from './messages.ts';
 import type { BridgeParts } from './requests.ts';
 
@@ -22,6 +22,8 @@ export interface ListenerDeps {
   readonly deliver: (method: string, text: string) => Promise<void> | null;
   /** Whether the client has no stream open. Then nothing shows that it may still use the target: requests in flight are not decided again. */
   readonly isAway: () => boolean;
+  /** Ends the client's stream. The client opens it again, and so the gateway listens again. */
+  readonly endStream: () => void;
 }
 
 const ACKNOWLEDGE_MS = 10_000;
@@ -31,6 +33,8 @@ const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 interface Listening {
   readonly stream: AbortController;
   hasEnded: boolean;
+  /** The access with which it was to be opened has ended, for instance with its token. A retry would be refused, too. */
+  isRefused: boolean;
   /** Reopens the stream after a delay, unless another was opened in the meantime. */
   again(): void;
 }
@@ -51,12 +55,14 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     if (Object.keys(notifications).length === 0) {
       current = null;
       before?.stream.abort();
+      if (uris.size > 0 && !(await isStillAllowed(reach.access, []))) deps.endStream();
       return heard;
     }
     const began = now();
     const own: Listening = {
       stream: new AbortController(),
       hasEnded: false,
+      isRefused: false,
       again() {
         if (!isStill(own)) return;
         // A stream that lasted for a while resets the delay.
@@ -67,6 +73,10 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     };
     current = own;
     const agreed = await listen(reach, notifications, own);
+    if (own.isRefused && current === own && before?.hasEnded !== false) {
+      giveUp();
+      return null;
+    }
     if (current !== own || agreed !== null || before === null) {
       // The old stream is closed only now, so that no change is missed in between.
       before?.stream.abort();
@@ -76,6 +86,12 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     current = before;
     if (before.hasEnded) before.again();
     return null;
+  }
+
+  /** Other tokens may use the session: the next request, or the stream when it is opened again, listens with its own access. */
+  function giveUp(): void {
+    current = null;
+    deps.endStream();
   }
 
   /** Whether the stream is wanted. The next request of a client that is away is decided first, and opens the stream again. */
@@ -100,27 +116,30 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
         resolve(uris);
       };
       void follow(reach, notifications, own.stream.signal, acknowledged)
-        .catch(() => undefined)
-        .then(() => {
+        .catch(() => null)
+        .then((fault) => {
           own.hasEnded = true;
+          // A cause says that the state could not be read.
+          own.isRefused = fault?.fault === CHANGED.fault && fault.cause === undefined;
           acknowledged(null);
-          own.again();
+          if (!own.isRefused) own.again();
         });
     });
   }
 
+  /** Returns the fault that kept the stream from being opened. */
   async function follow(
     { target, access }: Reach,
     notifications: JsonObject,
     signal: AbortSignal,
     acknowledged: (uris: ReadonlySet<string>) => void,
-  ): Promise<void> {
+  ): Promise<UpstreamFault | null> {
     const id = newId();
     const params = { _meta: deps.envelope(), notifications };
     const body = JSON.stringify({ jsonrpc: '2.0', id, method: LISTEN, params });
     const stateless = { version: STATELESS_REVISION, method: LISTEN, name: undefined, params: [] };
     const answer = await http.send({ method: 'POST', target, access, stateless, signal, body });
-    if (isFault(answer)) return;
+    if (isFault(answer)) return answer;
     /** Handles an event. Returns whether the subscription has ended. */
     const take = async (event: SseEvent): Promise<boolean> => {
       const received = await read(event.data, target.id);
@@ -134,10 +153,11 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
       return false;
     };
     try {
-      if (answer.status !== 200 || answer.type !== 'stream') return;
+      if (answer.status !== 200 || answer.type !== 'stream') return null;
       for await (const events of answer.events) {
-        for (const event of events) if (await take(event)) return;
+        for (const event of events) if (await take(event)) return null;
       }
+      return null;
     } finally {
       answer.discard();
     }

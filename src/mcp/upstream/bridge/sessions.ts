@@ -103,6 +103,7 @@ export function createBridgedSessions(parts: BridgeParts) {
           return mailbox.room();
         },
         isAway: () => isAway(session),
+        endStream: mailbox.endStanding,
       }),
       subscriptions: new Map(),
       reserve: (uri) => subscribed.take(access.user, uri.length),

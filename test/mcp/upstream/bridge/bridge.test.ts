@@ -727,6 +727,44 @@ test.serial(
   },
 );
 
+for (const [what, tools] of [
+  ['lists and a resource', { listChanged: true }],
+  ['only a resource', {}],
+] as const) {
+  test.serial(
+    `a stream ends when the access that listened for it has ended, and opens again with its own (${what})`,
+    async (t) => {
+      const open: ServerResponse[] = [];
+      const capabilities = { tools, resources: { subscribe: true } };
+      const plain = modernScript({
+        'server/discover': { supportedVersions: ['2026-07-28'], capabilities, resultType: 'complete' },
+      });
+      const { driver } = await scripted(t, (received, res) => {
+        const { message } = received;
+        if (message?.method !== 'subscriptions/listen') return plain(received, res);
+        open.push(res);
+        res.writeHead(200, { 'content-type': 'text/event-stream' });
+        const _meta = { 'io.modelcontextprotocol/subscriptionId': message.id };
+        const params = { notifications: message.params?.['notifications'], _meta };
+        res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+      });
+      let isAllowed = true;
+      const other = { access: { ...ACCESS, stillAllowed: () => isAllowed } };
+      await driver.open();
+      const stream = reader(succeeded(await driver.send({ method: 'GET' })));
+      t.deepEqual((await driver.ask('resources/subscribe', { uri: 'x:1' }, other)).result, {});
+      const listens = open.length;
+      isAllowed = false;
+      open.at(-1)?.end();
+      // The first retry comes after a second.
+      await t.throwsAsync(stream.next(), { message: 'the stream has ended' });
+      t.is(open.length, listens);
+      succeeded(await driver.send({ method: 'GET' }));
+      await until(() => open.length === listens + 1);
+    },
+  );
+}
+
 test.serial('a subscription that the target does not accept is refused, and the others go on', async (t) => {
   const { target, driver } = await scripted(t, (received, res) => {
     const { message } = received;
