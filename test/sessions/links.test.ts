@@ -197,6 +197,26 @@ for (const join of ['current', 'joined'] as const) {
   });
 }
 
+test.serial('a request opens the session itself after two others lost their access while they opened it', async (t) => {
+  staysAlive(t);
+  const f = await fixture();
+  let opens = 0;
+  f.answer = async ({ rpc }) => {
+    if (rpc === 'initialize') opens++;
+    return null;
+  };
+  const place = f.place(1);
+  const endsWith = (initialize: number): SessionTarget => ({
+    ...place,
+    access: { ...place.access, stillAllowed: () => opens < initialize },
+  });
+  const lost = [f.links.current(endsWith(1)), f.links.current(endsWith(2))];
+  const others = [f.links.current(endsWith(9)), f.links.current(endsWith(9))];
+  t.deepEqual(await Promise.all(lost), Array(2).fill({ fault: 'changed' }));
+  t.deepEqual(await Promise.all(others), Array(2).fill({ upstreamId: 'up-3', revision: '2025-11-25' }));
+  t.is(opens, 3);
+});
+
 test.serial('an upstream session is used only with the binding that it was opened with', async (t) => {
   const f = await fixture();
   t.is(f.links.open(f.place(1)), null);

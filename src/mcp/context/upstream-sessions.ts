@@ -203,7 +203,9 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     const link = await opening.link;
     if (!('fault' in link) || link.fault !== CHANGED.fault || !(await isStillAllowed(sessionTarget.access))) return link;
     const newer = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
-    return (newer?.binding === opening.binding ? newer : settle(sessionTarget, opening.binding, null, false)).link;
+    // The newer one may lose its access, too.
+    if (newer?.binding === opening.binding) return shared(sessionTarget, newer);
+    return settle(sessionTarget, opening.binding, null, false).link;
   }
 
   async function joined(sessionTarget: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
