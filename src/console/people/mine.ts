@@ -1,8 +1,8 @@
 /** Pages for everybody: what the signed-in user may use, and how to connect a client to it. They show nothing of others. */
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { CLIENTS, filePaths, type McpClient, newText, SDK_TEXTS } from '../../clients/client-files.ts';
-import { inSlices, partOf } from '../lists.ts';
-import { choice, column, empty, filterForm, heading, table } from '../marks.ts';
+import { inSlices, SHOWN } from '../lists.ts';
+import { choice, column, empty, filterForm, heading, number, table } from '../marks.ts';
 import type { Shown, View } from '../view.ts';
 
 export const MINE = '/console/mine';
@@ -15,6 +15,7 @@ interface Usable {
 
 interface OwnAccess extends Usable {
   readonly names: readonly { readonly resource_type: string; readonly resource_name: string }[];
+  readonly more: boolean;
 }
 
 export async function minePage({ get }: View): Promise<Shown> {
@@ -36,12 +37,16 @@ ${
 const TYPES = { tool: 'Tools', resource: 'Resources', prompt: 'Prompts' } as const;
 
 export async function ownTargetPage(view: View): Promise<Shown> {
-  const { get, id } = view;
-  const { target, endpoint, names } = (await get<OwnAccess>(`/auth/access/${id}`)).body;
-  const inOrder = Object.keys(TYPES).flatMap((type) => names.filter(({ resource_type }) => resource_type === type));
-  const part = partOf(inOrder, view, `${MINE}/${target}`, 'names');
+  const { get, id, query } = view;
+  const asked = query['skip'] ?? '';
+  const skip = /^[0-9]{1,4}$/.test(asked) ? Number(asked) : 0;
+  const { target, endpoint, names, more } = (await get<OwnAccess>(`/auth/access/${id}?skip=${skip}&limit=${SHOWN}`)).body;
+  const link = (at: number, label: string): Markup => html` <a href="${`${MINE}/${target}?skip=${at}`}">${label}</a>`;
+  const others =
+    (skip > 0 || more) &&
+    html`<p class="muted">Names ${number(skip + 1)} to ${number(skip + names.length)} are shown.${skip > 0 && link(Math.max(0, skip - SHOWN), `Previous ${SHOWN}`)}${more && link(skip + SHOWN, 'Next')}</p>`;
   const section = async ([type, label]: readonly [string, string]): Promise<Content> => {
-    const its = part.items.filter(({ resource_type }) => resource_type === type);
+    const its = names.filter(({ resource_type }) => resource_type === type);
     return (
       its.length > 0 &&
       html`<section class="stack tight" aria-labelledby="${type}"><h2 id="${type}">${label}</h2>
@@ -52,7 +57,7 @@ export async function ownTargetPage(view: View): Promise<Shown> {
   return {
     title: target,
     body: html`${heading(target, html`You may use this target at <code>${endpoint}</code>.`)}
-${names.length === 0 ? empty('The gateway has not seen what this target offers yet. It does when your client asks for its lists.') : [sections, part.others]}
+${names.length === 0 ? empty('The gateway has not seen what this target offers yet. It does when your client asks for its lists.') : [sections, others]}
 <p class="row"><a class="btn cta" href="${`${CONNECT}?target=${target}`}">Connect a client</a><a class="btn plain" href="${MINE}">What you may use</a></p>`,
   };
 }

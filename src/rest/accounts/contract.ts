@@ -65,7 +65,16 @@ const OwnAccess = s.model('OwnAccess', {
     'What the target last listed through this replica to callers with the same credentials, and policies allow the caller. Empty until a client has asked for a list.',
     s.listOf(s.model('UsableName', { resource_type: s.oneOf(RESOURCE_TYPES), resource_name: s.string })),
   ),
+  more: s.described('Whether there are more names than `limit` allows.', s.boolean),
 });
+
+const count = Joi.string().pattern(/^[0-9]{1,4}$/);
+const ownAccessMembers = {
+  skip: count.description('How many of the names to leave out, the first ones. Absent: none.'),
+  limit: count.description('At most so many names. Absent: all.'),
+};
+export const ownAccessQuery = Joi.object<{ readonly skip?: string; readonly limit?: string }>(ownAccessMembers);
+
 export type BrowserSessionDocument = ReturnType<typeof browserSessionDocument>;
 
 export const browserSessionDocument = ({ id, method, agent, address, signed_in_at, seen_at }: StoredBrowserSession) => ({
@@ -137,6 +146,7 @@ export const ACCOUNT_OPERATIONS: Operations = {
     'getOwnAccess',
     'Get what the caller may use of a target. A target that the caller may not use is not found.',
     one(OwnAccess),
+    { query: queryOf(ownAccessMembers) },
   ),
   'PUT /api/auth/password': {
     id: 'changePassword',

@@ -13,6 +13,7 @@ import { createPace } from '../../base/turns/pace.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { readInTurn } from '../../db/turns.ts';
+import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
@@ -28,6 +29,7 @@ import {
   browserSessionDocument,
   browserSessionQuery,
   newAccount,
+  ownAccessQuery,
   passwordChange,
   signingKeyDocument,
 } from './contract.ts';
@@ -107,19 +109,25 @@ export function ownAuthRoutes({
     const target = snapshot.targets.get(req.params.target);
     if (target === undefined || !mayUseTarget({ principal, snapshot }, target))
       throw new AppError('not_found', `There is no target ${req.params.target}, or no policy lets you use it.`);
+    const { limit, ...query } = validate(ownAccessQuery, { ...req.query });
+    const skip = Number(query.skip ?? 0);
     // A target can have thousands of long names.
     await readInTurn(principal.sub, async () => {
-      const listed = catalogue.of({ target, access: target.accessOf(principal) });
+      const all = catalogue.of({ target, access: target.accessOf(principal) });
+      const listed = RESOURCE_TYPES.flatMap((type) => all.filter(({ resource_type }) => resource_type === type));
       const pace = createPace(principal.sub);
+      const end = limit === undefined ? Number.POSITIVE_INFINITY : skip + Number(limit);
       const allowed: NamedObject[] = [];
       for (const object of listed) {
         await pace();
         if (snapshot.engine.decide(principal, target.id, object).effect === 'allow') allowed.push(object);
+        if (allowed.length > end) break;
       }
       res.json({
         target: target.name,
         endpoint: `${publicUrl}/mcp/${target.name}`,
-        names: allowed.map(({ resource_type, resource_name }) => ({ resource_type, resource_name })),
+        names: allowed.slice(skip, end).map(({ resource_type, resource_name }) => ({ resource_type, resource_name })),
+        more: allowed.length > end,
       });
     });
   });
