@@ -60,7 +60,7 @@ export function readPattern(pattern: string): PatternReading | string {
   return reading;
 }
 
-/** Computing the work takes up to some milliseconds, so it is done only for limits and estimates, and once. */
+/** Computing the work takes up to some 20 milliseconds, so it is done only for limits and estimates, and once. */
 const works = new WeakMap<PatternReading, number | null>();
 
 /** The most work to make the states of a regular expression (automaton.ts). null: too much. `reading`: of this pattern. */
