@@ -1,6 +1,5 @@
 /** Decides a request by the policies, and records the decision before anything follows from it. */
 
-import { isDeepStrictEqual } from 'node:util';
 import { captureArguments } from '../../audit/records/arguments.ts';
 import { type AuditReason, type DecisionCause, decisionRecord, type Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
@@ -8,7 +7,7 @@ import type { JsonObject } from '../../base/json/json.ts';
 import { laneOnce } from '../../base/turns/lane.ts';
 import type { Decision } from '../../engine/decision.ts';
 import type { Operation } from '../../protocol/operation.ts';
-import { type Admission, isLongDecision, mayUseTarget } from '../../state/admission.ts';
+import { type Admission, isDecidedAlike, isLongDecision, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import type { Caller } from './context.ts';
 import { readmit } from './readmission.ts';
@@ -118,15 +117,8 @@ async function makeInLane(caller: Caller, operation: Operation, cause: Question[
   }
 }
 
-function decidesAlike(a: Admission, b: Admission, targetName: string): boolean {
-  const facts = ({ snapshot, principal: { sub, role, groups } }: Admission) => [
-    snapshot.targets.get(targetName),
-    sub,
-    role,
-    groups,
-  ];
-  return a.snapshot.engine === b.snapshot.engine && isDeepStrictEqual(facts(a), facts(b));
-}
+const decidesAlike = (a: Admission, b: Admission, targetName: string): boolean =>
+  isDecidedAlike(a, b) && a.snapshot.targets.get(targetName) === b.snapshot.targets.get(targetName);
 
 function decide({ snapshot: { engine }, principal }: Admission, targetId: string, operation: Operation): Answer {
   try {
