@@ -10,7 +10,7 @@ import { byteRanges, type Ranges, WORD } from './characters.ts';
 import type { Node } from './re2.ts';
 
 /** The most work that one pattern may need. So much takes a few milliseconds in RE2. It takes up to 10 here, for each way to read. */
-const MAX_WORK = 200_000;
+export const MAX_WORK = 200_000;
 
 /** An instruction of Thompson's automaton. `next` and `other` are positions. RE2 prefers `next`. */
 type Instruction =

@@ -1,6 +1,6 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
 import { atOnce } from '../../base/turns/slices.ts';
-import { stateWork } from './automaton.ts';
+import { MAX_WORK, stateWork } from './automaton.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
 import { type Policy, type PolicySubject, RESOURCE_TYPES, type StoredPolicy } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
@@ -30,6 +30,13 @@ const MAX_TARGET_SEARCHES = 3_000;
  */
 const MAX_OWNER_ENTRIES = 80_000;
 const MAX_ENTRIES = 120_000;
+
+/** The work of all patterns of a set together (automaton.ts). To find it out takes some seconds of the gateway's processor time, once. */
+const MAX_SET_WORK = 40_000_000;
+/** Patterns with less work are not why a set has too much. */
+const MUCH_WORK = MAX_SET_WORK / 10_000;
+const TOO_MUCH_WORK =
+  'The patterns of all policies have too many states together. Use * or + instead of repetitions with numbers, or begin patterns with ^ and fixed text.';
 
 /** Code points that a name has at most (src/protocol/uri.ts and operation.ts). */
 const LONGEST_URI = 2_048;
@@ -165,7 +172,10 @@ export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Genera
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
   const endless = new Map<string, string[]>();
+  const laborious = new Set<string>();
+  const counted = new Set<string>();
   let placed = 0;
+  let labour = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null) continue;
@@ -173,7 +183,12 @@ export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Genera
     if (typeof reading === 'string' || reading.shapes !== null) continue;
     // It takes milliseconds for some patterns.
     if (!works.has(reading)) yield;
-    if (workOf(policy.resource_pattern, reading) === null) {
+    const work = workOf(policy.resource_pattern, reading);
+    if (work === null || work > MUCH_WORK) laborious.add(policy.id);
+    if (!counted.has(policy.resource_pattern)) labour += work ?? MAX_WORK;
+    counted.add(policy.resource_pattern);
+    if (labour > MAX_SET_WORK) return [{ message: TOO_MUCH_WORK, policyIds: [...laborious].sort() }];
+    if (work === null) {
       const ids = endless.get(policy.resource_pattern) ?? [];
       endless.set(policy.resource_pattern, ids);
       ids.push(policy.id);
@@ -191,8 +206,7 @@ export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Genera
     return { message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() };
   });
   problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
-  // What follows takes long for sets that are refused anyway.
-  return problems.length > 0 ? problems : yield* searchProblems(policies);
+  return problems.concat(yield* searchProblems(policies));
 }
 
 /** Of all owners together, those with the most entries are over the limit: they must not keep the others from adding a policy. */

@@ -365,3 +365,14 @@ test('a set near the limit of searches is checked in short steps', (t) => {
   // Each step does as much as 20 texts need.
   t.true([...checkPolicySetInSteps(set)].length > 400 / 20 + 40);
 });
+
+test('a set whose patterns have too many states together is refused before all of them are made', (t) => {
+  const simple = policyWith({ id: 'simple', resource_type: 'tool', resource_pattern: 'x[0-9]y', subjects: everyone });
+  const many = searching(400, (n) => `a[ab]{50}c${n}`, { resource_type: 'tool' });
+  const began = [...checkPolicySetInSteps([simple, ...many])].length;
+  const [problem, ...more] = checkPolicySet([simple, ...many]);
+  t.deepEqual(more, []);
+  t.regex(problem?.message ?? '', /^The patterns of all policies have too many states together/);
+  t.is(problem?.policyIds.length, 201, 'not those with few states, and not those that come later');
+  t.true(began < 400);
+});
