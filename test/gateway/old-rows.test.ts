@@ -12,8 +12,10 @@ const DAY = 24 * 60 * 60 * 1000;
 const NOW = Date.now();
 const OLD = NOW - 100 * DAY;
 const LONG_MS = 60_000;
+/** The limit of the first load is a long timer, too, and a busy machine needs some time for it. */
+const SOON_MS = 3_000;
 
-/** Starts a gateway on a database with the rows of `fill`. Timers of a minute and longer end soon, except the limit of the first load. */
+/** Starts a gateway on a database with the rows of `fill`. Timers of a minute and longer end soon. */
 async function startOn(
   t: ExecutionContext,
   url: string,
@@ -24,11 +26,9 @@ async function startOn(
   await fill(before).finally(() => before.close());
   const opened: Database[] = [];
   const { setTimeout, setInterval } = globalThis;
-  const shortened = (timer: typeof setTimeout | typeof setInterval, longMs: number) =>
-    ((then: () => void, ms = 0, ...args: []) => timer(then, ms < longMs ? ms : 50, ...args)) as never;
-  // The first load may take a minute (FIRST_LOAD_TIMEOUT_MS).
-  const timers = { setTimeout: shortened(setTimeout, LONG_MS + 1), setInterval: shortened(setInterval, LONG_MS) };
-  Object.assign(globalThis, timers);
+  const shortened = (timer: typeof setTimeout | typeof setInterval) =>
+    ((then: () => void, ms = 0, ...args: []) => timer(then, ms < LONG_MS ? ms : SOON_MS, ...args)) as never;
+  Object.assign(globalThis, { setTimeout: shortened(setTimeout), setInterval: shortened(setInterval) });
   try {
     await startGateway(
       t,
