@@ -24,6 +24,8 @@ export function createRestingTurns(): InTurn {
   const inTurn = createTurns();
   return (principal, work) =>
     new Promise((resolve, reject) => {
+      // Pages are asked for without a token, so nobody else notes who does.
+      starts.note(principal);
       const withRest = async (): Promise<void> => {
         const began = performance.now();
         await work().then(resolve, reject);

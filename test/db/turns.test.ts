@@ -110,3 +110,16 @@ test('beside others, the next long answer begins after a rest, also if the one b
   const [, end1 = 0, begin2 = 0, end2 = 0, begin3 = 0] = times;
   t.true(begin2 - end1 > 70 && begin3 - end2 > 70, times.join());
 });
+
+test.serial('who asks for long answers counts as a caller: pages are asked for without a token', async (t) => {
+  const inTurn = createRestingTurns();
+  const times: number[] = [];
+  const long = async (): Promise<void> => {
+    times.push(performance.now());
+    await sleep(40);
+    times.push(performance.now());
+  };
+  await Promise.all(['ann', 'ben'].map((name) => inTurn(name, long)));
+  const [, end = 0, begin = 0] = times;
+  t.true(begin - end > 70, times.join());
+});

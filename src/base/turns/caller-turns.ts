@@ -95,6 +95,14 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     });
   }
 
+  function note(caller: string): void {
+    arm();
+    if (caller === lastCaller) return;
+    lastCaller = caller;
+    changedAt = beganAt;
+    quota = Math.min(quota, BESIDE_OTHERS.most);
+  }
+
   const isBelowLimit = (key: string, { most, besideOthers = most }: Limit): boolean =>
     (running.get(key) ?? 0) < (isAlone ? most : besideOthers);
 
@@ -141,18 +149,16 @@ export function createStarts({ now, later }: StartsClock = CLOCK) {
     get isAlone(): boolean {
       return now() - changedAt > ALONE_AFTER_MS;
     },
+    /** Notes that this caller is there, whose work does not begin here. */
+    note,
     /**
      * Begins the work: at once, or when it is the turn of the caller (`key`), and less than `most` work with the same key is under way. The
      * work must not throw. If there is a limit, it calls `end` when it is over. `caller`: who brings the work. null: the
      * work does not show that a caller is there.
      */
     run(key: string, work: (end: () => void) => void, limit = NO_LIMIT, caller = limit === NO_LIMIT ? key : limit.partOf): void {
-      arm();
-      if (caller !== null && caller !== lastCaller) {
-        lastCaller = caller;
-        changedAt = beganAt;
-        quota = Math.min(quota, BESIDE_OTHERS.most);
-      }
+      if (caller !== null) note(caller);
+      else arm();
       if (!waiting.has(key) && mayBegin(key, limit)) {
         begin(key, { work, limit, caller });
         return;
