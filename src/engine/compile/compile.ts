@@ -84,6 +84,9 @@ export interface Compiled {
   readonly findings: readonly Finding[];
 }
 
+/** For each subject, up to 64 texts are placed. */
+const SUBJECTS_AT_ONCE = 50;
+
 export interface CompileOptions {
   /** Asks the engine that will run the patterns, as the API does. */
   readonly checkPattern: PatternCheck;
@@ -101,8 +104,13 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
   );
 
   const index = { every: newNode(), targets: newTable<IndexNode>() };
+  let placed = 0;
   for (const [rank, policy] of read.entries()) {
-    if (rank % 50 === 49) yield;
+    placed += 1 + policy.subjects.length;
+    if (placed > SUBJECTS_AT_ONCE) {
+      placed = 0;
+      yield;
+    }
     let node = index.every;
     if (policy.target !== null) {
       node = index.targets[policy.target] ?? newNode();

@@ -31,12 +31,13 @@ const MAX_TARGET_SEARCHES = 3_000;
 const MAX_OWNER_ENTRIES = 80_000;
 const MAX_ENTRIES = 120_000;
 
-/** The work of all patterns of a set together (automaton.ts). To find it out takes some seconds of the gateway's processor time, once. */
-const MAX_SET_WORK = 40_000_000;
-/** Patterns with less work are not why a set has too much. */
-const MUCH_WORK = MAX_SET_WORK / 10_000;
+/**
+ * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of the gateway's processor time. The
+ * patterns of stored policies are known, because the engine has estimated its decisions with them.
+ */
+const MAX_NEW_WORK = 8_000_000;
 const TOO_MUCH_WORK =
-  'The patterns of all policies have too many states together. Use * or + instead of repetitions with numbers, or begin patterns with ^ and fixed text.';
+  'The new patterns have too many states to check them at once. Add fewer policies at a time, or use * or + instead of repetitions with numbers.';
 
 /** Code points that a name has at most (src/protocol/uri.ts and operation.ts). */
 const LONGEST_URI = 2_048;
@@ -167,27 +168,28 @@ const PLACED_AT_ONCE = 100;
 
 /** Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run. */
 export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
-  const tooMany = yield* entryProblems(policies);
-  if (tooMany.length > 0) return tooMany;
+  const problems = yield* entryProblems(policies);
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
   const endless = new Map<string, string[]>();
-  const laborious = new Set<string>();
-  const counted = new Set<string>();
+  const unread = new Set<string>();
   let placed = 0;
-  let labour = 0;
+  /** The work of patterns that no earlier check has looked at. */
+  let newWork = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null) continue;
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.shapes !== null) continue;
+    const isNew = !works.has(reading);
+    if (isNew && newWork > MAX_NEW_WORK) {
+      unread.add(policy.id);
+      continue;
+    }
     // It takes milliseconds for some patterns.
-    if (!works.has(reading)) yield;
+    if (isNew) yield;
     const work = workOf(policy.resource_pattern, reading);
-    if (work === null || work > MUCH_WORK) laborious.add(policy.id);
-    if (!counted.has(policy.resource_pattern)) labour += work ?? MAX_WORK;
-    counted.add(policy.resource_pattern);
-    if (labour > MAX_SET_WORK) return [{ message: TOO_MUCH_WORK, policyIds: [...laborious].sort() }];
+    if (isNew) newWork += work ?? MAX_WORK;
     if (work === null) {
       const ids = endless.get(policy.resource_pattern) ?? [];
       endless.set(policy.resource_pattern, ids);
@@ -202,9 +204,9 @@ export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Genera
       }
     }
   }
-  const problems = [...endless].map(([pattern, ids]): SetProblem => {
-    return { message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() };
-  });
+  for (const [pattern, ids] of endless)
+    problems.push({ message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() });
+  if (unread.size > 0) problems.push({ message: TOO_MUCH_WORK, policyIds: [...unread].sort() });
   problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
   return problems.concat(yield* searchProblems(policies));
 }

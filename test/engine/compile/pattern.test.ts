@@ -366,13 +366,35 @@ test('a set near the limit of searches is checked in short steps', (t) => {
   t.true([...checkPolicySetInSteps(set)].length > 400 / 20 + 40);
 });
 
-test('a set whose patterns have too many states together is refused before all of them are made', (t) => {
+test('a change that brings many patterns with many states is refused before all of them are made', (t) => {
+  const endless = searching(100, (n) => `a[ab]{50}e${n}`, { resource_type: 'tool' });
+  const first = checkPolicySet(endless);
+  const named = (problems: typeof first): Set<string> => new Set(problems.flatMap(({ policyIds }) => policyIds));
+  t.is(named(first).size, 100, 'each is refused');
+  const unread = first.filter(({ message }) => /^The new patterns have too many states to check them at once/.test(message));
+  t.is(unread.length, 1);
+  t.true((unread[0]?.policyIds.length ?? 0) > 50);
+  // Those that an earlier check has looked at count no more, and none of them is accepted.
+  const again = checkPolicySet(endless);
+  t.is(named(again).size, 100);
+  t.is(
+    again.filter(({ message }) => message.startsWith('The new')).flatMap(({ policyIds }) => policyIds).length <
+      unread.flatMap(({ policyIds }) => policyIds).length,
+    true,
+  );
   const simple = policyWith({ id: 'simple', resource_type: 'tool', resource_pattern: 'x[0-9]y', subjects: everyone });
-  const many = searching(400, (n) => `a[ab]{50}c${n}`, { resource_type: 'tool' });
-  const began = [...checkPolicySetInSteps([simple, ...many])].length;
-  const [problem, ...more] = checkPolicySet([simple, ...many]);
-  t.deepEqual(more, []);
-  t.regex(problem?.message ?? '', /^The patterns of all policies have too many states together/);
-  t.is(problem?.policyIds.length, 201, 'not those with few states, and not those that come later');
-  t.true(began < 400);
+  t.false(named(checkPolicySet([simple, ...endless])).has('simple'));
+});
+
+test('a set over one limit is checked for the others', (t) => {
+  const roles = Array.from({ length: 1_000 }, (_, n) => ({ id: `s${n}`, subject_type: 'role' as const, subject_value: `r${n}` }));
+  const large = Array.from({ length: 6 }, (_, n) =>
+    policyWith({ id: `large ${n}`, resource_type: 'tool', resource_pattern: `^${n}[a-p]`, subjects: roles }),
+  );
+  const endless = policyWith({ id: 'endless', resource_type: 'tool', resource_pattern: 'a[ab]{50}f', subjects: everyone });
+  const problems = checkPolicySet([...large, endless]);
+  t.deepEqual(
+    problems.map(({ message }) => message.slice(0, 12)),
+    ['The policies', 'The pattern '],
+  );
 });
