@@ -25,11 +25,13 @@ export const MAX_BUCKET_SEARCHES = 2_000;
 const MAX_TARGET_SEARCHES = 3_000;
 
 /**
- * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text. With 120,000
- * entries, a change takes a second or two of the gateway's processor time, in slices of at most some 50 ms.
+ * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text, and some for
+ * each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes up to a second of the
+ * gateway's processor time, in slices.
  */
-const MAX_OWNER_ENTRIES = 80_000;
-const MAX_ENTRIES = 120_000;
+const MAX_OWNER_ENTRIES = 50_000;
+const MAX_ENTRIES = 100_000;
+const ENTRIES_OF_TABLES = 4;
 
 /**
  * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of the gateway's processor time. The
@@ -211,27 +213,28 @@ export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Genera
   return problems.concat(yield* searchProblems(policies));
 }
 
-/** Of all owners together, those with the most entries are over the limit: they must not keep the others from adding a policy. */
+/** If all owners together have too many entries, those above a fair share must take back some. Policies of no owner may be added even then. */
 function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
-  const owners = new Map<string | null, { entries: number; readonly policyIds: string[] }>();
+  const owners = new Map<string | null, { entries: number; readonly tables: Set<string>; readonly policyIds: string[] }>();
   let all = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled) continue;
     const owner = policy.managed_as?.split('/')[0] ?? null;
-    const own = owners.get(owner) ?? { entries: 0, policyIds: [] };
+    const own = owners.get(owner) ?? { entries: 0, tables: new Set(), policyIds: [] };
     owners.set(owner, own);
-    const entries = entriesOf(policy);
+    const before = own.tables.size;
+    for (const table of tablesOf(policy)) own.tables.add(table);
+    const entries = entriesOf(policy) + ENTRIES_OF_TABLES * (own.tables.size - before);
     own.entries += entries;
     own.policyIds.push(policy.id);
     all += entries;
   }
+  const share = MAX_ENTRIES / owners.size;
   const problems: SetProblem[] = [];
-  let left = all;
-  for (const [owner, { entries, policyIds }] of [...owners].sort(([, a], [, b]) => b.entries - a.entries)) {
+  for (const [owner, { entries, policyIds }] of owners) {
     const isOver = entries > MAX_OWNER_ENTRIES;
-    if (!isOver && left <= MAX_ENTRIES) break;
-    left -= entries;
+    if (!isOver && (owner === null || all <= MAX_ENTRIES || entries <= share)) continue;
     const whose = owner === null ? 'of no owner' : `of owner ${owner}`;
     const limit = isOver
       ? `more than the limit of ${MAX_OWNER_ENTRIES}`
@@ -240,6 +243,14 @@ function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, 
     problems.push({ message, policyIds: policyIds.sort() });
   }
   return problems;
+}
+
+/** The tables of texts in the engine that the policy needs. Others may need the same. */
+function* tablesOf(policy: Policy): Generator<string> {
+  const reading = policy.resource_pattern === null ? null : readPattern(policy.resource_pattern);
+  if (reading === null || typeof reading === 'string' || reading.shapes?.every(({ kind }) => kind === 'exact') === true) return;
+  for (const { subject_type, subject_value } of policy.subjects)
+    for (const type of typesOf(policy)) yield JSON.stringify([policy.target_id, type, subject_type, subject_value]);
 }
 
 function entriesOf(policy: Policy): number {
