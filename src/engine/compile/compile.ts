@@ -84,8 +84,10 @@ export interface Compiled {
   readonly findings: readonly Finding[];
 }
 
-/** For each subject, up to 64 texts are placed. */
-const SUBJECTS_AT_ONCE = 50;
+/** Of one policy. For each subject, up to 64 texts are placed. */
+const SUBJECTS_AT_ONCE = 20;
+const POLICIES_AT_ONCE = 50;
+const SUBJECTS_READ_AT_ONCE = 1_000;
 
 export interface CompileOptions {
   /** Asks the engine that will run the patterns, as the API does. */
@@ -104,19 +106,14 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
   );
 
   const index = { every: newNode(), targets: newTable<IndexNode>() };
-  let placed = 0;
   for (const [rank, policy] of read.entries()) {
-    placed += 1 + policy.subjects.length;
-    if (placed > SUBJECTS_AT_ONCE) {
-      placed = 0;
-      yield;
-    }
+    if (rank % POLICIES_AT_ONCE === 0) yield;
     let node = index.every;
     if (policy.target !== null) {
       node = index.targets[policy.target] ?? newNode();
       index.targets[policy.target] = node;
     }
-    insert(node, policy, rank);
+    yield* insert(node, policy, rank);
   }
   const document: CompiledDocument = {
     index,
@@ -148,8 +145,13 @@ export function* readInSteps(
   read: (policy: Policy) => ReadPolicy | null,
 ): Generator<undefined, ReadPolicy[]> {
   const found: ReadPolicy[] = [];
+  let subjects = 0;
   for (const [i, policy] of policies.entries()) {
-    if (i % 50 === 49) yield;
+    subjects += policy.subjects.length;
+    if (i % POLICIES_AT_ONCE === POLICIES_AT_ONCE - 1 || subjects > SUBJECTS_READ_AT_ONCE) {
+      subjects = 0;
+      yield;
+    }
     const reading = policy.enabled ? read(policy) : null;
     if (reading !== null) found.push(reading);
   }
@@ -239,11 +241,12 @@ const newSubjects = <T>(): BySubject<T> => ({ everyone: newTable(), group: newTa
 const newNode = (): IndexNode => ({ prompt: newSubjects(), resource: newSubjects(), tool: newSubjects(), use: newSubjects() });
 
 /** Call this in the order of evaluation: what a node already contains decides first. */
-function insert(node: IndexNode, policy: ReadPolicy, rank: Rank): void {
+function* insert(node: IndexNode, policy: ReadPolicy, rank: Rank): Generator<undefined, void> {
   const form = policy.pattern === null ? ANY_NAME : formOf(policy.pattern);
   const speaksOfTarget = policy.effect === 'allow' || (policy.type === 'all' && policy.pattern === null);
   const types = policy.type === 'all' ? RESOURCE_TYPES : [policy.type];
-  for (const [kind, value = ''] of policy.subjects as readonly [SubjectType, string?][]) {
+  for (const [at, [kind, value = '']] of (policy.subjects as readonly [SubjectType, string?][]).entries()) {
+    if (at % SUBJECTS_AT_ONCE === SUBJECTS_AT_ONCE - 1) yield;
     if (speaksOfTarget) node.use[kind][value] ??= rank;
     for (const type of types) {
       node[type][kind][value] ??= {};

@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { compile } from '../../../src/engine/compile/compile.ts';
+import { compile, compileInSteps } from '../../../src/engine/compile/compile.ts';
 import { lower } from '../../../src/engine/compile/lower.ts';
 import type { Effect, Policy } from '../../../src/engine/compile/policy.ts';
 import { parse } from '../../../src/engine/compile/re2.ts';
@@ -20,6 +20,19 @@ test('the same policies in any order compile to the same bytes', (t) => {
     { numRuns: 300 },
   );
   t.pass();
+});
+
+test('policies with many subjects are read and placed in short steps', (t) => {
+  const subjects = Array.from({ length: 1_000 }, (_, n) => ({
+    id: `s${n}`,
+    subject_type: 'role' as const,
+    subject_value: `r${n}`,
+  }));
+  const policies = ['a', 'b', 'c'].map((id) =>
+    policyWith({ id, resource_type: 'tool', resource_pattern: `^${id}[a-p]`, subjects }),
+  );
+  // One step for each of the policies that are read, and for each 20 subjects that are placed.
+  t.true([...compileInSteps(policies, module)].length >= 3 + 3 * 50);
 });
 
 test('the JSON is canonical, equals the document, and is the hashed text', (t) => {
