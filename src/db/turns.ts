@@ -24,7 +24,7 @@ export function createRestingTurns(): InTurn {
   const inTurn = createTurns();
   return (principal, work) =>
     new Promise((resolve, reject) => {
-      // Pages are asked for without a token, so nobody else notes who does.
+      // Browsers send no token, so the turns of requests do not know their users.
       starts.note(principal);
       const withRest = async (): Promise<void> => {
         const began = performance.now();

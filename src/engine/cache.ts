@@ -7,7 +7,7 @@ import { SHORT_MS } from './estimate.ts';
 /** Do not cache decisions whose key is longer: they are not worth their memory. */
 const MAX_KEY = 4_096;
 
-/** Of role and groups that are longer, keys contain the digest. */
+/** A key contains role and groups, or their digest if they have more characters. */
 const MAX_FACTS = 256;
 
 /** The number of policy sets that have a number: those of engines that requests may still use, and some more. */

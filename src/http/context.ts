@@ -40,7 +40,7 @@ export function admissionOf(res: Response): Admission {
   return admission;
 }
 
-/** The reason of the signal of a client that has disconnected. There is nobody to answer. */
+/** Why `signalOf` is aborted. Such a request gets no answer. */
 export const CLIENT_LEFT = new AppError('unavailable', 'The client has disconnected.');
 
 /** Returns a signal that is aborted when the client disconnects, or has its answer. */

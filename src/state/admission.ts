@@ -96,7 +96,10 @@ export function decideListed(admission: Admission, targetId: string): Decide {
 
 /** Whether both decide the same about every object: the policies and what they say about the caller have not changed. */
 export const isDecidedAlike = (a: Admission, b: Admission): boolean =>
-  a.snapshot.engine === b.snapshot.engine && a.principal.role === b.principal.role && a.principal.groups === b.principal.groups;
+  a.snapshot.engine === b.snapshot.engine &&
+  a.principal.sub === b.principal.sub &&
+  a.principal.role === b.principal.role &&
+  a.principal.groups === b.principal.groups;
 
 /** A token, or the grant behind an access token, and its user, as the state has them. */
 export interface Identity {

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { MAX_PATTERN_LENGTH, readPattern } from '../../src/engine/compile/pattern.ts';
+import { knownWork, MAX_PATTERN_LENGTH, readPattern, workOf } from '../../src/engine/compile/pattern.ts';
 import { takePolicies, withReadings } from '../../src/policies/heavy/given.ts';
 import { policy } from './policies.ts';
 
@@ -10,13 +10,26 @@ test('a thread takes over the reading of a pattern from the gateway', (t) => {
   const reading = readPattern('^gone_');
   t.deepEqual(
     takePolicies([
-      { policy: gone, reading: undefined },
-      { policy: taken, reading },
+      { policy: gone, reading: undefined, work: undefined },
+      { policy: taken, reading, work: 7 },
     ]),
     [gone, taken],
   );
   t.is(readPattern('^taken_[0-9]+$'), reading);
+  t.is(knownWork(reading), 7, 'the thread does not compute it again');
   t.not(readPattern('^taken_[a-z]+$'), reading);
+});
+
+test('the work of a pattern goes with it, if the gateway knows it', (t) => {
+  const [known, unknown] = ['known[0-9]x', 'unknown[0-9]x'];
+  const reading = readPattern(known);
+  readPattern(unknown);
+  if (typeof reading === 'string') return t.fail();
+  const work = workOf(known, reading);
+  t.deepEqual(
+    [...withReadings([known, unknown].map(withPattern))].map((given) => given.work),
+    [work, undefined],
+  );
 });
 
 test('a reading is the same after its way to the thread, also that of a refused pattern', (t) => {

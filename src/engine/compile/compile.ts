@@ -84,9 +84,9 @@ export interface Compiled {
   readonly findings: readonly Finding[];
 }
 
-/** Of one policy. For each subject, up to 64 texts are placed. */
-const SUBJECTS_AT_ONCE = 20;
+/** How much is done between two pauses. Placing a subject of a policy can take 64 texts. */
 const POLICIES_AT_ONCE = 50;
+const SUBJECTS_AT_ONCE = 20;
 const SUBJECTS_READ_AT_ONCE = 1_000;
 
 export interface CompileOptions {

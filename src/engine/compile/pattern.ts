@@ -70,8 +70,15 @@ export function readPattern(pattern: string): PatternReading | string {
   return reading;
 }
 
-/** Computing the work takes up to some 20 milliseconds, so it is done only for limits and estimates, and once. */
+/** By reading: computing the work takes up to some 20 milliseconds, so it is done only for limits and estimates, and once. */
 const works = new WeakMap<PatternReading, number | null>();
+
+/** Returns the work if it has been computed in this thread. */
+export const knownWork = (reading: PatternReading | string | undefined): number | null | undefined =>
+  typeof reading === 'object' ? works.get(reading) : undefined;
+
+/** `work`: what `workOf` returned for the reading in a different thread. */
+export const keepWork = (reading: PatternReading, work: number | null): void => void works.set(reading, work);
 
 /** The most work to make the states of a regular expression (automaton.ts). null: too much. `reading`: of this pattern. */
 export function workOf(pattern: string, reading: PatternReading): number | null {
@@ -162,14 +169,20 @@ export interface SetProblem {
  * must be limited, too.
  */
 export function checkPolicySet(policies: readonly OwnedPolicy[]): SetProblem[] {
-  return atOnce(checkPolicySetInSteps(policies));
+  return atOnce(checkPolicySetInSteps(policies, Number.POSITIVE_INFINITY));
 }
 
 /** One policy can be about a thousand subjects. */
 const PLACED_AT_ONCE = 100;
 
-/** Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run. */
-export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
+/**
+ * Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run, and refuses new patterns of which the work
+ * takes too long to find out.
+ */
+export function* checkPolicySetInSteps(
+  policies: readonly OwnedPolicy[],
+  mostNewWork = MAX_NEW_WORK,
+): Generator<undefined, SetProblem[]> {
   const problems = yield* entryProblems(policies);
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
@@ -184,7 +197,7 @@ export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Genera
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.shapes !== null) continue;
     const isNew = !works.has(reading);
-    if (isNew && newWork > MAX_NEW_WORK) {
+    if (isNew && newWork > mostNewWork) {
       unread.add(policy.id);
       continue;
     }
@@ -210,29 +223,38 @@ export function* checkPolicySetInSteps(policies: readonly OwnedPolicy[]): Genera
     problems.push({ message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() });
   if (unread.size > 0) problems.push({ message: TOO_MUCH_WORK, policyIds: [...unread].sort() });
   problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
-  return problems.concat(yield* searchProblems(policies));
+  return problems.concat(yield* searchProblems(policies.filter(({ id }) => !unread.has(id))));
 }
 
-/** If all owners together have too many entries, those above a fair share must take back some. Policies of no owner may be added even then. */
+/**
+ * If all owners together have too many entries, those with more than a fair share may add none. The others may, and policies of no owner may be
+ * added in any case.
+ */
 function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
   const owners = new Map<string | null, { entries: number; readonly tables: Set<string>; readonly policyIds: string[] }>();
-  let all = 0;
+  let [all, placed] = [0, 0];
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled) continue;
     const owner = policy.managed_as?.split('/')[0] ?? null;
     const own = owners.get(owner) ?? { entries: 0, tables: new Set(), policyIds: [] };
     owners.set(owner, own);
-    const before = own.tables.size;
-    for (const table of tablesOf(policy)) own.tables.add(table);
-    const entries = entriesOf(policy) + ENTRIES_OF_TABLES * (own.tables.size - before);
-    own.entries += entries;
+    const before = own.entries + ENTRIES_OF_TABLES * own.tables.size;
+    own.entries += entriesOf(policy);
+    // An owner over the limit is refused in any case, and can have brought millions of subjects.
+    if (own.entries <= MAX_OWNER_ENTRIES) {
+      for (const table of tablesOf(policy)) {
+        own.tables.add(table);
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+      }
+    }
     own.policyIds.push(policy.id);
-    all += entries;
+    all += own.entries + ENTRIES_OF_TABLES * own.tables.size - before;
   }
   const share = MAX_ENTRIES / owners.size;
   const problems: SetProblem[] = [];
-  for (const [owner, { entries, policyIds }] of owners) {
+  for (const [owner, { entries: own, tables, policyIds }] of owners) {
+    const entries = own + ENTRIES_OF_TABLES * tables.size;
     const isOver = entries > MAX_OWNER_ENTRIES;
     if (!isOver && (owner === null || all <= MAX_ENTRIES || entries <= share)) continue;
     const whose = owner === null ? 'of no owner' : `of owner ${owner}`;

@@ -75,7 +75,7 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   let isFull = false;
   for (const [index, target] of targets.entries()) {
     const page = pages[index] ?? null;
-    if (stillUsable(current, target.name, target) === null) continue;
+    if (current !== caller.admission && stillUsable(current, target.name, target) === null) continue;
     if (page !== null && isOutdated(page, current)) {
       next[fingerprintOf(target)] = before(target);
       continue;

@@ -112,7 +112,7 @@ async function restOfAnswer(caller: Caller, session: Session, resumed: Resumed):
     return problem(new AppError('unavailable', `The target \`${target.name}\` cannot be used`, { retryAfter: 5 }));
   }
   const awaited = resumedRequest(caller, origin);
-  // Nothing here depends on changes, but an admission that nobody hears of would not replace the first one.
+  // Without a listener, the first admission would stay in memory (`callerOfStream`).
   caller.changes.listen(() => undefined);
   const events = forwardStream(
     { ...contextOf(own, target, 'stateful', awaited), linked: reached.linked, longLived: true },

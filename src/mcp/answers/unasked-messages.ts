@@ -33,8 +33,8 @@ import { DROP, filteredBy, type Seen } from './results.ts';
 
 /** How many requests of the target the gateway remembers per stream, for their cancellation, and how long their ids may be. */
 const MAX_ASKED = 100;
-const LIST_CHANGES: readonly string[] = LIST_KINDS.map((kind) => `notifications/${kind}/list_changed`);
 const MAX_ASKED_ID = 128;
+const LIST_CHANGES: readonly string[] = LIST_KINDS.map((kind) => `notifications/${kind}/list_changed`);
 
 /** Relays a request of the target to the client, under a sealed id that only this client can use in its answer. */
 export async function relayRequest(context: UpstreamContext, message: RpcRequest, located: Located): Promise<Seen> {

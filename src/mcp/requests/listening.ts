@@ -87,8 +87,8 @@ async function listenedTasks(caller: Caller, taskIds: readonly string[], scope: 
 }
 
 /**
- * The stream of a `subscriptions/listen`, which was opened for a filter, with a `callerOfStream`. If the caller may no longer have all of that filter,
- * the stream ends with its result, so that the client can listen again for the rest.
+ * The stream of a `subscriptions/listen`, which was opened for a filter. If the caller may no longer have all of that filter, the stream ends
+ * with its result, so that the client can listen again for the rest. The caller is a `callerOfStream`.
  */
 export async function* listeningStream(
   context: RequestContext & { readonly listening: JsonObject },

@@ -218,7 +218,11 @@ export async function planRollback(
     const refusal = await refusalOf(after);
     if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
   }
-  for (const { message } of await inSlices(checkPolicySetInSteps(candidate))) errors.push({ path: 'revision', message });
+  // What others have above the limits must not keep anybody from a rollback.
+  const brought = new Set(changes.flatMap(({ after }) => after?.id ?? []));
+  for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate))) {
+    if (policyIds.some((id) => brought.has(id))) errors.push({ path: 'revision', message });
+  }
   if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
   const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, policy) => [
     { path: 'revision', message: `${member} of ${calledIn(policy)} ${message}`, undecided },

@@ -1,0 +1,33 @@
+import test from 'ava';
+import { loadPolicyModule } from '../../../src/engine/engine.ts';
+import { madeForRequest, planRollback, type SetState } from '../../../src/policies/sets/planning.ts';
+import { policy } from '../policies.ts';
+
+const { checkPattern } = await loadPolicyModule();
+
+test('a rollback is not refused for what other owners have above the limits, but for what it brings back', async (t) => {
+  const subjects = Array.from({ length: 1_000 }, (_, n) => ({
+    id: `s${n}`,
+    subject_type: 'role' as const,
+    subject_value: `r${n}`,
+  }));
+  const large = ['a', 'b', 'c', 'd'].map((id) =>
+    policy(id, { managed_as: `large/${id}`, resource_pattern: `^${id}[a-p]`, subjects }),
+  );
+  const small = (pattern: string) => policy('small', { managed_as: 'small/small', resource_pattern: pattern });
+  const state: SetState = {
+    position: { sequence: 2, nonce: 'n', revision: 2 },
+    policies: [...large, small('^after$')],
+    targets: [],
+    limits: new Map(),
+    history: { revision: 2, deleted: new Map() },
+  };
+  const made = madeForRequest({ checkPattern, newId: () => 'new', now: () => 3 });
+  const back = (pattern: string) =>
+    planRollback(state, [...large, small(pattern)], { revision: 1, owner: 'small', expectedRevision: null }, made);
+  t.deepEqual(
+    (await back('^before$')).changes.map(({ after }) => after?.resource_pattern),
+    ['^before$'],
+  );
+  await t.throwsAsync(back('a[ab]{50}h'), { code: 'invalid_request', message: /too many states/ });
+});
