@@ -76,9 +76,13 @@ test.serial('a long page waits for its turn among the long answers of REST, and 
   const asked = deferred();
   const names = (count: number) => Array.from({ length: count }, (_, at) => ({ resource_type: 'tool', resource_name: `t${at}` }));
   const ask: Ask = async (_page, _method, path) => {
-    const isLong = path.endsWith('/long');
+    const isLong = path.includes('/long?');
     if (isLong) asked.resolve();
-    return { body: { target: 't', endpoint: '/', names: names(isLong ? 300 : 3) } as never, next: null, etag: undefined };
+    return {
+      body: { target: 't', endpoint: '/', names: names(isLong ? 200 : 3), more: isLong } as never,
+      next: null,
+      etag: undefined,
+    };
   };
   const sessions = {
     currentUser: async () =>
