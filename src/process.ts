@@ -43,8 +43,8 @@ export async function runProcess(whenEmpty: WhenEmpty): Promise<void> {
   // While requests wait for the database, their objects survive a collection. V8 then assumes that all objects of their kind live
   // long and allocates them where they are collected late, and they keep others alive.
   setFlagsFromString('--no-allocation-site-pretenuring');
-  // Long texts are collected late. V8 would let the heap grow to four times what is in use before that, so a few users who list targets with
-  // thousands of tools would take hundreds of MiB.
+  // Long texts are collected only with the whole heap. By itself, V8 lets the heap grow to several times what is in use before that, so a few
+  // users who list targets with thousands of tools would take hundreds of MiB.
   setFlagsFromString('--heap-growing-percent=100');
 
   const config = readConfiguration();

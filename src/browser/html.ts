@@ -18,17 +18,7 @@ export type Markup = SafeText;
 /** null, undefined and booleans add nothing, so that `condition && html...` works. */
 export type Content = Markup | string | number | boolean | null | undefined | readonly Content[];
 
-const SPECIAL = /[&<>"']/;
-// A replacement with a function takes ten times as long for names full of such characters.
-const escaped = (text: string): string =>
-  SPECIAL.test(text)
-    ? text
-        .replaceAll('&', '&#38;')
-        .replaceAll('<', '&#60;')
-        .replaceAll('>', '&#62;')
-        .replaceAll('"', '&#34;')
-        .replaceAll("'", '&#39;')
-    : text;
+const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
 
 /**
  * The position of a value in a template. `text`: the text between tags. `attribute`: a quoted attribute. `address`: a quoted attribute that
