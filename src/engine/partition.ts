@@ -1,5 +1,5 @@
 /** Distributes a compiled document over WASM instances. */
-import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
+import type { Bucket, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from './compile/policy.ts';
 import type { DataPiece } from './instance.ts';
 
@@ -10,7 +10,7 @@ import type { DataPiece } from './instance.ts';
 export const MAX_PATTERNS = 99;
 
 /** A piece is loaded without a pause, so it must not be long: OPA reads some 60 bytes per microsecond. */
-const PIECE_BYTES = 500_000;
+const PIECE_BYTES = 200_000;
 
 export interface Layout {
   /** Everything except the regexes of the other instances. Each of those is replaced by the number of its instance. */
@@ -74,23 +74,34 @@ function* nodes({ index }: CompiledDocument): Generator<[path: readonly string[]
 function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => object): Generator<DataPiece> {
   const { order, unmatched } = document;
   yield { path: [], value: `{"index":{"every":{},"targets":{}},"order":${JSON.stringify(order)},"unmatched":${unmatched}}` };
-  for (const [path, node] of nodes(document)) {
-    const display = (by: BySubject<Bucket>) => mapValues(by, (table) => mapValues(table, shown));
-    yield* pieces(path, {
-      use: node.use,
-      tool: display(node.tool),
-      resource: display(node.resource),
-      prompt: display(node.prompt),
-    });
+  for (const [path, { use, ...buckets }] of nodes(document)) {
+    yield { path, value: EMPTY_NODE };
+    for (const kind of SUBJECT_TYPES) {
+      yield* tablePieces([...path, 'use', kind], use[kind], (rank) => rank);
+      for (const type of RESOURCE_TYPES) yield* tablePieces([...path, type, kind], buckets[type][kind], shown);
+    }
   }
 }
 
-/** Yields the value as one piece, or member by member if the piece would be too long. */
-function* pieces(path: readonly string[], value: object): Generator<DataPiece> {
-  const json = JSON.stringify(value);
-  const deepest = 6;
-  if (json.length <= PIECE_BYTES || Array.isArray(value) || path.length >= deepest) yield { path, value: json };
-  else for (const [key, member] of Object.entries(value)) yield* pieces([...path, key], member);
+const NO_SUBJECTS = Object.fromEntries(SUBJECT_TYPES.map((kind) => [kind, {}]));
+const EMPTY_NODE = JSON.stringify(Object.fromEntries(['use', ...RESOURCE_TYPES].map((part) => [part, NO_SUBJECTS])));
+
+/** Yields the table as one piece, or as one that is long enough and one for each further member. */
+function* tablePieces<T>(
+  path: readonly string[],
+  table: Readonly<Record<string, T>>,
+  shown: (member: T) => unknown,
+): Generator<DataPiece> {
+  let first = '';
+  for (const [key, member] of Object.entries(table)) {
+    const value = JSON.stringify(shown(member));
+    if (first.length > PIECE_BYTES) yield { path: [...path, key], value };
+    else {
+      first += `${first === '' ? '{' : ','}${JSON.stringify(key)}:${value}`;
+      if (first.length > PIECE_BYTES) yield { path, value: `${first}}` };
+    }
+  }
+  if (first !== '' && first.length <= PIECE_BYTES) yield { path, value: `${first}}` };
 }
 
 function mapValues<T, U>(from: Readonly<Record<string, T>>, change: (value: T) => U): Record<string, U> {

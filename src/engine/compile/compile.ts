@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { atOnce } from '../../base/turns/slices.ts';
-import { edgeOf, type Guard, type Screen, type Shape } from './lower.ts';
+import { edgeOf, type Screen, type Shape } from './lower.ts';
 import { type PatternCheck, readPattern } from './pattern.ts';
 import {
   EFFECTS,
@@ -242,7 +242,7 @@ const newNode = (): IndexNode => ({ prompt: newSubjects(), resource: newSubjects
 
 /** Call this in the order of evaluation: what a node already contains decides first. */
 function* insert(node: IndexNode, policy: ReadPolicy, rank: Rank): Generator<undefined, void> {
-  const form = policy.pattern === null ? ANY_NAME : formOf(policy.pattern);
+  const places = placesOf(policy.pattern, rank);
   const speaksOfTarget = policy.effect === 'allow' || (policy.type === 'all' && policy.pattern === null);
   const types = policy.type === 'all' ? RESOURCE_TYPES : [policy.type];
   for (const [at, [kind, value = '']] of (policy.subjects as readonly [SubjectType, string?][]).entries()) {
@@ -251,80 +251,103 @@ function* insert(node: IndexNode, policy: ReadPolicy, rank: Rank): Generator<und
     for (const type of types) {
       node[type][kind][value] ??= {};
       const bucket = node[type][kind][value];
-      if (bucket.any !== undefined) continue;
-      if ('shapes' in form) for (const shape of form.shapes) placeShape(bucket, shape, rank);
-      else placeRegex(bucket, form.pattern, form.screen, rank);
+      if (bucket.any === undefined) for (const place of places) put(bucket, place, rank);
     }
   }
 }
 
-type Form = { readonly shapes: readonly Shape[] } | { readonly pattern: string; readonly screen: Screen };
-const ANY_NAME: Form = { shapes: [{ kind: 'contains', text: '', oneLine: false }] };
+/** Where a pattern is in a bucket. It is the same for all subjects of a policy, which can be a thousand. */
+type Place =
+  | { readonly in: 'any' }
+  | { readonly in: 'exact'; readonly text: string }
+  | { readonly in: 'tests'; readonly test: NameTest }
+  | { readonly in: 'edges'; readonly length: number; readonly key: string; readonly test: NameTest };
 
-function formOf(pattern: string): Form {
+function placesOf(pattern: string | null, rank: Rank): readonly Place[] {
+  if (pattern === null) return [{ in: 'any' }];
   const reading = readPattern(pattern);
   // This cannot happen: `readStrictly` has already accepted the pattern.
   if (typeof reading === 'string') throw new Error(reading);
   const { shapes, screen } = reading;
-  return shapes === null ? { pattern, screen } : { shapes };
+  return shapes === null ? placesOfRegex(pattern, screen, rank) : shapes.map((shape) => placeOf(shape, rank));
 }
 
-function placeShape(bucket: Bucket, { kind, text, oneLine }: Shape, rank: Rank): void {
-  if (kind === 'exact') {
-    bucket.exact ??= newTable();
-    bucket.exact[text] ??= rank;
-  } else if (text === '' && !oneLine) {
-    bucket.any ??= rank;
-  } else {
-    const test: NameTest = [rank, oneLine ? `line ${kind}` : kind, text];
-    if (kind === 'contains' || text === '') addToTests(bucket, test);
-    else addAtEdge(bucket, kind === 'prefix' ? 'start' : 'end', text, test);
-  }
+function placeOf({ kind, text, oneLine }: Shape, rank: Rank): Place {
+  if (kind === 'exact') return { in: 'exact', text };
+  if (text === '' && !oneLine) return { in: 'any' };
+  const test: NameTest = [rank, oneLine ? `line ${kind}` : kind, text];
+  if (kind === 'contains' || text === '') return { in: 'tests', test };
+  return { in: 'edges', ...edgeOf(text, kind === 'prefix' ? 'start' : 'end'), test };
 }
 
-function placeRegex(bucket: Bucket, pattern: string, { guard, needs }: Screen, rank: Rank): void {
+function placesOfRegex(pattern: string, { guard, needs }: Screen, rank: Rank): readonly Place[] {
   const test = [rank, 'regex', needs, pattern] as const;
-  if (guard === null) addToTests(bucket, test);
-  else for (const text of guard.texts) addAtEdge(bucket, guard.side, text, test);
+  if (guard === null) return [{ in: 'tests', test }];
+  return guard.texts.map((text) => ({ in: 'edges', ...edgeOf(text, guard.side), test }));
 }
 
-function addAtEdge(bucket: Bucket, side: Guard['side'], text: string, test: NameTest): void {
-  const { length, key } = edgeOf(text, side);
-  bucket.edges ??= [];
-  let group = bucket.edges.find((known) => known[1] === length);
-  if (group === undefined) {
-    group = [test[0], length, newTable()];
-    bucket.edges.push(group);
+function put(bucket: Bucket, place: Place, rank: Rank): void {
+  switch (place.in) {
+    case 'any':
+      bucket.any ??= rank;
+      return;
+    case 'exact':
+      bucket.exact ??= newTable();
+      bucket.exact[place.text] ??= rank;
+      return;
+    case 'tests':
+      bucket.tests ??= [];
+      addTest(bucket.tests, place.test);
+      return;
+    case 'edges': {
+      bucket.edges ??= [];
+      let group = bucket.edges.find((known) => known[1] === place.length);
+      if (group === undefined) {
+        group = [rank, place.length, newTable()];
+        bucket.edges.push(group);
+      }
+      group[2][place.key] ??= [];
+      addTest(group[2][place.key] as NameTest[], place.test);
+    }
   }
-  group[2][key] ??= [];
-  addTest(group[2][key], test);
 }
 
-function addToTests(bucket: Bucket, test: NameTest): void {
-  bucket.tests ??= [];
-  addTest(bucket.tests, test);
-}
-
-/** The tests of each list, without their ranks: the same test with a later rank could never decide. */
+/** The tests of each long list, without their ranks. */
 const held = new WeakMap<NameTest[], Set<string>>();
+/** Shorter lists are searched. */
+const LONG = 16;
 
+/** The same test with a later rank could never decide. */
 function addTest(list: NameTest[], test: NameTest): void {
-  const known = held.get(list) ?? new Set();
+  if (list.length < LONG) {
+    if (!list.some((known) => known[1] === test[1] && known[2] === test[2] && known[3] === test[3])) list.push(test);
+    return;
+  }
+  const known = held.get(list) ?? new Set(list.map(keyOf));
   held.set(list, known);
-  const key = test.slice(1).join('\0');
+  const key = keyOf(test);
   if (!known.has(key)) list.push(test);
   known.add(key);
 }
+
+const keyOf = (test: NameTest): string => test.slice(1).join('\0');
 
 /** So many characters are hashed at once. */
 const PART_LENGTH = 16 * 1024;
 
 /** JSON with members sorted by code unit and without white space (RFC 8785, as far as integers and well-formed texts need it). */
 function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  const members = Object.entries(value).sort(([a], [b]) => compareText(a, b));
-  return `{${members.map(([key, member]) => `${JSON.stringify(key)}:${canonical(member)}`).join(',')}}`;
+  let json = '';
+  if (Array.isArray(value)) {
+    for (const element of value) json += `${json === '' ? '[' : ','}${canonical(element)}`;
+    return json === '' ? '[]' : `${json}]`;
+  }
+  const members = value as Readonly<Record<string, unknown>>;
+  // Without a function, `sort` compares code units.
+  for (const key of Object.keys(members).sort())
+    json += `${json === '' ? '{' : ','}${JSON.stringify(key)}:${canonical(members[key])}`;
+  return json === '' ? '{}' : `${json}}`;
 }
 
 /** Yields `canonical(document)` in pieces. */
