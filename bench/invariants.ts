@@ -69,7 +69,8 @@ async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
   };
   const edits = createPolicyEdits({
     ...{ database, administer, newId: uuidv7, now: Date.now, checkPattern: module.checkPattern },
-    guard: createGuard({ database, check: heavy.checkInvariants, now: Date.now }),
+    guard: createGuard({ database, check: heavy.checkInvariants, compiled: async () => {}, now: Date.now }),
+    readStoredSet: createStoredSet(),
     targetExists: async () => true,
     tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   });

@@ -4,7 +4,7 @@ import { rightStore } from '../auth/right-store.ts';
 import { createDecisionCache } from '../engine/cache.ts';
 import type { Engine } from '../engine/decision.ts';
 import { createEngine, loadPolicyModule } from '../engine/engine.ts';
-import { policyStore } from '../policies/policy-store.ts';
+import { createStoredSet } from '../policies/stored-set.ts';
 import { enabledProviders } from '../providers/provider-store.ts';
 import { sessionRules } from '../sessions/rules.ts';
 import type { Admit } from '../state/admission.ts';
@@ -23,11 +23,12 @@ export type Decisions = Awaited<ReturnType<typeof createDecisions>>;
 export async function createDecisions({ config, log, vault, database, changes, metrics, now }: Base) {
   const module = await loadPolicyModule();
   const decisions = createDecisionCache(DECISIONS_KEPT);
+  const readStoredSet = createStoredSet();
   const onFault = (err: unknown): void => log.error({ err }, 'decision failed and became a deny');
   const current = createCurrent({
     database,
     changes,
-    policies: (db) => policyStore(db).all(),
+    policies: async (db) => (await readStoredSet(db)).policies,
     targets: (db, ids) => routedTargets(db, vault, ids),
     sessions: (db) => sessionRules(db, now()),
     rights: (db) => rightStore(db).all(),
@@ -47,7 +48,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
   const admit: Admit = (claims) => timed(metrics.gate, () => current.admit(claims));
   // A gateway that cannot load its state must not continue to start.
   await current.fresh(FIRST_LOAD_TIMEOUT_MS);
-  return { module, current, admit };
+  return { module, current, admit, readStoredSet };
 }
 
 /** Calls `observe` with the duration of each question in milliseconds. */

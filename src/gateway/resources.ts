@@ -17,7 +17,6 @@ import { createOwnerEdits } from '../policies/owner-edits.ts';
 import { policyStore } from '../policies/policy-store.ts';
 import { createPolicySets } from '../policies/sets/sets.ts';
 import { createApplyTested } from '../policies/sets/test-set.ts';
-import { createStoredSet } from '../policies/stored-set.ts';
 import { createFoundUsers } from '../state/found-users.ts';
 import { createTargetEdits } from '../targets/edit.ts';
 import { targetStore } from '../targets/target-store.ts';
@@ -27,16 +26,19 @@ import type { Decisions } from './decisions.ts';
 
 export type Policies = ReturnType<typeof createPolicies>;
 
-export function createPolicies({ config, database, newId, now }: Base, { module }: Decisions, { administer }: Accounts) {
+export function createPolicies(
+  { config, database, newId, now }: Base,
+  { module, current, readStoredSet }: Decisions,
+  { administer }: Accounts,
+) {
   const targets = (db: Connection) => targetStore(db).page(null, null, null);
   const findDraft = (db: Connection, name: string) => draftStore(db).find(name);
   const foundUsers = createFoundUsers(config.localSignIn, now);
-  const readStoredSet = createStoredSet();
   const heavy = createHeavyWork({ database, targets, findDraft, foundUsers, readStoredSet, now });
   const check = heavy.checkInvariants;
   const parts = {
-    ...{ database, administer, newId, now },
-    guard: createGuard({ database, check, now }),
+    ...{ database, administer, readStoredSet, newId, now },
+    guard: createGuard({ database, check, compiled: () => current.fresh(), now }),
     checkPattern: module.checkPattern,
     tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   };

@@ -24,6 +24,7 @@ import {
   subjectKey,
 } from './schema.ts';
 import { Moved, type Settle } from './settle.ts';
+import type { ReadStoredSet } from './stored-set.ts';
 
 /** Keeps changes of policies from breaking invariants. */
 export interface Guard {
@@ -50,6 +51,7 @@ export interface PolicyEditParts {
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
   readonly guard: Guard;
+  readonly readStoredSet: ReadStoredSet;
   /**
    * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `caller`: the caller in whose turn
    * the work runs; null: it starts at once, because a transaction is open for it.
@@ -281,7 +283,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
         return {
           revision: (await readPosition(db)).revision,
           before,
-          policies: adds ? await policyStore(db).all() : [],
+          policies: adds ? (await parts.readStoredSet(db)).policies : [],
           targetExists: await targetExists(db),
           limits: owner === null ? null : ((await ownerStore(db).find(owner))?.limits ?? null),
         };

@@ -200,6 +200,19 @@ export function policyStore(db: Connection) {
      * these owners.
      */
     page,
+    /** Returns those of these policies that exist, in no order. `db` must be as for `all`. */
+    async some(ids: readonly string[]): Promise<StoredPolicy[]> {
+      const left = [...ids];
+      const found: StoredPolicy[] = [];
+      let rows = 0;
+      for (let wanted = FIRST; left.length > 0; wanted = Math.min(AT_ONCE, furtherRows(ROWS_AT_ONCE, rows, found.length))) {
+        const part = left.splice(0, wanted);
+        const some = await read((policies) => policies.whereIn('id', part));
+        for (const policy of some) rows += Math.max(1, policy.subjects.length);
+        found.push(...some);
+      }
+      return found;
+    },
     /**
      * Returns at most `limit` of these policies in the order of evaluation, and only those after `after` (null: from the first). `db` must be a
      * snapshot.

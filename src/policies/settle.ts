@@ -2,14 +2,23 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Caller } from '../auth/caller.ts';
 import { AppError } from '../base/errors.ts';
+import { starts } from '../base/turns/caller-turns.ts';
+import type { InTurn } from '../base/turns/line.ts';
 import { createTurns } from '../db/turns.ts';
 
 /** What was checked outside of the transaction has changed in the meantime. */
 export class Moved extends Error {}
 
 const TRIES = 3;
-/** How long other changes wait for repeated work. */
+/** How long other changes wait for repeated work, and further changes of the same caller for work that has not ended. */
 const TURN_MS = 10_000;
+
+/**
+ * After a change of a caller without `managesAll`, the caller's next one waits for this many times as long as the change took, and no longer than
+ * this. All requests wait while a changed set is compiled, so a loop of changes would keep the others waiting.
+ */
+const REST = 3;
+const LONGEST_REST_MS = 10_000;
 
 /**
  * Runs the work, and repeats it while it throws `Moved`. Throws AppError `retry` if it does so too often. Repeated work takes turns by user,
@@ -22,7 +31,9 @@ export type Settle = <T>(
   work: (calm: () => Promise<void>) => Promise<T>,
 ) => Promise<T>;
 
-export function createSettle(turnMs = TURN_MS): Settle {
+/** `compiled` resolves when the gateway decides by the stored policies. */
+export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS): Settle {
+  const rested = createRests(compiled, turnMs);
   const newLine = () => ({ inTurn: createTurns(), turn: Promise.resolve() });
   const [all, ofOwners] = [newLine(), newLine()];
 
@@ -38,8 +49,14 @@ export function createSettle(turnMs = TURN_MS): Settle {
     throw new AppError('retry', detail, { retryAfter: 1 });
   }
 
-  return async ({ principal, managesAll }, work) => {
-    const line = managesAll === true ? all : ofOwners;
+  return (caller, work) =>
+    caller.managesAll === true ? settled(caller, work, all) : rested(caller.principal.sub, () => settled(caller, work, ofOwners));
+
+  async function settled<T>(
+    { principal }: Pick<Caller, 'principal'>,
+    work: (calm: () => Promise<void>) => Promise<T>,
+    line: typeof all,
+  ): Promise<T> {
     try {
       return await work(async () => void (await Promise.all([all.turn, line.turn])));
     } catch (error) {
@@ -52,6 +69,31 @@ export function createSettle(turnMs = TURN_MS): Settle {
       return { result };
     });
     return result;
+  }
+}
+
+/** Runs one piece of work of a caller at a time, with rests between them while other callers send requests. */
+function createRests(compiled: () => Promise<unknown>, turnMs: number): InTurn {
+  const lines = new Map<string, { readonly inTurn: InTurn; left: number }>();
+  return (caller, work) => {
+    const line = lines.get(caller) ?? { inTurn: createTurns(), left: 0 };
+    lines.set(caller, line);
+    line.left++;
+    return new Promise((resolve, reject) => {
+      const withRest = async (): Promise<void> => {
+        const began = performance.now();
+        const ended = work().then(resolve, reject);
+        await Promise.race([ended, delay(turnMs, undefined, { ref: false })]);
+        await compiled().catch(ignore);
+        const rest = Math.min(LONGEST_REST_MS, REST * (performance.now() - began));
+        if (!starts.isAlone) await delay(rest, undefined, { ref: false });
+      };
+      const over = (): void => {
+        line.left--;
+        if (line.left === 0) lines.delete(caller);
+      };
+      line.inTurn(caller, withRest).catch(reject).finally(over);
+    });
   };
 }
 

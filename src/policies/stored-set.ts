@@ -1,5 +1,5 @@
-/** The stored policies as they were read last. Most questions are about the current set, and reading it takes long. */
-import { isInHistory, type Position, readPosition } from '../db/changes.ts';
+/** The stored policies as they were read last. Reading the set takes long, and most changes are about few policies. */
+import { changedBetween, isInHistory, type Position, readPosition } from '../db/changes.ts';
 import type { Connection } from '../db/database.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import { policyStore } from './policy-store.ts';
@@ -10,7 +10,7 @@ export interface StoredSet {
   readonly policies: readonly StoredPolicy[];
 }
 
-/** Returns the stored policies. `db` must be a consistent snapshot. */
+/** Returns the stored policies. `db` must be a consistent snapshot, or hold the counter and have written no policies. */
 export type ReadStoredSet = (db: Connection) => Promise<StoredSet>;
 
 export function createStoredSet(): ReadStoredSet {
@@ -18,9 +18,18 @@ export function createStoredSet(): ReadStoredSet {
   return async (db) => {
     const position = await readPosition(db);
     const last = known;
-    // In one history, the same revision is the same set.
-    const isSame = last?.position.revision === position.revision && (await isInHistory(db, last.position));
-    known = { position, policies: isSame ? last.policies : await policyStore(db).all() };
+    known = { position, policies: (last && (await followed(db, last, position))) ?? (await policyStore(db).all()) };
     return known;
   };
+}
+
+/** null: the last position is not in the history of this one, or too much has changed. */
+async function followed(db: Connection, last: StoredSet, position: Position): Promise<StoredSet['policies'] | null> {
+  // In one history, the same revision is the same set.
+  if (last.position.revision === position.revision) return (await isInHistory(db, last.position)) ? last.policies : null;
+  const changed = await changedBetween(db, last.position, position);
+  if (changed === null) return null;
+  const ids = new Set(changed.filter(({ object_type }) => object_type === 'policy').map(({ object_id }) => object_id));
+  const stored = await policyStore(db).some([...ids]);
+  return [...last.policies.filter(({ id }) => !ids.has(id)), ...stored].sort((a, b) => (a.id < b.id ? -1 : 1));
 }

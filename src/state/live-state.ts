@@ -25,7 +25,7 @@ import { isRead, type Touched, touchedBy } from './touched.ts';
 export interface CurrentParts {
   readonly database: Database;
   readonly changes: Changes;
-  readonly policies: (db: Connection) => Promise<Policy[]>;
+  readonly policies: (db: Connection) => Promise<readonly Policy[]>;
   /** The enabled targets by name, in the order of their ids: all of them, or those in `ids`. */
   readonly targets: (db: Connection, ids: readonly string[] | null) => Promise<ReadonlyMap<string, RoutedTarget>>;
   readonly sessions: (db: Connection) => Promise<SessionRules>;

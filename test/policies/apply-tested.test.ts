@@ -1,4 +1,5 @@
 /** Files are applied only if their tests pass on exactly the set that is applied. */
+
 import test from 'ava';
 import { v7 as uuidv7 } from 'uuid';
 import type { Administer, Caller } from '../../src/auth/caller.ts';
@@ -11,6 +12,7 @@ import { readPolicy } from '../../src/policies/schema.ts';
 import { ANY, readFiles, type TargetName } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createApplyTested, readTests, testSet } from '../../src/policies/sets/test-set.ts';
+import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
@@ -96,7 +98,15 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
   const module = await loadPolicyModule();
-  const parts = { database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const parts = {
+    database,
+    administer,
+    guard: NO_INVARIANTS,
+    readStoredSet: createStoredSet(),
+    newId: uuidv7,
+    now: Date.now,
+    checkPattern: () => null,
+  };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
   const here = { id: uuidv7(), name: 'everything' };
   const there = { id: uuidv7(), name: 'there' };

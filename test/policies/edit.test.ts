@@ -9,6 +9,7 @@ import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag }
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { Moved } from '../../src/policies/settle.ts';
+import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
@@ -25,6 +26,7 @@ async function start(t: ExecutionContext, at: TestDatabase, over: Partial<Policy
   const edits = createPolicyEdits({
     database,
     guard: NO_INVARIANTS,
+    readStoredSet: createStoredSet(),
     administer,
     targetExists: async (_trx, id) => id.startsWith('0'),
     checkPattern: (pattern) => (pattern.includes('bad') ? 'The pattern is bad.' : null),

@@ -35,6 +35,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
   const parts = {
     ...{ database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now },
     checkPattern: () => null,
+    readStoredSet: createStoredSet(),
     tryPolicies: async () => undefined,
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true });

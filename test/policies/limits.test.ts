@@ -1,4 +1,5 @@
 /** The limits of owners: a random search against a plain oracle, and the comparison of patterns. */
+
 import test from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
@@ -15,6 +16,7 @@ import { ownerOf } from '../../src/policies/owners.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
+import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
@@ -151,9 +153,10 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null, targetExists: async () => true };
   const targets = async () => TARGETS.map((id, i) => ({ id, name: `t${i}` }));
-  const edits = createPolicyEdits({ ...parts, guard: NO_INVARIANTS, tryPolicies: async () => undefined });
+  const guarded = { ...parts, guard: NO_INVARIANTS, readStoredSet: createStoredSet(), tryPolicies: async () => undefined };
+  const edits = createPolicyEdits(guarded);
   const owners = createOwnerEdits(parts);
-  const sets = createPolicySets({ ...parts, guard: NO_INVARIANTS, targets, readFiles, tryPolicies: async () => undefined });
+  const sets = createPolicySets({ ...guarded, targets, readFiles });
   const counts = { accepted: 0, refused: 0, undecided: 0, other: 0 };
   const history = new Map<number, StoredPolicy[]>();
 

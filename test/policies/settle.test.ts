@@ -1,7 +1,9 @@
 /** The turns of changes that are checked again. */
+import { setTimeout as delay } from 'node:timers/promises';
 import test from 'ava';
 import type { Caller } from '../../src/auth/caller.ts';
 import type { AppError } from '../../src/base/errors.ts';
+import { starts } from '../../src/base/turns/caller-turns.ts';
 import { createSettle, Moved } from '../../src/policies/settle.ts';
 import { ADMIN } from '../support/authority.ts';
 
@@ -24,10 +26,16 @@ function movedOnce(ran: string[], name: string) {
   return { work, end };
 }
 
+const compiled = async () => {};
+
+// Timers of rests do not keep the process alive.
+const alive = setInterval(() => {}, 60_000);
+test.after.always(() => clearInterval(alive));
+
 const turnOver = () => new Promise((resolve) => setImmediate(resolve));
 
 test('other work waits before its transaction until the turn of repeated work is over', async (t) => {
-  const settle = createSettle();
+  const settle = createSettle(compiled);
   const ran: string[] = [];
   const slow = movedOnce(ran, 'slow');
   const repeated = settle(caller('a'), slow.work);
@@ -46,7 +54,7 @@ test('other work waits before its transaction until the turn of repeated work is
 });
 
 test('an administrator does not wait for the turns of managers, who wait for those of administrators', async (t) => {
-  const settle = createSettle();
+  const settle = createSettle(compiled);
   const ran: string[] = [];
   const [slow, own] = [movedOnce(ran, 'manager'), movedOnce(ran, 'administrator')];
   const managed = settle(caller('a'), slow.work);
@@ -68,10 +76,10 @@ test('an administrator does not wait for the turns of managers, who wait for tho
 });
 
 test('users take turns, one at a time', async (t) => {
-  const settle = createSettle();
+  const settle = createSettle(compiled);
   const ran: string[] = [];
   const works = ['a1', 'a2', 'a3', 'b1'].map((name) => ({ by: name[0] ?? '', ...movedOnce(ran, name) }));
-  const results = works.map(({ by, work }) => settle(caller(by), work));
+  const results = works.map(({ by, work }) => settle(caller(by, true), work));
   await turnOver();
   t.deepEqual(ran, ['a1']);
   for (const { end } of works) end();
@@ -80,7 +88,7 @@ test('users take turns, one at a time', async (t) => {
 });
 
 test('work that hangs or fails in its turn does not block the others', async (t) => {
-  const settle = createSettle(1);
+  const settle = createSettle(compiled, 1);
   const ran: string[] = [];
   const hanging = movedOnce(ran, 'hanging');
   const hung = settle(caller('a'), hanging.work);
@@ -100,4 +108,36 @@ test('work that hangs or fails in its turn does not block the others', async (t)
     throw new Moved();
   });
   t.is((await t.throwsAsync<AppError>(never))?.code, 'retry');
+});
+
+test.serial('after a change of a manager the next one of that manager rests, and nobody else waits', async (t) => {
+  let open = (): void => {};
+  const gate = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const settle = createSettle(() => gate);
+  const ended: string[] = [];
+  const change = (sub: string, name: string, managesAll = false) =>
+    settle(caller(sub, managesAll), async () => void ended.push(name));
+  const began = performance.now();
+  const second = change('manager', 'first').then(() => change('manager', 'second'));
+  await Promise.all([change('other manager', 'other'), change('administrator', 'any', true)]);
+  await delay(20);
+  t.deepEqual(ended.toSorted(), ['any', 'first', 'other'], 'a change is answered before the set is compiled');
+  // Nobody rests alone.
+  starts.note('manager');
+  starts.note('somebody');
+  const took = performance.now() - began;
+  open();
+  await second;
+  t.true(performance.now() - began > 3 * took, 'the rest is three times as long as the change and compiling took');
+});
+
+test('a change of a manager that fails keeps none of the next ones waiting', async (t) => {
+  const settle = createSettle(() => Promise.reject(new Error('the database is gone')));
+  await t.throwsAsync(
+    settle(caller('manager'), () => Promise.reject(new Error('refused'))),
+    { message: 'refused' },
+  );
+  t.is(await settle(caller('manager'), async () => 'done'), 'done');
 });

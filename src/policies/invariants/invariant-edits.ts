@@ -48,12 +48,14 @@ export async function glanceOf(db: Connection): Promise<{ readonly glance: strin
 export interface GuardParts {
   readonly database: Database;
   readonly check: CheckInvariants;
+  /** Resolves when the gateway decides by the stored policies. */
+  readonly compiled: () => Promise<unknown>;
   readonly now: () => number;
 }
 
-export function createGuard({ database, check, now }: GuardParts): Guard {
+export function createGuard({ database, check, compiled, now }: GuardParts): Guard {
   return {
-    settle: createSettle(),
+    settle: createSettle(compiled),
     glance: glanceOf,
     async check(changes, caller) {
       const { invariants, ...found } = await database.snapshot(async (db) => ({
@@ -118,7 +120,7 @@ const recordOf = ({ before, after }: InvariantChange): Change => ({
   after: after && invariantJson(after),
 });
 
-export interface InvariantEditParts extends GuardParts {
+export interface InvariantEditParts extends Omit<GuardParts, 'compiled'> {
   readonly administer: Administer;
   readonly guard: Pick<Guard, 'settle'>;
   readonly targets: (db: Connection) => Promise<readonly { readonly id: string; readonly name: string }[]>;

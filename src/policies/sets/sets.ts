@@ -6,7 +6,6 @@ import type { Connection, Transaction } from '../../db/database.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
 import { ownerHistory, policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
-import { policyStore } from '../policy-store.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
 import {
   changed,
@@ -60,7 +59,7 @@ export function createPolicySets(parts: PolicySetParts) {
   });
   const read = async (db: Connection, owner: string | null): Promise<SetState> => ({
     position: await readPosition(db),
-    policies: await policyStore(db).all(),
+    policies: (await parts.readStoredSet(db)).policies,
     targets: await parts.targets(db),
     limits: await ownerStore(db).limits(),
     history: await ownerHistory(db, owner),

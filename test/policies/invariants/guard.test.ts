@@ -1,4 +1,5 @@
 /** When the check of the invariants runs, and what happens if it fails. */
+
 import test, { type ExecutionContext } from 'ava';
 import { v7 as uuidv7 } from 'uuid';
 import type { Administer } from '../../../src/auth/caller.ts';
@@ -19,6 +20,7 @@ import { judge } from '../../../src/policies/invariants/judge.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { invariantsJson } from '../../../src/policies/sets/lint-report.ts';
+import { createStoredSet } from '../../../src/policies/stored-set.ts';
 import { ADMIN, ALL_RIGHTS } from '../../support/authority.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
@@ -46,9 +48,16 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     seen.underLock += locked;
     return { glance, broken: (await on.check(seen.checks)) ?? [] };
   };
-  const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const parts = {
+    database,
+    administer,
+    newId: uuidv7,
+    now: Date.now,
+    checkPattern: () => null,
+    readStoredSet: createStoredSet(),
+  };
   const replica = () => {
-    const all = { ...parts, check, guard: createGuard({ database, check, now: Date.now }) };
+    const all = { ...parts, check, guard: createGuard({ database, check, compiled: async () => {}, now: Date.now }) };
     return {
       edits: createPolicyEdits({ ...all, targetExists: async () => true, tryPolicies: async () => undefined }),
       invariants: createInvariantEdits({

@@ -14,6 +14,7 @@ import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../../src/policies/sets/planning.ts';
 import { type Alongside, createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
+import { createStoredSet } from '../../../src/policies/stored-set.ts';
 import { localUser, userStore } from '../../../src/users/user-store.ts';
 import { ADMIN, ALL_RIGHTS } from '../../support/authority.ts';
 import { openTestDatabase } from '../../support/database.ts';
@@ -539,6 +540,7 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
     ...{
       database,
       guard: NO_INVARIANTS,
+      readStoredSet: createStoredSet(),
       administer: createAdminister({ changes }),
       newId: uuidv7,
       now: Date.now,
@@ -573,7 +575,15 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const caller = { requestId: 'r', principal: { sub: 'admin' } } as Caller;
   let meanwhile: () => Promise<unknown> = async () => undefined;
-  const parts = { database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const parts = {
+    database,
+    administer,
+    guard: NO_INVARIANTS,
+    readStoredSet: createStoredSet(),
+    newId: uuidv7,
+    now: Date.now,
+    checkPattern: () => null,
+  };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
   const sets = createPolicySets({
     ...parts,
@@ -610,7 +620,15 @@ eachEngine(test.serial, 'an apply whose client disconnects happens as a whole or
   t.teardown(heavy.close);
   /** Called at each trial of a set. `inTransaction`: after the lock is taken. */
   let meanwhile = async (_inTransaction: boolean): Promise<unknown> => undefined;
-  const parts = { database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now, checkPattern: () => null };
+  const parts = {
+    database,
+    administer,
+    guard: NO_INVARIANTS,
+    readStoredSet: createStoredSet(),
+    newId: uuidv7,
+    now: Date.now,
+    checkPattern: () => null,
+  };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
   const sets = createPolicySets({
     ...{ ...parts, readFiles, targets: async () => [] },
@@ -676,6 +694,7 @@ test.serial('applying many files lets other work run, and checks each pattern on
     ...{
       database,
       guard: NO_INVARIANTS,
+      readStoredSet: createStoredSet(),
       administer,
       newId: uuidv7,
       now: Date.now,
