@@ -71,6 +71,7 @@ async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
     ...{ database, administer, newId: uuidv7, now: Date.now, checkPattern: module.checkPattern },
     guard: createGuard({ database, check: heavy.checkInvariants, compiled: async () => {}, now: Date.now }),
     readStoredSet: createStoredSet(),
+    prepare: async () => {},
     targetExists: async () => true,
     tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   });

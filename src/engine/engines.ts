@@ -1,8 +1,8 @@
-/** Engines for questions about policy sets, separate from the engine that decides requests. */
+/** Engines that are kept, because compiling takes long: those that decide requests, and those for questions about policy sets. */
 import { createHash } from 'node:crypto';
 import { inSlices } from '../base/turns/slices.ts';
 import type { Policy } from './compile/policy.ts';
-import { createEngine, type LoadedEngine, type PolicyModule } from './engine.ts';
+import { createEngine, type EngineOptions, type LoadedEngine, type PolicyModule } from './engine.ts';
 
 /** Builds the engine of a stored set. Caches the last one: compiling takes long, and most questions are about the same set. */
 export type EngineCache = (policies: readonly Policy[], revision: number) => Promise<LoadedEngine>;
@@ -35,4 +35,66 @@ function* hashInSteps(policies: readonly Policy[], revision: number): Generator<
     yield;
   }
   return hash.digest('base64');
+}
+
+export type NextEngine = ReturnType<typeof createNextEngine>;
+
+/**
+ * Makes the engines that decide requests. Who is about to store a set makes its engine ready before: all requests that arrive after the change
+ * wait for it.
+ */
+export function createNextEngine(options: Pick<EngineOptions, 'module' | 'onFault'>) {
+  let last: { readonly policies: readonly Policy[]; readonly engine: Promise<LoadedEngine> } | null = null;
+
+  async function engineOf(policies: readonly Policy[]): Promise<LoadedEngine> {
+    const sorted = policies.toSorted(byId);
+    const known = last;
+    if (known !== null && (await inSlices(isSameInSteps(known.policies, sorted)))) return known.engine;
+    const made = { policies: sorted, engine: createEngine({ ...options, policies: sorted, revision: 0 }) };
+    last = made;
+    made.engine.catch(() => {
+      if (last === made) last = null;
+    });
+    return made.engine;
+  }
+
+  return {
+    /** Makes the engine of the set, and keeps it until the next one. Rejects as `createEngine` does. */
+    prepare: engineOf,
+    /** Returns the engine of the stored set. Rejects as `createEngine` does. */
+    engineOf: async (policies: readonly Policy[], revision: number): Promise<LoadedEngine> => ({
+      ...(await engineOf(policies)),
+      revision,
+    }),
+  };
+}
+
+const byId = (a: Policy, b: Policy): number => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
+
+/** Whether the compiler would make the same of both sets, which are sorted by id. */
+function* isSameInSteps(one: readonly Policy[], other: readonly Policy[]): Generator<undefined, boolean> {
+  if (one.length !== other.length) return false;
+  for (const [i, policy] of one.entries()) {
+    const same = other[i];
+    if (policy === same) continue;
+    if (same === undefined || compiledOf(policy) !== compiledOf(same)) return false;
+    yield;
+  }
+  return true;
+}
+
+/** Everything that the compiler reads of the policy. */
+function compiledOf({
+  id,
+  name,
+  effect,
+  priority,
+  enabled,
+  target_id,
+  resource_type,
+  resource_pattern,
+  subjects,
+}: Policy): string {
+  const values = subjects.map(({ subject_type, subject_value }) => JSON.stringify([subject_type, subject_value]));
+  return JSON.stringify([id, name, effect, priority, enabled, target_id, resource_type, resource_pattern, values.sort()]);
 }

@@ -3,7 +3,8 @@
 import { rightStore } from '../auth/right-store.ts';
 import { createDecisionCache } from '../engine/cache.ts';
 import type { Engine } from '../engine/decision.ts';
-import { createEngine, loadPolicyModule } from '../engine/engine.ts';
+import { loadPolicyModule } from '../engine/engine.ts';
+import { createNextEngine } from '../engine/engines.ts';
 import { createStoredSet } from '../policies/stored-set.ts';
 import { enabledProviders } from '../providers/provider-store.ts';
 import { sessionRules } from '../sessions/rules.ts';
@@ -25,6 +26,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
   const decisions = createDecisionCache(DECISIONS_KEPT);
   const readStoredSet = createStoredSet();
   const onFault = (err: unknown): void => log.error({ err }, 'decision failed and became a deny');
+  const next = createNextEngine({ module, onFault });
   const current = createCurrent({
     database,
     changes,
@@ -35,7 +37,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
     providers: enabledProviders,
     identities: readIdentities,
     build: async (policies, revision) => {
-      const engine = await createEngine({ module, policies, revision, onFault });
+      const engine = await next.engineOf(policies, revision);
       for (const finding of engine.findings) log.error({ finding, revision }, 'stored policy cannot be compiled as it is');
       return timedEngine(decisions.over(engine), (ms) => metrics.decision.observe(ms));
     },
@@ -48,7 +50,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
   const admit: Admit = (claims) => timed(metrics.gate, () => current.admit(claims));
   // A gateway that cannot load its state must not continue to start.
   await current.fresh(FIRST_LOAD_TIMEOUT_MS);
-  return { module, current, admit, readStoredSet };
+  return { module, current, admit, readStoredSet, prepare: next.prepare };
 }
 
 /** Calls `observe` with the duration of each question in milliseconds. */

@@ -1,8 +1,6 @@
 /** What administrators change: policies (edits, whole sets, drafts, and questions about them) and targets. */
 import { createAddressRule } from '../base/network/network-address.ts';
 import type { Connection } from '../db/database.ts';
-import type { Policy } from '../engine/compile/policy.ts';
-import { createEngine } from '../engine/engine.ts';
 import { createEngineCache } from '../engine/engines.ts';
 import { createCatalogue } from '../mcp/upstream/catalogue.ts';
 import { createHealth } from '../mcp/upstream/health.ts';
@@ -28,7 +26,7 @@ export type Policies = ReturnType<typeof createPolicies>;
 
 export function createPolicies(
   { config, database, newId, now }: Base,
-  { module, current, readStoredSet }: Decisions,
+  { module, current, readStoredSet, prepare }: Decisions,
   { administer }: Accounts,
 ) {
   const targets = (db: Connection) => targetStore(db).page(null, null, null);
@@ -37,10 +35,10 @@ export function createPolicies(
   const heavy = createHeavyWork({ database, targets, findDraft, foundUsers, readStoredSet, now });
   const check = heavy.checkInvariants;
   const parts = {
-    ...{ database, administer, readStoredSet, newId, now },
+    ...{ database, administer, readStoredSet, prepare, newId, now },
     guard: createGuard({ database, check, compiled: () => current.fresh(), now }),
     checkPattern: module.checkPattern,
-    tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
+    tryPolicies: prepare,
   };
   const targetExists = async (db: Connection, id: string) => (await targetStore(db).find(id)) !== null;
   const edits = createPolicyEdits({ ...parts, targetExists });

@@ -57,6 +57,8 @@ export interface PolicyEditParts {
    * the work runs; null: it starts at once, because a transaction is open for it.
    */
   readonly tryPolicies: (policies: readonly Policy[], caller: Caller | null) => Promise<unknown>;
+  /** Makes the engine of the set that is about to be stored, so that requests need not wait for it. Rejects if that cannot be done. */
+  readonly prepare: (policies: readonly Policy[]) => Promise<unknown>;
   /** UUIDv7: ids are in order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
@@ -107,7 +109,7 @@ export interface EditWork<T, State> {
 
 export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
 
-type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies' | 'guard'>;
+type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies' | 'readStoredSet' | 'prepare' | 'guard'>;
 
 export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   const { database, administer, guard } = parts;
@@ -120,15 +122,18 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       position: await readPosition(db),
       glanced: JSON.stringify(await glance(db)),
       state: await read(db),
+      stored: (await parts.readStoredSet(db)).policies,
     });
     const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, inTurnOf: Caller | null): Promise<void> => {
       if (candidate !== null) await tryPolicySet(parts, candidate, inTurnOf);
     };
-    const { position, glanced, state } = await database.snapshot(look);
+    const { position, glanced, state, stored } = await database.snapshot(look);
     const early = await plan(state);
     // Both take long, in different threads.
     const [, checked] = await Promise.all([tryPlan(early, caller), guard.check(early.touches, caller)]);
     await calm();
+    // A set that cannot be compiled must be repairable by deletions.
+    if (!('refusal' in early) && early.apply !== null) await parts.prepare(setAfter(stored, early.touches)).catch(() => {});
     return administer(caller, ['policies:manage'], async (trx, authority) => {
       const holds = JSON.stringify(await glance(trx)) === glanced && (await isInHistory(trx, position));
       await requireRevision(trx, caller);
@@ -153,6 +158,11 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   }
   /** Compute everything before taking the lock. Compute it again if the state has changed in the meantime. */
   return (caller, work) => guard.settle(caller, (calm) => attempt(caller, work, calm));
+}
+
+function setAfter(policies: readonly StoredPolicy[], changes: readonly StoredChange[]): StoredPolicy[] {
+  const changed = new Set(changes.map(({ before }) => before?.id));
+  return [...policies.filter(({ id }) => !changed.has(id)), ...changes.flatMap(({ after }) => after ?? [])];
 }
 
 /** Throws AppError `retry`. */

@@ -103,6 +103,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     administer,
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
+    prepare: async () => undefined,
     newId: uuidv7,
     now: Date.now,
     checkPattern: () => null,

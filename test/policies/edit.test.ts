@@ -3,7 +3,8 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Administer } from '../../src/auth/caller.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { createWork } from '../../src/base/work/work.ts';
-import { createChanges } from '../../src/db/changes.ts';
+import { createChanges, readPosition } from '../../src/db/changes.ts';
+import type { Database } from '../../src/db/database.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
@@ -27,6 +28,7 @@ async function start(t: ExecutionContext, at: TestDatabase, over: Partial<Policy
     database,
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
+    prepare: async () => undefined,
     administer,
     targetExists: async (_trx, id) => id.startsWith('0'),
     checkPattern: (pattern) => (pattern.includes('bad') ? 'The pattern is bad.' : null),
@@ -189,6 +191,8 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
   const edit = createPolicyEdit({
     database,
     guard: NO_INVARIANTS,
+    readStoredSet: createStoredSet(),
+    prepare: async () => undefined,
     administer: (_caller, _right, change) =>
       database.knex.transaction(async (trx) => {
         // A plan of the same administrator begins, and reads the policies.
@@ -215,4 +219,30 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
   });
   t.is(result, 'done');
   t.is(await plan, 0);
+});
+
+eachEngine(test.serial, 'the engine of the next set is made before the transaction, also for deletions', async (t, at) => {
+  const prepared: string[] = [];
+  const committed: (Promise<number> | null)[] = [];
+  const on: { fault: Error | null; database: Database | null } = { fault: null, database: null };
+  const prepare = async (policies: readonly Policy[]) => {
+    prepared.push(policies.map(({ name }) => name).join());
+    committed.push(on.database && readPosition(on.database.knex).then(({ revision }) => revision));
+    if (on.fault !== null) throw on.fault;
+  };
+  const { edits, store, database } = await start(t, at, { prepare });
+  on.database = database;
+  const { result: first } = await edits.create(ADMIN, readPolicy(policyBody({ name: 'first' })));
+  await edits.create(ADMIN, readPolicy(policyBody({ name: 'second' })));
+  await edits.update(ADMIN, first.id, readPolicyUpdate({ name: 'renamed' }));
+  await edits.update(ADMIN, first.id, readPolicyUpdate({ name: 'renamed' }));
+  on.fault = new Error('The set cannot be compiled');
+  await edits.delete(ADMIN, first.id);
+  t.deepEqual(prepared, ['first', 'first,second', 'second,renamed', 'second']);
+  t.deepEqual(await Promise.all(committed), [0, 1, 2, 3]);
+  t.deepEqual(
+    (await store.all()).map(({ name }) => name),
+    ['second'],
+    'a set that cannot be compiled is repaired by deletions',
+  );
 });

@@ -36,6 +36,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     ...{ database, administer, guard: NO_INVARIANTS, newId: uuidv7, now: Date.now },
     checkPattern: () => null,
     readStoredSet: createStoredSet(),
+    prepare: async () => undefined,
     tryPolicies: async () => undefined,
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true });

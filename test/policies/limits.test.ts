@@ -153,7 +153,13 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null, targetExists: async () => true };
   const targets = async () => TARGETS.map((id, i) => ({ id, name: `t${i}` }));
-  const guarded = { ...parts, guard: NO_INVARIANTS, readStoredSet: createStoredSet(), tryPolicies: async () => undefined };
+  const guarded = {
+    ...parts,
+    guard: NO_INVARIANTS,
+    readStoredSet: createStoredSet(),
+    prepare: async () => undefined,
+    tryPolicies: async () => undefined,
+  };
   const edits = createPolicyEdits(guarded);
   const owners = createOwnerEdits(parts);
   const sets = createPolicySets({ ...guarded, targets, readFiles });

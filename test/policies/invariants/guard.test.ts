@@ -55,6 +55,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     now: Date.now,
     checkPattern: () => null,
     readStoredSet: createStoredSet(),
+    prepare: async () => undefined,
   };
   const replica = () => {
     const all = { ...parts, check, guard: createGuard({ database, check, compiled: async () => {}, now: Date.now }) };
