@@ -26,10 +26,10 @@ const LONGEST_REST_MS = 10_000;
  * fast could keep all others from making one. Callers with `managesAll` have turns of their own, and do not wait for the turns of others,
  * whose checks may wait long for a thread.
  */
-export type Settle = <T>(
-  caller: Pick<Caller, 'principal' | 'managesAll'>,
-  work: (calm: () => Promise<void>) => Promise<T>,
-) => Promise<T>;
+export type Settle = <T>(caller: Pick<Caller, 'principal' | 'managesAll'>, work: SettledWork<T>) => Promise<T>;
+
+/** `isLast`: the work is not repeated any more. */
+type SettledWork<T> = (calm: () => Promise<void>, isLast: boolean) => Promise<T>;
 
 /** `compiled` resolves when the gateway decides by the stored policies. */
 export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS): Settle {
@@ -37,10 +37,10 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS)
   const newLine = () => ({ inTurn: createTurns(), turn: Promise.resolve() });
   const [all, ofOwners] = [newLine(), newLine()];
 
-  async function repeated<T>(work: () => Promise<T>): Promise<T> {
+  async function repeated<T>(work: (isLast: boolean) => Promise<T>): Promise<T> {
     for (let tried = 2; tried <= TRIES; tried++) {
       try {
-        return await work();
+        return await work(tried === TRIES);
       } catch (error) {
         if (!(error instanceof Moved)) throw error;
       }
@@ -52,18 +52,14 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS)
   return (caller, work) =>
     caller.managesAll === true ? settled(caller, work, all) : rested(caller.principal.sub, () => settled(caller, work, ofOwners));
 
-  async function settled<T>(
-    { principal }: Pick<Caller, 'principal'>,
-    work: (calm: () => Promise<void>) => Promise<T>,
-    line: typeof all,
-  ): Promise<T> {
+  async function settled<T>({ principal }: Pick<Caller, 'principal'>, work: SettledWork<T>, line: typeof all): Promise<T> {
     try {
-      return await work(async () => void (await Promise.all([all.turn, line.turn])));
+      return await work(async () => void (await Promise.all([all.turn, line.turn])), false);
     } catch (error) {
       if (!(error instanceof Moved)) throw error;
     }
     const { result } = await line.inTurn(principal.sub, async () => {
-      const result = repeated(() => work(async () => (line === all ? undefined : all.turn)));
+      const result = repeated((isLast) => work(async () => (line === all ? undefined : all.turn), isLast));
       line.turn = Promise.race([result.then(ignore, ignore), delay(turnMs, undefined, { ref: false })]);
       await line.turn;
       return { result };

@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { v7 as uuidv7 } from 'uuid';
-import type { Administer } from '../../src/auth/caller.ts';
+import type { Administer, Caller } from '../../src/auth/caller.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { createWork } from '../../src/base/work/work.ts';
 import { createChanges, readPosition } from '../../src/db/changes.ts';
@@ -9,7 +9,6 @@ import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
-import { Moved } from '../../src/policies/settle.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -152,6 +151,7 @@ eachEngine(
 
 eachEngine(test.serial, 'an edit is not stored if the database was restored while its invariants were checked', async (t, at) => {
   let restore = async (): Promise<void> => undefined;
+  let histories = 0;
   const { edits, store, database } = await start(t, at, {
     guard: {
       ...NO_INVARIANTS,
@@ -164,9 +164,11 @@ eachEngine(test.serial, 'an edit is not stored if the database was restored whil
   });
   await edits.create(ADMIN, readPolicy(policyBody({ name: 'one' })));
   restore = async () => {
-    for (const table of ['changes', 'counter']) await database.knex(table).update({ nonce: 'another history' });
+    const nonce = `another history ${++histories}`;
+    for (const table of ['changes', 'counter']) await database.knex(table).update({ nonce });
   };
-  await t.throwsAsync(edits.create(ADMIN, readPolicy(policyBody({ name: 'two' }))), { instanceOf: Moved });
+  const error = await refused(t, edits.create(ADMIN, readPolicy(policyBody({ name: 'two' }))));
+  t.is(error?.code, 'retry');
   t.is((await store.all()).length, 1);
 });
 
@@ -245,4 +247,39 @@ eachEngine(test.serial, 'the engine of the next set is made before the transacti
     ['second'],
     'a set that cannot be compiled is repaired by deletions',
   );
+});
+
+eachEngine(test.serial, 'an edit of moved policies is planned again outside of the transaction', async (t, at) => {
+  let meanwhile = async (): Promise<unknown> => undefined;
+  const underLock: boolean[] = [];
+  const { edits, store } = await start(t, at, {
+    async tryPolicies(_policies, caller) {
+      underLock.push(caller === null);
+      if (caller !== null) await meanwhile();
+    },
+  });
+  const manager: Caller = { ...ADMIN, managesAll: false, principal: { ...ADMIN.principal, sub: 'manager' } };
+  const create = (caller: Caller, name: string) => edits.create(caller, readPolicy(policyBody({ name })));
+  let others = 0;
+  const once = (times: number) => async (): Promise<unknown> => {
+    const then = meanwhile;
+    meanwhile = async () => undefined;
+    if (others < times) await create(ADMIN, `other ${++others}`);
+    meanwhile = then;
+    return undefined;
+  };
+  meanwhile = once(1);
+  await create(manager, 'managed');
+  t.deepEqual(
+    (await store.all()).map(({ name }) => name),
+    ['managed', 'other 1'],
+  );
+  others = 0;
+  meanwhile = once(100);
+  const error = await refused(t, create(manager, 'never'));
+  t.is(error?.code, 'retry', 'others who may change everything come first');
+  t.false(underLock.includes(true));
+  await create(ADMIN, 'always');
+  t.true(underLock.includes(true), 'the last time');
+  t.true((await store.all()).some(({ name }) => name === 'always'));
 });

@@ -1,6 +1,7 @@
 import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
 import type { Guard } from '../../src/policies/edit.ts';
 import type { PolicyJson } from '../../src/policies/schema.ts';
+import { createSettle } from '../../src/policies/settle.ts';
 
 export type PolicyAnswer = PolicyJson;
 
@@ -36,7 +37,7 @@ export function policy(id: string, over: Partial<StoredPolicy> = {}): StoredPoli
 
 /** Stands for a gateway without invariants. */
 export const NO_INVARIANTS: Guard = {
-  settle: (_by, work) => work(async () => undefined),
+  settle: createSettle(async () => undefined),
   glance: async () => ({ glance: '', guarded: false }),
   check: async () => ({ glance: '', refusal: null, widening: null }),
   forget: async () => [],
