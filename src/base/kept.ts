@@ -23,3 +23,36 @@ export function perObject<K extends object, V>(make: (key: K) => V): (key: K) =>
 export function entered<K, V>(map: Map<K, V>, key: K, make: () => V, max: number): V {
   return map.get(key) ?? keep(map, key, make(), max);
 }
+
+/**
+ * Returns a map that holds at most `capacity` entries. If there are more, it evicts half of them: those that were neither set nor found for the
+ * longest time.
+ */
+export function createRecent<K, V>(capacity: number) {
+  const half = Math.ceil(capacity / 2);
+  let recent = new Map<K, V>();
+  let older = new Map<K, V>();
+  function set(key: K, value: V): void {
+    if (recent.size >= half) {
+      older = recent;
+      recent = new Map();
+    }
+    recent.set(key, value);
+  }
+  return {
+    set,
+    get(key: K): V | undefined {
+      const value = recent.get(key);
+      if (value !== undefined) return value;
+      const known = older.get(key);
+      if (known !== undefined) {
+        older.delete(key);
+        set(key, known);
+      }
+      return known;
+    },
+    get size() {
+      return recent.size + older.size;
+    },
+  };
+}

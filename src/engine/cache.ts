@@ -1,6 +1,6 @@
 /** A cache of decisions. Entries do not expire: a key contains everything that a decision depends on. */
 import { hash } from 'node:crypto';
-import { entered } from '../base/kept.ts';
+import { createRecent, entered } from '../base/kept.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
 import { SHORT_MS } from './estimate.ts';
 
@@ -13,11 +13,9 @@ const MAX_FACTS = 256;
 /** The number of policy sets that have a number: those of engines that requests may still use, and some more. */
 const MAX_SETS = 64;
 
-/** Holds at most `capacity` decisions. A full cache evicts half of them: those that were not used for the longest time. */
+/** Holds at most `capacity` decisions, those that were used last. */
 export function createDecisionCache(capacity: number) {
-  const half = Math.ceil(capacity / 2);
-  let recent = new Map<string, Decision>();
-  let older = new Map<string, Decision>();
+  const kept = createRecent<string, Decision>(capacity);
 
   /** Keys contain a number instead of two hashes, because it is shorter. No number is ever reused for a different set. */
   const sets = new Map<string, number>();
@@ -29,24 +27,10 @@ export function createDecisionCache(capacity: number) {
   function remember(key: string, decision: Decision): void {
     // Do not cache a fault: it may not happen again.
     if (decision.reason === 'error' || key.length > MAX_KEY) return;
-    if (recent.size >= half) {
-      older = recent;
-      recent = new Map();
-    }
-    recent.set(key, decision);
-  }
-  function recall(key: string): Decision | undefined {
-    const decision = recent.get(key);
-    if (decision !== undefined) return decision;
-    const known = older.get(key);
-    if (known !== undefined) {
-      older.delete(key);
-      remember(key, known);
-    }
-    return known;
+    kept.set(key, decision);
   }
   function orAsk(key: string, ask: () => Decision): Decision {
-    const known = recall(key);
+    const known = kept.get(key);
     if (known !== undefined) return known;
     const decision = ask();
     remember(key, decision);
@@ -56,7 +40,7 @@ export function createDecisionCache(capacity: number) {
   return {
     /** The number of decisions in the cache. */
     get size() {
-      return recent.size + older.size;
+      return kept.size;
     },
     /** Returns an engine that evaluates only what is not cached. One cache serves all engines of a process, old and new. */
     over: (engine: Engine): Engine => {
@@ -70,7 +54,7 @@ export function createDecisionCache(capacity: number) {
         decideMany: (principal, target, objects) => {
           const caller = callerKey(set, principal, target);
           const keys = objects.map((object) => objectKey(caller, object));
-          const decisions = keys.map(recall);
+          const decisions = keys.map(kept.get);
           const missing = [...decisions.keys()].filter((i) => decisions[i] === undefined);
           const asked = missing.flatMap((i) => objects[i] ?? []);
           const answers = engine.decideMany(principal, target, asked);
@@ -85,7 +69,7 @@ export function createDecisionCache(capacity: number) {
           const ms = engine.estimate(principal, target, objects);
           if (ms <= SHORT_MS) return ms;
           const caller = callerKey(set, principal, target);
-          const missing = objects.filter((object) => recall(objectKey(caller, object)) === undefined);
+          const missing = objects.filter((object) => kept.get(objectKey(caller, object)) === undefined);
           return missing.length === objects.length ? ms : engine.estimate(principal, target, missing);
         },
         decideTarget: (principal, target) =>

@@ -1,4 +1,5 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
+import { createRecent } from '../../base/kept.ts';
 import { atOnce } from '../../base/turns/slices.ts';
 import { MAX_WORK, stateWork } from './automaton.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
@@ -58,8 +59,11 @@ export type IsValidPattern = (pattern: string) => boolean;
 /** The number of cached patterns. */
 const REMEMBERED = 100_000;
 
-/** The cache saves work: every change of one policy also reads the patterns of all others. */
-const readings = new Map<string, PatternReading | string>();
+/**
+ * The cache saves work: every change of one policy also reads the patterns of all others. So those of stored policies stay, and only patterns
+ * that nobody reads again are evicted.
+ */
+const readings = createRecent<string, PatternReading | string>(REMEMBERED);
 
 /** Reads the pattern without the engine. A string is one sentence that says why the pattern is refused. */
 export function readPattern(pattern: string): PatternReading | string {
@@ -105,7 +109,6 @@ export const knownReading = (pattern: string): PatternReading | string | undefin
 export function keepReading(pattern: string, reading: PatternReading | string): void {
   // Do not cache patterns that are too long.
   if (pattern.length > MAX_PATTERN_LENGTH) return;
-  if (readings.size >= REMEMBERED) readings.clear();
   readings.set(pattern, reading);
 }
 
@@ -141,14 +144,13 @@ export function createPatternCheck(
   isValid: IsValidPattern,
   runs: (reading: PatternReading) => boolean = () => true,
 ): PatternCheck {
-  const judged = new Map<string, string | null>();
+  const judged = createRecent<string, string | null>(REMEMBERED);
   return (pattern) => {
     let problem = judged.get(pattern);
     if (problem === undefined) {
       const reading = readPattern(pattern);
       if (typeof reading === 'string') problem = reading;
       else problem = !runs(reading) || isValid(pattern) ? null : 'RE2 does not accept the pattern.';
-      if (judged.size >= REMEMBERED) judged.clear();
       judged.set(pattern, problem);
     }
     return problem;

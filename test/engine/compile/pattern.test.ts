@@ -5,6 +5,8 @@ import {
   checkPolicySet,
   checkPolicySetInSteps,
   createPatternCheck,
+  keepReading,
+  knownReading,
   MAX_BUCKET_COST,
   MAX_BUCKET_SEARCHES,
   MAX_PATTERN_COST,
@@ -413,4 +415,16 @@ test('a set over one limit is checked for the others', (t) => {
     problems.map(({ message }) => message.slice(0, 12)),
     ['The policies', 'The pattern '],
   );
+});
+
+test('patterns that are read again are kept, however many others are read', (t) => {
+  const [stored, once] = ['^kept_[a-z]+$', '^read_once_[a-z]+$'];
+  const [reading, gone] = [readPattern(stored), readPattern(once)];
+  for (let i = 0; i < 250_000; i++) {
+    keepReading(`other ${i}`, 'refused');
+    if (i % 40_000 === 0) readPattern(stored);
+  }
+  t.is(readPattern(stored), reading);
+  t.is(knownReading('other 0'), undefined);
+  t.not(readPattern(once), gone);
 });
