@@ -10,7 +10,7 @@ import { createRequire } from 'node:module';
 import type * as OpaWasm from '@open-policy-agent/opa-wasm';
 import { atOnce, inSlices } from '../base/turns/slices.ts';
 import { type Compiled, compile, compileInSteps, type Finding } from './compile/compile.ts';
-import { createPatternCheck, type PatternCheck, readPattern, workOf } from './compile/pattern.ts';
+import { createPatternCheck, type PatternCheck, readPattern, workOfInSteps } from './compile/pattern.ts';
 import type { Policy } from './compile/policy.ts';
 import { firstUse, NOTHING, regexWeight, type Weight } from './compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
@@ -124,7 +124,7 @@ function* fitInSteps(module: PolicyModule, patterns: readonly string[], name: st
   for (let from = 0; from < patterns.length; from += MAX_PATTERNS) {
     const loaded = patterns.slice(from, from + MAX_PATTERNS);
     const instance = yield* loadPatterns(module, loaded, 0);
-    const nsOf = (pattern: string): number => regexNs(firstUse, pattern, name);
+    const nsOf = (pattern: string) => regexNs(firstUse, pattern, name);
     for (const part of yield* partsByTime(loaded, nsOf)) {
       for (const [, at] of matching(instance, [name], part)) fitting.add(loaded[at] ?? '');
       yield;
@@ -143,7 +143,7 @@ function* fitNamesInSteps(module: PolicyModule, pattern: string, names: readonly
   const instance = yield* loadPatterns(module, [pattern], HEAP_PER_INSTANCE.most);
   // No request can name the others: the module refuses half a surrogate pair.
   const askable = names.filter((name) => name.isWellFormed());
-  const nsOf = (name: string): number => regexNs(laterUse, pattern, name);
+  const nsOf = (name: string) => regexNs(laterUse, pattern, name);
   for (const part of yield* partsByTime(askable, nsOf)) {
     const asked = part.map((at) => askable[at] ?? '');
     for (const [at] of matching(instance, asked, [0])) fitting.add(asked[at] ?? '');
@@ -152,10 +152,14 @@ function* fitNamesInSteps(module: PolicyModule, pattern: string, names: readonly
   return fitting;
 }
 
-/** Nanoseconds for a test of the name. Some patterns take milliseconds until their work is known. */
-function regexNs(use: (cost: number, work: number | null) => Weight, pattern: string, name: string): number {
+/** Nanoseconds for a test of the name. */
+function* regexNs(
+  use: (cost: number, work: number | null) => Weight,
+  pattern: string,
+  name: string,
+): Generator<undefined, number> {
   const reading = readPattern(pattern);
-  const { name: each, byte } = typeof reading === 'string' ? NOTHING : use(reading.cost, workOf(pattern, reading));
+  const { name: each, byte } = typeof reading === 'string' ? NOTHING : use(reading.cost, yield* workOfInSteps(pattern, reading));
   return each + (byte + INPUT_BYTE_NS) * name.length;
 }
 
@@ -165,11 +169,11 @@ const laterUse = (cost: number, work: number | null): Weight => regexWeight('', 
 const INPUT_BYTE_NS = 17;
 
 /** Returns the positions of the items in parts that take about a millisecond. A part has at least one item. Pauses after each item. */
-function* partsByTime<T>(items: readonly T[], nsOf: (item: T) => number): Generator<undefined, number[][]> {
+function* partsByTime<T>(items: readonly T[], nsOf: (item: T) => Generator<undefined, number>): Generator<undefined, number[][]> {
   const parts: number[][] = [];
   let left = -1;
   for (const [at, item] of items.entries()) {
-    const ns = nsOf(item);
+    const ns = yield* nsOf(item);
     left -= ns;
     if (left >= 0) parts.at(-1)?.push(at);
     else {

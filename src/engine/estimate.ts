@@ -3,7 +3,7 @@
  * the length of the name, and nothing ends an evaluation.
  */
 import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
-import { readPattern, workOf } from './compile/pattern.ts';
+import { readPattern, workOfInSteps } from './compile/pattern.ts';
 import { RESOURCE_TYPES, type ResourceType, SUBJECT_TYPES } from './compile/policy.ts';
 import { atLeast, NOTHING, plus, regexWeight, textWeight, type Weight } from './compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
@@ -107,18 +107,17 @@ const TESTS_AT_ONCE = 50;
 function* weightOfAll(tests: readonly NameTest[]): Generator<undefined, Weight> {
   let sum = NOTHING;
   for (const [at, test] of tests.entries()) {
-    // Some regular expressions take milliseconds.
-    if (at % TESTS_AT_ONCE === 0 || test[1] === 'regex') yield;
-    sum = plus(sum, weightOf(test));
+    if (at % TESTS_AT_ONCE === 0) yield;
+    sum = plus(sum, yield* weightOf(test));
   }
   return sum;
 }
 
-function weightOf(test: NameTest): Weight {
+function* weightOf(test: NameTest): Generator<undefined, Weight> {
   if (test[1] !== 'regex') return textWeight(test[2]);
   const reading = readPattern(test[3]);
   if (typeof reading === 'string') return regexWeight(test[2], 0, 0);
-  return regexWeight(test[2], reading.cost, workOf(test[3], reading));
+  return regexWeight(test[2], reading.cost, yield* workOfInSteps(test[3], reading));
 }
 
 /** The same as `decideMany`, in steps that take about a millisecond by the estimate, or as long as the decision on one name. */

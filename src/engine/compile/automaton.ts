@@ -6,11 +6,14 @@
  * OPA's regex.match calls RE2::PartialMatch without submatches. RE2 reads the name in one of four ways (RE2::Match and Prog::SearchDFA), and each
  * has other states for the same pattern. So the states are made here exactly as DFA::RunStateOnByte makes them, but by characters instead of bytes.
  */
+import { atOnce } from '../../base/turns/slices.ts';
 import { byteRanges, type Ranges, WORD } from './characters.ts';
 import type { Node } from './re2.ts';
 
 /** The most work that one pattern may need. So much takes a few milliseconds in RE2. It takes up to 10 here, for each way to read. */
 export const MAX_WORK = 200_000;
+/** Takes about a millisecond at most. */
+const WORK_AT_ONCE = 5_000;
 
 /** An instruction of Thompson's automaton. `next` and `other` are positions. RE2 prefers `next`. */
 type Instruction =
@@ -45,11 +48,14 @@ const WHOLE: Reading = { backwards: false, anchored: true, until: 'end' };
  * Returns the number of instructions that RE2 visits to make all states of the pattern's automaton. null: more than `MAX_WORK`, so the states
  * are probably without end. `tree`: of this pattern.
  */
-export function stateWork(tree: Node, pattern: string): number | null {
+export const stateWork = (tree: Node, pattern: string): number | null => atOnce(stateWorkInSteps(tree, pattern));
+
+/** Like `stateWork`, but pauses so that the caller can let other work run. */
+export function* stateWorkInSteps(tree: Node, pattern: string): Generator<undefined, number | null> {
   const factored = factor(tree);
   let most = 0;
   for (const reading of readingsOf(factored, pattern)) {
-    const work = workOfReading(reading.backwards ? reverse(factored) : factored, reading);
+    const work = yield* workOfReading(reading.backwards ? reverse(factored) : factored, reading);
     if (work === null) return null;
     most = Math.max(most, work);
   }
@@ -107,7 +113,7 @@ const FEW = 16;
 /** Like RE2, keeps apart the instructions by the character at which the match would begin. */
 const MARK = -1;
 
-function workOfReading(tree: Node, { anchored, until }: Reading): number | null {
+function* workOfReading(tree: Node, { anchored, until }: Reading): Generator<undefined, number | null> {
   const { program, sets, first } = assemble(tree);
   const classes = classesOf(
     sets,
@@ -116,6 +122,7 @@ function workOfReading(tree: Node, { anchored, until }: Reading): number | null 
   const marks = new Uint32Array(program.length);
   let mark = 0;
   let work = 0;
+  let pauseAt = 0;
 
   /** The instructions to which the seeds lead if the flags hold. null: the pattern has matched, and RE2 stops. */
   function close(seeds: readonly number[], flags: number): State | null {
@@ -199,6 +206,10 @@ function workOfReading(tree: Node, { anchored, until }: Reading): number | null 
   for (let state = open.pop(); state !== undefined; state = open.pop()) {
     for (const one of classes) {
       if (work > MAX_WORK) return null;
+      if (work >= pauseAt) {
+        yield;
+        pauseAt = work + WORK_AT_ONCE;
+      }
       reach(follow(state, one));
     }
   }

@@ -1,7 +1,7 @@
 /** Decides which resource patterns are accepted, and computes their costs. */
 import { createRecent } from '../../base/kept.ts';
 import { atOnce } from '../../base/turns/slices.ts';
-import { MAX_WORK, stateWork } from './automaton.ts';
+import { MAX_WORK, stateWorkInSteps } from './automaton.ts';
 import { edgeOf, lower, type Screen, type Shape, screen } from './lower.ts';
 import { type Policy, type PolicySubject, RESOURCE_TYPES, type StoredPolicy } from './policy.ts';
 import { cost, type Node, PatternSyntaxError, parse } from './re2.ts';
@@ -74,7 +74,7 @@ export function readPattern(pattern: string): PatternReading | string {
   return reading;
 }
 
-/** By reading: computing the work takes up to some 20 milliseconds, so it is done only for limits and estimates, and once. */
+/** By reading: computing the work takes up to some 20 milliseconds, so it is done only for limits and estimates, in steps, and once. */
 const works = new WeakMap<PatternReading, number | null>();
 
 /** Returns the work if it has been computed in this thread. */
@@ -85,10 +85,13 @@ export const knownWork = (reading: PatternReading | string | undefined): number 
 export const keepWork = (reading: PatternReading, work: number | null): void => void works.set(reading, work);
 
 /** The most work to make the states of a regular expression (automaton.ts). null: too much. `reading`: of this pattern. */
-export function workOf(pattern: string, reading: PatternReading): number | null {
+export const workOf = (pattern: string, reading: PatternReading): number | null => atOnce(workOfInSteps(pattern, reading));
+
+/** Like `workOf`, but pauses so that the caller can let other work run. */
+export function* workOfInSteps(pattern: string, reading: PatternReading): Generator<undefined, number | null> {
   const known = works.get(reading);
   if (known !== undefined) return known;
-  const work = reading.shapes === null ? stateWork(parse(pattern), pattern) : 0;
+  const work = reading.shapes === null ? yield* stateWorkInSteps(parse(pattern), pattern) : 0;
   works.set(reading, work);
   return work;
 }
@@ -203,9 +206,7 @@ export function* checkPolicySetInSteps(
       unread.add(policy.id);
       continue;
     }
-    // It takes milliseconds for some patterns.
-    if (isNew) yield;
-    const work = workOf(policy.resource_pattern, reading);
+    const work = yield* workOfInSteps(policy.resource_pattern, reading);
     if (isNew) newWork += work ?? MAX_WORK;
     if (work === null) {
       const ids = endless.get(policy.resource_pattern) ?? [];

@@ -1,6 +1,6 @@
 /** Which patterns have more states than RE2 can keep. */
 import test from 'ava';
-import { stateWork } from '../../../src/engine/compile/automaton.ts';
+import { stateWork, stateWorkInSteps } from '../../../src/engine/compile/automaton.ts';
 import { stateProblem } from '../../../src/engine/compile/pattern.ts';
 import { parse } from '../../../src/engine/compile/re2.ts';
 
@@ -50,6 +50,13 @@ test('RE2 keeps the states apart by the order in which matches begin', (t) => {
 test('sorting the instructions of large states counts', (t) => {
   t.is(workOf('(?:[abc]{200,}){2}x$'), null, 'six of these took 64 ms');
   t.not(workOf('[abc]{200,}x$'), null);
+});
+
+test('states are made in short steps', (t) => {
+  for (const pattern of ['a[ab]{50}c', 'c[ab]{50}a[^1]*$', '(?:[abc]{200,}){2}x$']) {
+    const steps = [...stateWorkInSteps(parse(pattern), pattern)].length;
+    t.true(steps >= 30, `${pattern}: ${steps} steps`);
+  }
 });
 
 test('ordinary patterns with conditions have few states', (t) => {
