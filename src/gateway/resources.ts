@@ -44,7 +44,8 @@ export function createPolicies(
   const edits = createPolicyEdits({ ...parts, targetExists });
   const ownerEdits = createOwnerEdits({ ...parts, targetExists });
   const invariants = createInvariantEdits({ ...parts, check, targets, readFiles: heavy.readInvariantFiles });
-  const sets = createPolicySets({ ...parts, targets, readFiles: heavy.readFiles, tryPolicies: heavy.build });
+  const { readFiles, build, checkSet } = heavy;
+  const sets = createPolicySets({ ...parts, targets, readFiles, tryPolicies: build, checkSet });
   const moments = createMoments({ database, targets, readStoredSet, heavy });
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, checkTests: heavy.checkTests, now });

@@ -84,7 +84,7 @@ export type PolicyEdits = ReturnType<typeof createPolicyEdits>;
 /** The result of an edit, computed for the policies of one snapshot. */
 export interface EditPlan<T> {
   readonly result: T;
-  /** The candidate set; null: the edit adds nothing that could be refused. */
+  /** The candidate set; null: the edit adds nothing that could be refused, or the plan has tried it. */
   readonly candidate: readonly Policy[] | null;
   /** What the result shows or changes of the policies: the caller must have the right for each. */
   readonly touches: readonly StoredChange[];
@@ -103,8 +103,11 @@ export interface EditWork<T, State> {
   /** Returns a short fingerprint of the state: if it is the same, so is the state. */
   glance(db: Connection): Promise<object>;
   read(db: Connection): Promise<State>;
-  /** Computes the plan without the database, so that the connection is free meanwhile. The result depends only on the state. */
-  plan(state: State): Promise<EditPlan<T> | RefusedPlan>;
+  /**
+   * Computes the plan without the database, so that the connection is free meanwhile. The result depends only on the state. `turnOf`: the caller
+   * in whose turn the work runs; null: it starts at once, because a transaction is open for it.
+   */
+  plan(state: State, turnOf: Caller | null): Promise<EditPlan<T> | RefusedPlan>;
 }
 
 export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
@@ -129,7 +132,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       if (candidate !== null) await tryPolicySet(parts, candidate, inTurnOf);
     };
     const { position, glanced, state, stored } = await database.snapshot(look);
-    const early = await plan(state);
+    const early = await plan(state, caller);
     // Both take long, in different threads.
     const [, checked] = await Promise.all([tryPlan(early, caller), guard.check(early.touches, caller)]);
     await calm();
@@ -143,7 +146,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
       // Planning again takes long for a large set, and on SQLite all requests wait for this transaction.
       if (!holds && !(isLast && caller.managesAll === true)) throw new Moved();
-      const planned = holds ? early : await plan(await read(trx));
+      const planned = holds ? early : await plan(await read(trx), null);
       if (!holds) await tryPlan(planned, null);
       requireChanges(authority.held, planned.touches, await ownerStore(trx).names());
       if ('refusal' in planned) throw planned.refusal;
@@ -175,7 +178,7 @@ async function requireRevision(trx: Transaction, { atRevision }: Caller): Promis
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the set. */
-export async function tryPolicySet(
+async function tryPolicySet(
   { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
   candidate: readonly Policy[],
   caller: Caller | null,

@@ -10,6 +10,7 @@ import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy } from '../../src/policies/schema.ts';
 import { ANY, readFiles, type TargetName } from '../../src/policies/sets/planning.ts';
+import { ACCEPTED } from '../../src/policies/sets/set-check.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createApplyTested, readTests, testSet } from '../../src/policies/sets/test-set.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
@@ -118,7 +119,11 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     ...parts,
     targets: async () => targets,
     readFiles,
-    tryPolicies: async () => await meanwhile.shift()?.(),
+    tryPolicies: async () => undefined,
+    async checkSet() {
+      await meanwhile.shift()?.();
+      return ACCEPTED;
+    },
   });
   const applyTested = createApplyTested({
     sets,

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { knownWork, MAX_PATTERN_LENGTH, readPattern, workOf } from '../../src/engine/compile/pattern.ts';
-import { takePolicies, withReadings } from '../../src/policies/heavy/given.ts';
+import { knownWork, MAX_PATTERN_LENGTH, type PatternReading, readPattern, workOf } from '../../src/engine/compile/pattern.ts';
+import { foundFor, takeFound, takePolicies, withReadings } from '../../src/policies/heavy/given.ts';
 import { policy } from './policies.ts';
 
 const withPattern = (resource_pattern: string | null) => policy('p', { resource_pattern });
@@ -30,6 +30,38 @@ test('the work of a pattern goes with it, if the gateway knows it', (t) => {
     [...withReadings([known, unknown].map(withPattern))].map((given) => given.work),
     [work, undefined],
   );
+});
+
+test('a thread keeps a reading of its own, with the work that it knows', (t) => {
+  const pattern = 'own[0-9]x';
+  const reading = readPattern(pattern);
+  if (typeof reading === 'string') return t.fail();
+  const work = workOf(pattern, reading);
+  takePolicies([{ policy: withPattern(pattern), reading: structuredClone(reading), work: undefined }]);
+  t.is(readPattern(pattern), reading);
+  t.is(knownWork(readPattern(pattern)), work);
+});
+
+test('a thread tells what the gateway did not know of a pattern, and the gateway takes it over', (t) => {
+  const [all, half, nothing] = ['all[0-9]x', 'half[0-9]x', 'nothing[0-9]x'];
+  const works = [all, half, nothing].map((pattern) => workOf(pattern, readPattern(pattern) as PatternReading));
+  const given = [
+    { policy: withPattern(null), reading: undefined, work: undefined },
+    { policy: withPattern(all), reading: readPattern(all), work: works[0] },
+    { policy: withPattern(half), reading: readPattern(half), work: undefined },
+    ...[1, 2].map(() => ({ policy: withPattern(nothing), reading: undefined, work: undefined })),
+    { policy: withPattern('never[0-9]read'), reading: undefined, work: undefined },
+  ];
+  const found = [...foundFor(given)];
+  t.deepEqual(found, [
+    { pattern: half, reading: readPattern(half), work: works[1] },
+    { pattern: nothing, reading: readPattern(nothing), work: works[2] },
+  ]);
+  const [, last] = structuredClone(found);
+  if (last === undefined) return t.fail();
+  takeFound([{ ...last, pattern: 'taken[0-9]x' }]);
+  t.is(readPattern('taken[0-9]x'), last.reading);
+  t.is(knownWork(last.reading), works[2]);
 });
 
 test('a reading is the same after its way to the thread, also that of a refused pattern', (t) => {

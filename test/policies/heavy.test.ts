@@ -6,17 +6,19 @@ import type { Caller } from '../../src/auth/caller.ts';
 import type { TokenLimits } from '../../src/auth/principal.ts';
 import { type GivenRight, type Held, rightsOf } from '../../src/auth/rights.ts';
 import { AppError } from '../../src/base/errors.ts';
+import { knownReading, knownWork } from '../../src/engine/compile/pattern.ts';
 import { openContext } from '../../src/http/context.ts';
 import { type AskedBy, createHeavyWork, type HeavyParts, type HeavyWork } from '../../src/policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../src/policies/heavy/jobs.ts';
+import { ACCEPTED } from '../../src/policies/sets/set-check.ts';
 import { answerWork } from '../../src/rest/policies/heavy-answer.ts';
 import { createPolicySetRoutes } from '../../src/rest/policy-sets/routes.ts';
 import type { Admission } from '../../src/state/admission.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { person, rest, startGateway } from '../support/gateway.ts';
 import { dataDir, runGateway } from '../support/process.ts';
-import { policyBody } from './policies.ts';
-import { file, policySets } from './sets.ts';
+import { policy, policyBody } from './policies.ts';
+import { file, type ProblemAnswer, policySets } from './sets.ts';
 
 const many = (count: number): Record<string, string> =>
   Object.fromEntries(
@@ -86,6 +88,44 @@ test.serial('a worker thread reads the body of an apply, after the role of the c
   t.is(history.body[0]?.reason, 'why not');
 });
 
+test.serial('the patterns of an apply, a draft and a rollback do not hold the thread of the gateway', async (t) => {
+  const gateway = await startGateway(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const { call, apply } = policySets(gateway, admin.token);
+  const files = (count: number, pattern: (n: number) => string) =>
+    Object.fromEntries(Array.from({ length: count }, (_, n) => [`p${n}.yaml`, file({ resource_pattern: pattern(n) })]));
+  const known = (pattern: string) => [knownReading(pattern), knownWork(knownReading(pattern))];
+  const endless = files(2, (n) => `a[ab]{50}h${n}`);
+  for (const request of [
+    () => call<ProblemAnswer>(400, 'POST', '/apply', { files: endless }),
+    () => call<ProblemAnswer>(400, 'PUT', '/drafts/d', { files: endless }),
+  ]) {
+    const { errors = [] } = (await request()).body;
+    t.deepEqual(
+      errors.map(({ path, line, message }) => [path, line, /\. The pattern a\[ab\]\{50\}h\d has too many states:/.test(message)]),
+      ['p0', 'p1'].map((name) => [`files.${name}.yaml`, 3, true]),
+    );
+  }
+  t.deepEqual(known('a[ab]{50}h0'), [undefined, undefined], 'it was read in a thread');
+  await apply(files(1, () => 'a[ab]{3}h'));
+  await apply(files(1, () => '^echo$'));
+  await call(200, 'POST', '/rollback', { revision: 1 });
+});
+
+test('the gateway need not read again the patterns of a set that the thread has accepted', async (t) => {
+  const work = createHeavyWork({} as HeavyParts);
+  t.teardown(work.close);
+  const pattern = 'a[ab]+h[0-9]x';
+  const policies = [policy('stored', { resource_pattern: 'a[ab]{50}i' }), policy('new', { resource_pattern: pattern })];
+  t.deepEqual(await work.checkSet(policies, new Set(['new']), ADMIN), ACCEPTED);
+  t.is(typeof knownWork(knownReading(pattern)), 'number');
+  const { problems } = await work.checkSet(policies, new Set(['stored']), null);
+  t.deepEqual(
+    problems.map(({ policyId }) => policyId),
+    ['stored'],
+  );
+});
+
 /** Heavy work on a database that does not answer, so that checks of invariants do not end. `begun` resolves when so many have begun. */
 function startEndless(t: ExecutionContext) {
   let [asked, count] = [0, Number.POSITIVE_INFINITY];
@@ -117,6 +157,7 @@ test('managers whose jobs do not end do not keep an administrator from changing 
   t.deepEqual((await work.applyBody(body, ADMIN)).files, texts);
   t.is((await work.readFiles(texts, ADMIN)).size, 1);
   await work.build([], ADMIN);
+  t.deepEqual(await work.checkSet([], new Set(), ADMIN), ACCEPTED);
   await work.checkTests(new Map(), ADMIN);
   t.is((await work.test(new Map(), { policies: [], targets: [] }, ADMIN)).failed, 0);
   await work.close();
@@ -133,6 +174,7 @@ test('the jobs of a change end when its client disconnects, and the next ones ru
   const waiting = [
     work.applyBody(Buffer.from('{"files":{}}'), gone),
     ...[work.readFiles(texts, gone), work.readInvariantFiles(texts, gone), work.build([], gone), work.checkTests(texts, gone)],
+    work.checkSet([], new Set(), gone),
     ...[work.test(texts, { policies: [], targets: [] }, gone), check(gone)],
   ].map((job) => job.catch((error: unknown) => error));
   const next = work.readFiles(texts, manager('dora'));

@@ -16,6 +16,7 @@ import { earlierSet, policiesAt } from '../../src/policies/history.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
+import { createSetCheck } from '../../src/policies/sets/set-check.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
@@ -37,6 +38,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     checkPattern: () => null,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
+    checkSet: createSetCheck(() => null),
     tryPolicies: async () => undefined,
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true });

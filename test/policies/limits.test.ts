@@ -15,6 +15,7 @@ import { createOwnerEdits } from '../../src/policies/owner-edits.ts';
 import { ownerOf } from '../../src/policies/owners.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
+import { createSetCheck } from '../../src/policies/sets/set-check.ts';
 import { createPolicySets } from '../../src/policies/sets/sets.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
@@ -162,7 +163,8 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
   };
   const edits = createPolicyEdits(guarded);
   const owners = createOwnerEdits(parts);
-  const sets = createPolicySets({ ...guarded, targets, readFiles });
+  const checkSet = createSetCheck(parts.checkPattern);
+  const sets = createPolicySets({ ...guarded, targets, readFiles, checkSet });
   const counts = { accepted: 0, refused: 0, undecided: 0, other: 0 };
   const history = new Map<number, StoredPolicy[]>();
 

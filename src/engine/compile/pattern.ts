@@ -35,7 +35,7 @@ const MAX_ENTRIES = 100_000;
 const ENTRIES_OF_TABLES = 4;
 
 /**
- * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of the gateway's processor time. The
+ * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of processor time. The
  * patterns of stored policies are known, because the engine has estimated its decisions with them.
  */
 const MAX_NEW_WORK = 8_000_000;

@@ -1,6 +1,7 @@
 /**
  * Policies on their way to the thread, each with the gateway's reading of its pattern, and how much work RE2 has with it. A thread that has just
- * started would need up to a second to read the patterns of a large set, and would take all of them for new.
+ * started would need up to a second to read the patterns of a large set, and would take all of them for new. On the way back, the gateway gets
+ * what the thread has found out about the other patterns.
  */
 import { keepReading, keepWork, knownReading, knownWork, type PatternReading } from '../../engine/compile/pattern.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
@@ -23,8 +24,38 @@ export function* withReadings<P extends Policy>(policies: Iterable<P>): Generato
 
 export function takePolicies<P extends Policy>(given: readonly Given<P>[]): P[] {
   return given.map(({ policy, reading, work }) => {
-    if (policy.resource_pattern !== null && reading !== undefined) keepReading(policy.resource_pattern, reading);
-    if (typeof reading === 'object' && work !== undefined) keepWork(reading, work);
+    if (policy.resource_pattern !== null && reading !== undefined) keep({ pattern: policy.resource_pattern, reading, work });
     return policy;
   });
+}
+
+/** What the thread has found out about a pattern. */
+export interface FoundPattern {
+  readonly pattern: string;
+  readonly reading: PatternReading | string;
+  readonly work: Given<Policy>['work'];
+}
+
+/** Returns what the gateway did not know when it gave the policies. It needs this when it loads them, and would compute it again. */
+export function* foundFor(given: readonly Given<Policy>[]): Generator<FoundPattern> {
+  const told = new Set<string>();
+  for (const { policy, ...before } of given) {
+    const { resource_pattern: pattern } = policy;
+    if (pattern === null || told.has(pattern)) continue;
+    told.add(pattern);
+    const reading = knownReading(pattern);
+    const work = knownWork(reading);
+    if (reading !== undefined && (before.reading === undefined || before.work !== work)) yield { pattern, reading, work };
+  }
+}
+
+export function takeFound(found: readonly FoundPattern[]): void {
+  for (const each of found) keep(each);
+}
+
+/** A reading that is known here stays, because more is kept with it. */
+function keep({ pattern, reading, work }: FoundPattern): void {
+  const known = knownReading(pattern) ?? reading;
+  if (known === reading) keepReading(pattern, reading);
+  if (typeof known === 'object' && work !== undefined) keepWork(known, work);
 }

@@ -19,12 +19,13 @@ import type { Moment } from '../sets/candidate-set.ts';
 import type { Draft } from '../sets/draft.ts';
 import { type PolicyChange, withChanges } from '../sets/plan.ts';
 import type { SetState, TargetName } from '../sets/planning.ts';
+import type { SetVerdict } from '../sets/set-check.ts';
 import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
 import type { ReadStoredSet } from '../stored-set.ts';
 import type { Suggestion, SuggestTask } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
-import { withReadings } from './given.ts';
+import { type FoundPattern, takeFound, withReadings } from './given.ts';
 import type { ApplyRest, ApplyText, EarlierAsked, HeavyAnswer, jobs, Stored, UserAsked, UserNow } from './jobs.ts';
 
 /** The user who asks, and the callback for the progress. */
@@ -140,6 +141,13 @@ export function createHeavyWork(parts: HeavyParts) {
     },
   } satisfies Host;
 
+  const giving = (policies: readonly Policy[]): Host => ({
+    async policies(give: Give): Promise<null> {
+      await give(withReadings(policies));
+      return null;
+    },
+  });
+
   async function read<T extends { readonly file: string }>(
     name: 'read' | 'readInvariants',
     texts: ReadonlyMap<string, string>,
@@ -173,11 +181,12 @@ export function createHeavyWork(parts: HeavyParts) {
       read<ParsedInvariantFile>('readInvariants', texts, caller),
     /** Rejects if no engine can be made of the policies. `caller` null: the work starts at once. */
     async build(policies: readonly Policy[], caller: Caller | null): Promise<void> {
-      const given = async (give: Give): Promise<null> => {
-        await give(withReadings(policies));
-        return null;
-      };
-      await change(caller, { name: 'build', input: {}, host: { policies: given } });
+      await change(caller, { name: 'build', input: {}, host: giving(policies) });
+    },
+    /** Checks the set as `CheckSet` does, and rejects like `build` if it is accepted. */
+    checkSet(policies: readonly StoredPolicy[], changed: ReadonlySet<string>, caller: Caller | null): Promise<SetVerdict> {
+      const onItems = (items: readonly unknown[]): void => takeFound(items as FoundPattern[]);
+      return change<SetVerdict>(caller, { name: 'checkSet', input: { changed }, host: giving(policies), onItems });
     },
     /** Checks invariants on the stored policies and invariants. */
     checkInvariants: (check: ToCheck, caller: Caller): Promise<Checked> =>

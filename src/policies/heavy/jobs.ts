@@ -43,13 +43,14 @@ import type { DraftContent } from '../sets/draft.ts';
 import { invariantsJson, lintJson } from '../sets/lint-report.ts';
 import { changesBetween, type PolicyPlan, setBefore, withChanges } from '../sets/plan.ts';
 import { changesJson, planCounts, withFlips } from '../sets/plan-json.ts';
-import { madeForRequest, planMove, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
+import { madeForRequest, type PlanParts, planMove, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
 import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../sets/questions-about.ts';
+import { createSetCheck, isAccepted, type SetVerdict } from '../sets/set-check.ts';
 import { readTests, type SetToTest, testSet } from '../sets/test-set.ts';
 import { type Holders, nobodyHas } from '../sets/unknown.ts';
 import { type Suggestion, type SuggestTask, suggest } from '../suggest/job.ts';
 import type { Need } from '../suggest/needs.ts';
-import { type Given, takePolicies } from './given.ts';
+import { foundFor, type Given, takePolicies } from './given.ts';
 
 /** The answer to a request: JSON in UTF-8, and the revision that it describes. */
 export interface HeavyAnswer {
@@ -110,9 +111,9 @@ async function stateOf(desk: Desk, owner: string | null = null): Promise<SetStat
 const policiesAt = async (desk: Desk, revision: number, since: Position): Promise<readonly StoredPolicy[]> =>
   takePolicies((await desk.ask<null, Given<StoredPolicy>>('at', { revision, since } satisfies EarlierAsked)).items);
 
-async function made() {
+async function made(): Promise<PlanParts> {
   const { checkPattern } = await policyModule();
-  return madeForRequest({ checkPattern, newId: uuidv7, now: Date.now });
+  return { ...madeForRequest({ newId: uuidv7, now: Date.now }), checkSet: createSetCheck(checkPattern) };
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the policies. */
@@ -358,6 +359,18 @@ export const jobs = {
   async build(_: object, desk: Desk): Promise<null> {
     await build(takePolicies((await desk.ask<null, Given<Policy>>('policies')).items));
     return null;
+  },
+
+  /** Checks the policies that a change brings, and builds an engine from an accepted set. Emits what the gateway needs to load it. */
+  async checkSet({ changed }: { changed: ReadonlySet<string> }, desk: Desk): Promise<SetVerdict> {
+    const given = (await desk.ask<null, Given<StoredPolicy>>('policies')).items;
+    const policies = takePolicies(given);
+    const { checkPattern } = await policyModule();
+    const verdict = await createSetCheck(checkPattern)(policies, changed);
+    if (!isAccepted(verdict)) return verdict;
+    await build(policies);
+    desk.give(foundFor(given));
+    return verdict;
   },
 
   /** Checks invariants: the stored ones on changed policies, or new ones on the stored policies. */

@@ -1,10 +1,9 @@
 /** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
 import { hash } from 'node:crypto';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
-import { inSlices, pause } from '../../base/turns/slices.ts';
+import { inSlices } from '../../base/turns/slices.ts';
 import type { Position } from '../../db/changes.ts';
 import { inReadingOrder } from '../../engine/compile/compile.ts';
-import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { managedByFiles } from '../edit.ts';
 import { isOf } from '../files/file.ts';
@@ -16,6 +15,7 @@ import { type OutsideField, outsideLimits } from '../limits/refusal.ts';
 import { drifted, ownerOf } from '../owners.ts';
 import { prioritiesFor } from './move.ts';
 import { changesBetween, type PlanRequest, type PolicyChange, type PolicyPlan, planFilesInSteps, withChanges } from './plan.ts';
+import { ACCEPTED, type CheckSet } from './set-check.ts';
 
 export interface TargetName {
   readonly id: string;
@@ -58,23 +58,24 @@ export interface PlannedFiles extends PolicyPlan {
 }
 
 export interface PlanningParts {
-  readonly checkPattern: PatternCheck;
   /** Returns a UUIDv7: ids sort in the order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
 }
 
-/** Values that stay the same if the work of a request is repeated: ids, the time, and the checks of patterns, which take long. */
+/** Values that stay the same if the work of a request is repeated: ids, the time, and what is outside the limits of owners, which takes long. */
 export interface Made {
   readonly idFor: (what: string) => string;
   readonly time: number;
-  readonly refusalOf: (policy: StoredPolicy) => Promise<string | null>;
   readonly outsideOf: LimitCheck;
 }
 
-export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Made {
+export interface PlanParts extends Made {
+  readonly checkSet: CheckSet;
+}
+
+export function madeForRequest({ newId, now }: PlanningParts): Made {
   const ids = new Map<string, string>();
-  const refusals = new Map<string, string | null>();
   return {
     time: now(),
     outsideOf: createLimitCheck(),
@@ -83,28 +84,19 @@ export function madeForRequest({ checkPattern, newId, now }: PlanningParts): Mad
       ids.set(what, id);
       return id;
     },
-    async refusalOf({ resource_pattern: pattern }) {
-      if (pattern === null) return null;
-      const before = refusals.get(pattern);
-      if (before !== undefined) return before;
-      await pause();
-      const refusal = checkPattern(pattern);
-      refusals.set(pattern, refusal);
-      return refusal;
-    },
   };
 }
 
 /** Throws AppError `invalid_request` and `outside_limits` with the positions of the errors in files, and `precondition_failed`. */
-export async function planOn(state: SetState, request: PlanRequest & Expected, made: Made): Promise<PlannedFiles> {
+export async function planOn(state: SetState, request: PlanRequest & Expected, parts: PlanParts): Promise<PlannedFiles> {
   const { position, history } = state;
   // An adoption changes policies without an owner.
   const ownerRevision = request.adopt ? position.revision : history.revision;
   const targetsHash = targetsHashOf(request.files, state.targets);
   requireExpected(state, { ownerRevision, targetsHash }, request);
-  const plan = await inSlices(planFilesInSteps(request, { ...state, ...made }));
+  const plan = await inSlices(planFilesInSteps(request, { ...state, ...parts }));
   if ('errors' in plan) throw badFiles(plan.errors);
-  await check(plan, request.files, state, made);
+  await check(plan, request.files, state, parts);
   return { ...plan, ownerRevision, targetsHash };
 }
 
@@ -124,22 +116,23 @@ async function check(
   { candidate, changes }: PolicyPlan,
   files: PlanRequest['files'],
   state: SetState,
-  { refusalOf, outsideOf }: Made,
+  { checkSet, outsideOf }: PlanParts,
 ): Promise<void> {
-  const errors: PolicyFileError[] = [];
   const brought = new Map<string, ParsedPolicyFile>();
   for (const { file, after } of changes) {
     const parsed = files.get(file ?? '');
     if (after === null || parsed === undefined) continue;
     brought.set(after.id, parsed);
-    const refusal = await refusalOf(after);
-    if (refusal !== null) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
   }
-  if (errors.length === 0) {
-    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate))) {
-      const parsed = policyIds.map((id) => brought.get(id)).find((found) => found !== undefined);
-      if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
-    }
+  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await checkSet(candidate, new Set(brought.keys()));
+  const errors: PolicyFileError[] = [];
+  for (const [id, parsed] of brought) {
+    const refusal = refusals.get(id);
+    if (refusal !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
+  }
+  for (const { message, policyId } of problems) {
+    const parsed = brought.get(policyId);
+    if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
   }
   if (errors.length > 0) throw badFiles(errors);
   const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, { id }) => {
@@ -185,7 +178,7 @@ export async function planRollback(
   state: SetState,
   old: readonly StoredPolicy[],
   request: RollbackRequest,
-  { refusalOf, outsideOf, time }: Made,
+  { checkSet, outsideOf, time }: PlanParts,
 ): Promise<SetPlan> {
   const { policies, position } = state;
   requireRevision(position, request.expectedRevision);
@@ -200,6 +193,8 @@ export async function planRollback(
     after: change.after && drifted({ ...change.after, updated_at: time }, change.before, position.revision + 1),
   }));
   const known = new Set(state.targets.map(({ id }) => id));
+  const brought = new Set(changes.flatMap(({ after }) => after?.id ?? []));
+  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await checkSet(candidate, brought);
   const errors: FieldError[] = [];
   for (const { after } of changes) {
     if (after === null) continue;
@@ -215,14 +210,10 @@ export async function planRollback(
     if (after.target_id !== null && !known.has(after.target_id)) {
       errors.push({ path: 'revision', message: `${called} names a target that no longer exists (${after.target_id})` });
     }
-    const refusal = await refusalOf(after);
-    if (refusal !== null) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
+    const refusal = refusals.get(after.id);
+    if (refusal !== undefined) errors.push({ path: 'revision', message: `the pattern of ${called} is refused. ${refusal}` });
   }
-  // What others have above the limits must not keep anybody from a rollback.
-  const brought = new Set(changes.flatMap(({ after }) => after?.id ?? []));
-  for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate))) {
-    if (policyIds.some((id) => brought.has(id))) errors.push({ path: 'revision', message });
-  }
+  for (const { message } of problems) errors.push({ path: 'revision', message });
   if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
   const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, policy) => [
     { path: 'revision', message: `${member} of ${calledIn(policy)} ${message}`, undecided },

@@ -3,7 +3,7 @@ import type { Authority, Caller } from '../../auth/caller.ts';
 import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, isInHistory, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
-import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, tryPolicySet } from '../edit.ts';
+import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts } from '../edit.ts';
 import { ownerHistory, policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
@@ -22,11 +22,14 @@ import {
   type SetState,
   type TargetName,
 } from './planning.ts';
+import type { CheckSet, SetVerdict } from './set-check.ts';
 
-export interface PolicySetParts extends Omit<PolicyEditParts, 'targetExists'> {
+export interface PolicySetParts extends Omit<PolicyEditParts, 'targetExists' | 'checkPattern'> {
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
   /** Takes long for many files, so it runs in a turn of the caller. */
   readonly readFiles: (texts: ReadonlyMap<string, string>, caller: Caller) => ReturnType<typeof readFiles>;
+  /** Also rejects as `tryPolicies` does, in the same turn of `caller`. */
+  readonly checkSet: (...args: [...Parameters<CheckSet>, caller: Caller | null]) => Promise<SetVerdict>;
 }
 
 export interface ApplyRequest extends Omit<PlanRequest, 'files'>, Expected {
@@ -52,6 +55,10 @@ export type PolicySets = ReturnType<typeof createPolicySets>;
 export function createPolicySets(parts: PolicySetParts) {
   const { database } = parts;
   const edit = createPolicyEdit(parts);
+  const checkIn =
+    (turnOf: Caller | null): CheckSet =>
+    (candidate, changed) =>
+      parts.checkSet(candidate, changed, turnOf);
   const glance = async (db: Connection) => ({
     revision: (await readPosition(db)).revision,
     targets: (await parts.targets(db)).map(({ id, name }) => ({ id, name })),
@@ -76,8 +83,7 @@ export function createPolicySets(parts: PolicySetParts) {
     async plan(caller: Caller, request: ApplyRequest): Promise<Planned<PlannedFiles> & Pick<SetState, 'position'>> {
       const files = await parts.readFiles(request.files, caller);
       const state = await database.snapshot((db) => read(db, request.owner));
-      const plan = await planOn(state, { ...request, files }, madeForRequest(parts));
-      if (plan.changes.some(({ after }) => after !== null)) await tryPolicySet(parts, plan.candidate, caller);
+      const plan = await planOn(state, { ...request, files }, { ...madeForRequest(parts), checkSet: checkIn(caller) });
       return { plan, targets: state.targets, position: state.position };
     },
 
@@ -96,9 +102,9 @@ export function createPolicySets(parts: PolicySetParts) {
             throw changed('While the tests ran, the database was restored to a different history.');
           return read(db, request.owner);
         },
-        async plan(state: SetState) {
-          const plan = await planOn(state, { ...request, files }, made);
-          const planned = carryingOut({ plan, targets: state.targets }, plan, null);
+        async plan(state: SetState, turnOf) {
+          const plan = await planOn(state, { ...request, files }, { ...made, checkSet: checkIn(turnOf) });
+          const planned = carryingOut({ plan, targets: state.targets }, plan.changes, null);
           return {
             ...planned,
             apply: async (store, trx, authority) => [
@@ -121,9 +127,9 @@ export function createPolicySets(parts: PolicySetParts) {
         {
           glance,
           read: (db: Connection) => readBoth(db, request),
-          async plan({ state, old }) {
-            const plan = await planRollback(state, old, request, made);
-            return carryingOut({ plan, targets: state.targets }, plan, state.position.revision + 1);
+          async plan({ state, old }, turnOf) {
+            const plan = await planRollback(state, old, request, { ...made, checkSet: checkIn(turnOf) });
+            return carryingOut({ plan, targets: state.targets }, plan.changes, state.position.revision + 1);
           },
         },
       );
@@ -137,7 +143,9 @@ export function createPolicySets(parts: PolicySetParts) {
         read: (db: Connection) => read(db, null),
         async plan(state) {
           const plan = await planMove(state, request, made);
-          return carryingOut({ plan, targets: state.targets }, plan, state.position.revision + 1);
+          const { changes, candidate } = plan;
+          const planned = carryingOut({ plan, targets: state.targets }, changes, state.position.revision + 1);
+          return changes.length === 0 ? planned : { ...planned, candidate };
         },
       });
     },
@@ -145,15 +153,11 @@ export function createPolicySets(parts: PolicySetParts) {
 }
 
 /** `outsideAt`: the revision of changes that are not made by files. */
-function carryingOut<T>(
-  result: T,
-  { changes, candidate }: { readonly changes: readonly PolicyChange[]; readonly candidate: EditPlan<T>['candidate'] },
-  outsideAt: number | null,
-): EditPlan<T> {
+function carryingOut<T>(result: T, changes: readonly PolicyChange[], outsideAt: number | null): EditPlan<T> {
   return {
     result,
-    // Skip the check if the change only deletes: a set that cannot be compiled must be repairable by deletions.
-    candidate: changes.some(({ after }) => after !== null) ? candidate : null,
+    // The check of the set has tried it.
+    candidate: null,
     touches: changes,
     apply:
       changes.length === 0

@@ -10,7 +10,7 @@ import { type PolicyRef, policyRef } from '../files/test-run.ts';
 import { decisionChanges } from '../sets/decision-changes.ts';
 import type { PolicyChange } from '../sets/plan.ts';
 import { changesJson, withFlips } from '../sets/plan-json.ts';
-import { ANY, type Made, planOn, readFiles, type SetState } from '../sets/planning.ts';
+import { ANY, type PlanParts, planOn, readFiles, type SetState } from '../sets/planning.ts';
 import { fileOfProposed, filesOfRest, type Window } from './files.ts';
 import type { Need } from './needs.ts';
 import { type Claim, proveGrants, proveLeast } from './proof.ts';
@@ -48,7 +48,7 @@ export interface Suggestion {
 }
 
 export interface SuggestParts {
-  readonly made: Made;
+  readonly made: PlanParts;
   readonly engineOf: (policies: readonly StoredPolicy[]) => Promise<Engine>;
   readonly say: (progress: Progress | undefined) => void;
 }

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
 import { madeForRequest, planRollback, type SetState } from '../../../src/policies/sets/planning.ts';
+import { createSetCheck } from '../../../src/policies/sets/set-check.ts';
 import { policy } from '../policies.ts';
 
 const { checkPattern } = await loadPolicyModule();
@@ -22,7 +23,7 @@ test('a rollback is not refused for what other owners have above the limits, but
     limits: new Map(),
     history: { revision: 2, deleted: new Map() },
   };
-  const made = madeForRequest({ checkPattern, newId: () => 'new', now: () => 3 });
+  const made = { ...madeForRequest({ newId: () => 'new', now: () => 3 }), checkSet: createSetCheck(checkPattern) };
   const back = (pattern: string) =>
     planRollback(state, [...large, small(pattern)], { revision: 1, owner: 'small', expectedRevision: null }, made);
   t.deepEqual(

@@ -13,6 +13,7 @@ import { createHeavyWork, type HeavyParts } from '../../../src/policies/heavy/he
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../../src/policies/sets/planning.ts';
+import { ACCEPTED, createSetCheck } from '../../../src/policies/sets/set-check.ts';
 import { type Alongside, createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
 import { createStoredSet } from '../../../src/policies/stored-set.ts';
 import { localUser, userStore } from '../../../src/users/user-store.ts';
@@ -545,12 +546,15 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
       administer: createAdminister({ changes }),
       newId: uuidv7,
       now: Date.now,
-      checkPattern: () => null,
+      tryPolicies: async () => undefined,
     },
     readFiles,
     targets: async () => [],
     // Between the first look and the lock.
-    tryPolicies: () => meanwhile(),
+    async checkSet() {
+      await meanwhile();
+      return ACCEPTED;
+    },
   });
   const granted = { role: 'admin', groups: [] };
   const principal = { issuer: 'portcullis', sub: admin.id, email, ...granted, granted, token_id: token.id } as const;
@@ -591,10 +595,12 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
     ...parts,
     readFiles,
     targets: async () => [],
-    tryPolicies: () => {
+    tryPolicies: async () => undefined,
+    async checkSet() {
       const work = meanwhile();
       meanwhile = async () => undefined;
-      return work;
+      await work;
+      return ACCEPTED;
     },
   });
   const request = { owner: 'default', prune: true, adopt: false, ...ANY };
@@ -634,10 +640,10 @@ eachEngine(test.serial, 'an apply whose client disconnects happens as a whole or
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
   const sets = createPolicySets({
-    ...{ ...parts, readFiles, targets: async () => [] },
-    async tryPolicies(policies, caller) {
+    ...{ ...parts, readFiles, targets: async () => [], tryPolicies: heavy.build },
+    async checkSet(policies, changed, caller) {
       await meanwhile(caller === null);
-      return heavy.build(policies, caller);
+      return heavy.checkSet(policies, changed, caller);
     },
   });
   const request = { owner: 'default', prune: true, adopt: false, ...ANY };
@@ -707,11 +713,11 @@ test.serial('applying many files lets other work run, and checks each pattern on
       targets: async () => [],
       readFiles,
     },
-    checkPattern: (pattern) => {
+    checkSet: createSetCheck((pattern) => {
       looked.push(pattern);
       for (const began = performance.now(); performance.now() - began < 2; );
       return null;
-    },
+    }),
   });
   const files = new Map(Array.from({ length: 200 }, (_, i) => [`p${i}.yaml`, file({ resource_pattern: `^t${i}$` })]));
   turn();

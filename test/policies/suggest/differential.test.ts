@@ -9,6 +9,7 @@ import type { NamedObject, PrincipalFacts } from '../../../src/engine/decision.t
 import { createEngine, type LoadedEngine, loadPolicyModule } from '../../../src/engine/engine.ts';
 import { canBeAsked } from '../../../src/policies/analysis/names.ts';
 import { madeForRequest } from '../../../src/policies/sets/planning.ts';
+import { createSetCheck } from '../../../src/policies/sets/set-check.ts';
 import { type Suggestion, type SuggestTask, suggest } from '../../../src/policies/suggest/job.ts';
 import { createDeniedNeeds, createSameCheck, createUsedNeeds } from '../../../src/policies/suggest/needs.ts';
 import { withoutRole } from '../../../src/policies/suggest/proposal.ts';
@@ -129,7 +130,10 @@ const suggestOn = (policies: readonly StoredPolicy[], asked: SuggestTask['asked'
     needs,
     {
       // Ids of policies decide ties.
-      made: madeForRequest({ checkPattern: module.checkPattern, newId: () => `${'azm'[ids % 3]}${ids++}`, now: () => 0 }),
+      made: {
+        ...madeForRequest({ newId: () => `${'azm'[ids % 3]}${ids++}`, now: () => 0 }),
+        checkSet: createSetCheck(module.checkPattern),
+      },
       engineOf: build,
       say: () => {},
     },
