@@ -38,18 +38,20 @@ export const PATCHES: readonly Patch[] = [
   ['compile.ts', "const types = policy.type === 'all' ? RESOURCE_TYPES : [policy.type];", 'const types = RESOURCE_TYPES;'],
   ['compile.ts', 'node.use[kind][value] ??= rank;', 'node.use[kind][value] = rank;'],
   ['compile.ts', 'if (speaksOfTarget) node.use', 'node.use'],
-  ['compile.ts', 'bucket.exact[text] ??= rank;', 'bucket.exact[text] = rank;'],
+  ['compile.ts', 'bucket.exact[place.text] ??= rank;', 'bucket.exact[place.text] = rank;'],
   ['compile.ts', 'bucket.any ??= rank;', 'bucket.any = rank + 1;'],
-  ['compile.ts', "if (kind === 'exact') {", "if (kind === 'exact' || kind === 'prefix') {"],
+  ['compile.ts', "if (kind === 'exact') return", "if (kind === 'exact' || kind === 'prefix') return"],
   ['compile.ts', "text === '' && !oneLine", "text === ''"],
   ['compile.ts', 'test: NameTest = [rank, oneLine ?', 'test: NameTest = [rank, false ?'],
-  ['compile.ts', "kind === 'prefix' ? 'start' : 'end', text, test", "'start', text, test"],
+  ['compile.ts', "kind === 'prefix' ? 'start' : 'end'", "'start'"],
   ['lower.ts', 'characters.slice(-size)', 'characters.slice(0, size)'],
   ['lower.ts', 'length < 4 ? length : length - (length % 4)', 'length < 4 ? length : length - (length % 4) + 1'],
   ['lower.ts', "const length = side === 'start' ? size : -size;", 'const length = size;'],
   ['lower.ts', 'const characters = [...text];', "const characters = text.split('');"],
   ['compile.ts', "test.slice(1).join('\\0')", 'test[1]'],
-  ['compile.ts', 'for (const text of guard.texts) addAtEdge', 'for (const text of guard.texts.slice(0, 1)) addAtEdge'],
+  ['compile.ts', 'known[2] === test[2] &&', ''],
+  ['compile.ts', '&& known[3] === test[3]', ''],
+  ['compile.ts', 'guard.texts.map((text)', 'guard.texts.slice(0, 1).map((text)'],
   ['lower.ts', "if (anchor?.kind !== 'assert' ||", "if (anchor?.kind === 'chars' ||"],
   ['lower.ts', "return texts.includes('') ? null : texts;", 'return texts;'],
   ['lower.ts', "if (item.kind === 'assert') continue;", "if (item.kind === 'assert') { run += '^'; continue; }"],
@@ -98,7 +100,7 @@ export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; r
   const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy', 'weight', 'automaton', 'texts'].map(
     (name) => `engine/compile/${name}`,
   );
-  for (const part of [...parts, 'base/turns/slices']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
+  for (const part of [...parts, 'base/turns/slices', 'base/kept']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
   const source = readFileSync(join(compiler, file), 'utf8');
   if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`);
   writeFileSync(
