@@ -4,11 +4,11 @@ import type { JsonObject, JsonValue } from '../base/json/json.ts';
 import { CODES, errorMessage, type MessageText, type Rejection, type RpcId, wholeText } from './message.ts';
 
 /**
- * The items of a filtered list, changed as the request asked for: their JSON texts, joined. So a merge of several lists need not read
- * the answers again.
+ * The items of a filtered list, changed as the request asked for: JSON texts of one or more items. So a merge of several lists need not read
+ * the answers again. The list in the answer is empty, because each copy of a large one takes tens of MiB.
  */
 export interface ListedItems {
-  readonly items: string;
+  readonly items: readonly string[];
   /** The cursor that the target gave. */
   readonly nextCursor: JsonValue | undefined;
 }

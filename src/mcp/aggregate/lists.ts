@@ -37,8 +37,8 @@ const LONG_AT_ONCE = 6;
 
 interface Page {
   readonly target: RoutedTarget;
-  /** The JSON texts of the items, joined; null: the target did not answer. */
-  readonly items: string | null;
+  /** JSON texts of one or more items; null: the target did not answer. */
+  readonly items: readonly string[] | null;
   readonly next: string | null;
   /** The admission that decided which items are shown. null: nothing was decided. */
   readonly decidedBy: Admission | null;
@@ -80,7 +80,7 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
       next[fingerprintOf(target)] = before(target);
       continue;
     }
-    length += page?.items?.length ?? 0;
+    length += lengthOf(page);
     const moreBytes = bytesOf(page?.next ?? '') - bytesOf(before(target));
     const isTooLarge = length > caller.deps.limits.lists.answer || cursorsBytes + moreBytes > MAX_CURSORS_BYTES;
     isFull ||= page === null || (isTooLarge && hasPage);
@@ -88,7 +88,7 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
     // Items that would make the answer too large go to the next page.
     else if (page === null || isFull) next[fingerprintOf(target)] = before(target);
     else {
-      if (page.items !== '') shown.push(page.items);
+      for (const items of page.items ?? []) shown.push(items);
       if (page.next !== null) next[fingerprintOf(target)] = page.next;
       cursorsBytes += moreBytes;
       hasPage = true;
@@ -149,10 +149,10 @@ async function readPages(
     const pages = await forEachWhile(caller, targets, mayBegin, async (target, now) => {
       try {
         const page = await pageAt(target, now);
-        const small = deps.outbox.hold(principal, page.items?.length ?? 0);
+        const small = deps.outbox.hold(principal, lengthOf(page));
         if (isOverdrawn(small)) return noPage(target);
         held.push(small);
-        length += page.items?.length ?? 0;
+        length += lengthOf(page);
         read++;
         return page;
       } finally {
@@ -207,11 +207,11 @@ async function readPage(
   const { result, error } = message;
   // A target without this method has no items. A target that the caller may no longer use is not mentioned.
   if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))
-    return { ...noPage(target), items: '' };
-  return pageWith(target, items, isObject(result) ? result.nextCursor : undefined);
+    return { ...noPage(target), items: [] };
+  return pageWith(target, items === null ? null : items === '' ? [] : [items], isObject(result) ? result.nextCursor : undefined);
 }
 
-function pageWith(target: RoutedTarget, items: string | null, nextCursor: JsonValue | undefined): Page {
+function pageWith(target: RoutedTarget, items: readonly string[] | null, nextCursor: JsonValue | undefined): Page {
   // Clients treat an empty cursor as none.
   const next = typeof nextCursor === 'string' && nextCursor !== '' ? nextCursor : null;
   return (next?.length ?? 0) > MAX_CURSOR_LENGTH ? noPage(target) : { ...noPage(target), items, next };
@@ -224,7 +224,9 @@ const isOutdated = ({ decidedBy }: Page, current: Admission): boolean =>
   decidedBy !== null && !isDecidedAlike(decidedBy, current);
 
 /** Whether the page shows items, or names a target that has not answered. */
-const tellsSomething = (page: Page | null): boolean => page !== null && page.items !== '';
+const tellsSomething = (page: Page | null): boolean => page !== null && page.items?.length !== 0;
+
+const lengthOf = (page: Page | null): number => page?.items?.reduce((sum, { length }) => sum + length, 0) ?? 0;
 
 const bytesOf = (cursor: string): number => (cursor === '' ? 0 : Buffer.byteLength(JSON.stringify(cursor)));
 

@@ -43,7 +43,7 @@ export interface ResultContext {
   readonly done?: DoneList;
   /** The result is a part of a list: the remaining items are reported even if none is hidden. */
   readonly isPart?: boolean;
-  /** Changes the remaining items of a list for a reader other than the client; the text of the result keeps them as they are. */
+  /** Changes the remaining items of a list for a reader other than the client. */
   readonly changeItem?: ChangeItem | undefined;
 }
 
@@ -64,7 +64,7 @@ export interface DoneList {
   readonly member: string;
   readonly text: string;
   readonly shown: Listed | null;
-  readonly changed: string | null;
+  readonly changed: readonly string[] | null;
 }
 
 export const TOO_MANY = `the answer names more than ${MAX_DECIDED} objects, or one part of it names more than ${MAX_AT_ONCE}`;
@@ -79,19 +79,19 @@ export interface Listed {
 export type FilteredResult =
   /**
    * `text`: the JSON text of the result. `created`: a new task, which must be stored before the client learns about it. `changed`: the items
-   * of the list after `changeItem`, joined; null: they were not all changed.
+   * of the list after `changeItem`, in texts of one or more items; the list in `text` is then empty. null: they were not all changed.
    */
   | {
       readonly ok: true;
       readonly text: string;
       readonly shown: Listed | null;
       readonly created: Task | null;
-      readonly changed: string | null;
+      readonly changed: readonly string[] | null;
     }
   | Fault;
 
 export type Filtered =
-  | { readonly ok: true; readonly shown: Listed | null; readonly created?: Task; readonly changed?: string | null }
+  | { readonly ok: true; readonly shown: Listed | null; readonly created?: Task; readonly changed?: readonly string[] | null }
   | Fault;
 /** Pauses only before and between decisions that take long. */
 export type Filtering<T> = Generator<undefined, T>;

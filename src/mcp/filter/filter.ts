@@ -101,15 +101,17 @@ export function* filterInSteps(
   }
   const texts: string[] = [];
   const names: string[] = [];
-  let changed: string[] | null = [];
+  const changed: string[] = [];
   let hidden = 0;
   for (let [from, to] = [0, 0]; from < items.length; from = to) {
     to = endOfStep(spans, from, itemsAtOnce);
     const part = yield* filterPart(located.text, member, items, spans, from, to, context);
     if (!part.ok) return part;
+    // The parts that are changed have no other text.
+    if (context.changeItem !== undefined && part.changed === null)
+      return yield* filterInSteps(located, result, { ...context, changeItem: undefined }, itemsAtOnce);
     if (part.text !== '') texts.push(part.text);
-    if (part.changed === null) changed = null;
-    else if (part.changed !== '') changed?.push(part.changed);
+    for (const items of part.changed ?? []) changed.push(items);
     for (const name of part.shown?.names ?? []) names.push(name);
     hidden += part.shown?.hidden ?? 0;
     if (context.operation.kind !== 'list' && new Set(names).size > MAX_DECIDED) return fault(TOO_MANY);
@@ -119,7 +121,7 @@ export function* filterInSteps(
   const resource_type =
     context.operation.kind === 'list' ? context.operation.list.resource_type : member === 'tasks' ? 'tool' : 'resource';
   const shown = isTold ? { resource_type, names, hidden } : null;
-  const done: DoneList = { member, text: `[${texts.join()}]`, shown, changed: changed?.join() ?? null };
+  const done: DoneList = { member, text: `[${texts.join()}]`, shown, changed: context.changeItem === undefined ? null : changed };
   return yield* filterWhole(located, result, { ...context, done });
 }
 
@@ -211,13 +213,14 @@ function* filterList(draft: Draft, context: ResultContext): Filtering<Filtered> 
   const looked = yield* look((sight) => kept.map((index) => visibleHolder(items[index] ?? null, sight)), context.decide);
   if (looked === null) return fault(TOO_MANY);
   const texts = kept.map((index, at) => itemText(draft.text, spans[index], items[index], looked.result[at]));
-  replaceMember(draft, shape.member, `[${texts.join()}]`);
+  const changed = changedItems(texts, context, shape.key, kept, spans, items);
+  replaceMember(draft, shape.member, changed === null ? `[${texts.join()}]` : '[]');
   const names = kept.map((index) => objects[index]?.resource_name ?? '');
   const shown = { resource_type: shape.resource_type, names, hidden: items.length - kept.length };
-  return { ok: true, shown, changed: changedItems(texts, context, shape.key, kept, spans, items) };
+  return { ok: true, shown, changed };
 }
 
-/** The texts of the remaining items after `changeItem`, joined. null: there is nothing to change them, or one cannot be changed. */
+/** The texts of the remaining items after `changeItem`, joined to one if there are any. null: there is nothing to change them, or one cannot be changed. */
 function changedItems(
   texts: readonly string[],
   { changeItem }: ResultContext,
@@ -225,7 +228,7 @@ function changedItems(
   kept: readonly number[],
   spans: readonly JsonSpan[],
   items: readonly JsonValue[],
-): string | null {
+): readonly string[] | null {
   if (changeItem === undefined) return null;
   const changed: string[] = [];
   for (const [at, text] of texts.entries()) {
@@ -240,7 +243,7 @@ function changedItems(
     if (result === null) return null;
     changed.push(result);
   }
-  return changed.join();
+  return changed.length === 0 ? [] : [changed.join()];
 }
 
 /** The item as the target wrote it, except for its `_meta`. */

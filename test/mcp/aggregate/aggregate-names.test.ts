@@ -402,8 +402,8 @@ test('an item of a list gets the same names as in the whole list', async (t) => 
       };
       const filtered = filterResult(reading, (reading.value as { result: JsonObject }).result, context);
       if (!filtered.ok) return t.fail(filtered.fault);
-      t.is(filtered.changed, (await readList('t', method, member, message)).items);
-      t.true(filtered.text.includes(text), 'the result itself keeps the names of the target');
+      t.is(filtered.changed?.join() ?? null, (await readList('t', method, member, message)).items);
+      t.deepEqual(JSON.parse(filtered.text), { [member]: [] }, 'a large list is not kept twice');
     }
   }
 });
