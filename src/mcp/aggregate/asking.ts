@@ -6,10 +6,11 @@ import { signalOf } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { deferred } from '../../base/promises.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
+import { chargedTo } from '../answers/upstream-messages.ts';
 import type { Caller } from '../context/context.ts';
 import { askedAt, type SessionTarget } from '../context/upstream-opening.ts';
 import type { Attempt } from '../upstream/pace.ts';
-import { isFault, type ReadBody, type Upstream, type UpstreamAnswer } from '../upstream/upstream.ts';
+import { type Arrival, isFault, type ReadBody, type Upstream, type UpstreamAnswer } from '../upstream/upstream.ts';
 
 /**
  * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
@@ -31,7 +32,8 @@ export async function askAmong<T>(
   const late = new AbortController();
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
   const revoked = AbortSignal.any([signalOf(caller.revoked), late.signal]);
-  const room = roomToRead(caller, gone);
+  let isAwaited = true;
+  const room = roomToRead(caller, sessionTarget, gone, () => isAwaited);
   const clock = createStopwatch();
   const upstream: Upstream = {
     ...deps.upstream,
@@ -42,9 +44,6 @@ export async function askAmong<T>(
       attempt = own;
       clock.resume();
       sent.resolve();
-      const answer = await deps.upstream.send(request);
-      hasAnswered = !isFault(answer) && answer.status < 500;
-      if (isFault(answer)) return answer;
       const pause = (): void => {
         own.pause();
         clock.pause();
@@ -53,6 +52,22 @@ export async function askAmong<T>(
         own.resume(countedMs);
         clock.resume(countedMs);
       };
+      const arrival: Arrival = {
+        freeBytes: deps.lists.hugeFrom,
+        async room(bytes) {
+          // The gateway holds the answer back, so the target is not late.
+          const isRunning = !clock.isPaused();
+          pause();
+          const isWanted = await room.toArrive(bytes);
+          // It would be read in vain. Whether the target answers in time, a later request finds out.
+          if (!isWanted) hasAnswered = false;
+          else if (isRunning) resume();
+          return isWanted;
+        },
+      };
+      const answer = await deps.upstream.send({ ...request, arrival });
+      hasAnswered = !isFault(answer) && answer.status < 500;
+      if (isFault(answer)) return answer;
       return readWithRoom(answer, room, { pause, resume, ended: () => own.ended(hasAnswered) });
     },
   };
@@ -82,7 +97,13 @@ export async function askAmong<T>(
       room.giveBack();
       attempt?.ended(hasAnswered && !late.signal.aborted);
     });
-  return Promise.race([work, waited.promise, sent.promise.then(() => deps.pace.wait(asked, method, work, () => attempt))]);
+  const inPace = async (): Promise<T | null> => {
+    await sent.promise;
+    const done = await deps.pace.wait(asked, method, work, () => attempt);
+    isAwaited = done !== null;
+    return done;
+  };
+  return Promise.race([work, waited.promise, inPace()]);
 }
 
 /** The longest wait for one target, whatever the gateway does meanwhile. */
@@ -108,19 +129,33 @@ function createStopwatch() {
   };
 }
 
-/** Takes room for the first long answer. Most answers are short and take none. */
-function roomToRead({ deps, claims }: Caller, gone: AbortSignal) {
+/** Takes room for the first long answer. Most answers are short and take none. `isAwaited`: whether a request waits for the answer. */
+function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal, isAwaited: () => boolean) {
+  const { lists, reader } = caller.deps;
+  const principal = principalKey(caller.claims);
+  let arriving: Promise<Taken | null> | null = null;
   let taken: Taken | null = null;
   return {
+    /** Resolves when no answer waits for room to arrive. False: no request waits for the answer now. */
+    arrived: async (): Promise<boolean> => arriving === null || (await arriving) !== null,
+    async toArrive(bytes: number | null): Promise<boolean> {
+      arriving ??= lists.toArrive(principal, bytes, gone);
+      return (await arriving) !== null && isAwaited();
+    },
     /** False: no request waits for the answer now. */
     async take(bytes: number): Promise<boolean> {
       if (bytes <= LARGE_TEXT || taken !== null) return true;
-      taken = await deps.lists.toRead(principalKey(claims), bytes, gone);
-      return taken !== null;
+      // A caller in debt waits before it takes room that others could use.
+      if (isAwaited()) await reader.rest(chargedTo({ caller, target }));
+      if (!isAwaited()) return false;
+      taken = await lists.toRead(principal, bytes, gone);
+      return taken !== null && isAwaited();
     },
     giveBack(): void {
       taken?.giveBack();
       taken = null;
+      void arriving?.then((room) => room?.giveBack());
+      arriving = null;
     },
   };
 }
@@ -145,6 +180,7 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
         // The answer is still to come. After the answer, no further events are wanted, and the loop ends above. The time for what came
         // before the answer counts, so that a target that sends notifications without end is late.
         room.giveBack();
+        await room.arrived();
         resume(performance.now() - began);
       }
     }
@@ -153,6 +189,7 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
   // The target has answered. Until the gateway reads on, the target is not waited for.
   pause();
   const read: ReadBody = async (isWanted) => {
+    await room.arrived();
     resume();
     const body = await answer.read(isWanted);
     if (isFault(body)) return body;

@@ -184,7 +184,7 @@ function relayed(context: UpstreamContext, seen: Seen): Relayed {
 }
 
 /** Charges target and caller together, so that the messages for one caller do not delay other callers of the target. */
-function chargedTo({ caller, target }: UpstreamContext): string {
+export function chargedTo({ caller, target }: Pick<UpstreamContext, 'caller' | 'target'>): string {
   return `${target.id} ${principalKey(caller.claims)}`;
 }
 

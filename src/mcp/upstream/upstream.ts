@@ -33,6 +33,15 @@ export interface UpstreamRequest {
   readonly lastEventId?: string;
   /** Aborts the request, including an answer that is still arriving. */
   readonly signal?: Cancellable;
+  /** Holds back a large answer. Absent: an answer arrives as long as too much is not unread. */
+  readonly arrival?: Arrival;
+}
+
+export interface Arrival {
+  /** A body or event of more bytes waits for room before the rest of it arrives. */
+  readonly freeBytes: number;
+  /** Resolves when there is room; false: the answer is no longer wanted. `bytes` null: the length is unknown. */
+  room(bytes: number | null): Promise<boolean>;
 }
 
 /** A target, and the access with which it is asked. */

@@ -302,6 +302,85 @@ test('room to read counts a page that is larger than the share of a caller as th
   t.is(room.taken.reading, 0);
 });
 
+test('one page that is larger than the share of a caller is read at a time, and the others wait in their order', async (t) => {
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 10 * KIB, readingOfAll: 40 * KIB }), () => 0);
+  const gone = createCancellation();
+  const order: string[] = [];
+  const read = async (principal: string, bytes: number): Promise<Taken | null> => {
+    const taken = await room.toRead(principal, bytes, gone);
+    order.push(principal);
+    return taken;
+  };
+  const first = await read('a', 100 * KIB);
+  const [second, third] = [read('b', 11 * KIB), read('c', 100 * KIB)];
+  (await read('d', 10 * KIB))?.giveBack();
+  t.deepEqual(order, ['a', 'd'], 'a page within the share does not wait for them');
+  first?.giveBack();
+  const taken = await second;
+  t.deepEqual(order, ['a', 'd', 'b']);
+  taken?.giveBack();
+  (await third)?.giveBack();
+  t.is(room.taken.reading, 0);
+});
+
+test('callers take turns with huge pages, however many of them one caller has', async (t) => {
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 1, arrivingOfPrincipal: 16, arrivingOfAll: 32 }), () => 0);
+  const gone = createCancellation();
+  for (const take of ['toArrive', 'toRead'] as const) {
+    const order: string[] = [];
+    const pages = ['a', 'a', 'a', 'b'].map(async (principal) => {
+      const taken = await room[take](principal, 16, gone);
+      order.push(principal);
+      await new Promise(setImmediate);
+      taken?.giveBack();
+    });
+    await Promise.all(pages);
+    t.is(order.join(''), 'abaa');
+  }
+});
+
+test('huge pages that arrive leave room for those of others', async (t) => {
+  const room = createListRoom(limitsOf({ arrivingOfPrincipal: 16, arrivingOfAll: 64 }), () => 0);
+  const gone = createCancellation();
+  const first = await room.toArrive('a', null, gone);
+  let hasSecond = false;
+  const second = room.toArrive('a', 1, gone).then((taken) => {
+    hasSecond = true;
+    return taken;
+  });
+  const other = await room.toArrive('b', 7, gone);
+  t.false(hasSecond, 'a page of unknown length takes the whole share');
+  first?.giveBack();
+  (await second)?.giveBack();
+  other?.giveBack();
+});
+
+test.serial('an answer that comes when no list waits for it is not read if it is long', async (t) => {
+  const held = deferred<void>();
+  let lists = 0;
+  const script = target({ 'tools/list': { tools } });
+  const { at, long } = await start(t, { targets: 1, limits: { joinMs: 10_000, lateMs: 50 } });
+  long.script = async (received, res) => {
+    if (received.message?.method === 'tools/list' && ++lists === 1) await held.promise;
+    return script(received, res);
+  };
+  const sessions = await Promise.all(['alice', 'bob'].map((user) => openEverywhere(at, { user })));
+  // The target is late for the first list, so a second one does not wait for it.
+  const first = at.ask(sessions[0] ?? '', 'tools/list', {}, { user: 'alice' });
+  await until(() => lists === 1);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  const before = at.gateway.shown.length;
+  const { result } = await at.ask(sessions[1] ?? '', 'tools/list', {}, { user: 'bob' });
+  t.deepEqual(result._meta, { [UNAVAILABLE]: ['long-000'] });
+  await until(() => lists === 2);
+  held.resolve();
+  t.is((await first).result.tools.length, TOOLS + 1);
+  const next = await at.ask(sessions[1] ?? '', 'tools/list', {}, { user: 'bob' });
+  t.is(next.result.tools.length, TOOLS + 1, 'the target is not late any more');
+  const long_names = at.gateway.shown.slice(before).filter(({ names }) => names.length === TOOLS);
+  t.is(long_names.length, 2, 'the names of the answer that nobody got are not recorded');
+});
+
 test('a long page is read although the short pages of others keep the room nearly full', async (t) => {
   let now = 0;
   const room = createListRoom(limitsOf({ readingOfPrincipal: 100, readingOfAll: 400 }), () => now);
