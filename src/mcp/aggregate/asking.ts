@@ -2,7 +2,7 @@
 
 import { principalKey } from '../../auth/principal.ts';
 import type { Taken } from '../../base/budgets.ts';
-import { signalOf } from '../../base/cancellation.ts';
+import { type Cancellable, createCancellation, signalOf } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { deferred } from '../../base/promises.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
@@ -15,13 +15,15 @@ import { type Arrival, isFault, type ReadBody, type Upstream, type UpstreamAnswe
 /**
  * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
  * target is asked in the background. The request is recorded before null is returned, unless the database itself is late. The time in which
- * the gateway reads, filters and records an answer does not count: a busy gateway does not make a target late.
+ * the gateway reads, filters and records an answer does not count: a busy gateway does not make a target late. If `unwanted` aborts while a
+ * long answer waits for its turn, the answer is not read, and the result is null, too.
  */
 export async function askAmong<T>(
   caller: Caller,
   sessionTarget: SessionTarget,
   method: string,
   ask: (aimed: Caller) => Promise<T>,
+  unwanted: Cancellable = createCancellation(),
 ): Promise<T | null> {
   const { deps } = caller;
   const { joinMs } = deps.limits;
@@ -33,7 +35,8 @@ export async function askAmong<T>(
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
   const revoked = AbortSignal.any([signalOf(caller.revoked), late.signal]);
   let isAwaited = true;
-  const room = roomToRead(caller, sessionTarget, gone, () => isAwaited);
+  const leaves = AbortSignal.any([gone, signalOf(unwanted)]);
+  const room = roomToRead(caller, sessionTarget, leaves, () => isAwaited);
   const clock = createStopwatch();
   const upstream: Upstream = {
     ...deps.upstream,
@@ -58,11 +61,11 @@ export async function askAmong<T>(
           // The gateway holds the answer back, so the target is not late.
           const isRunning = !clock.isPaused();
           pause();
-          const isWanted = await room.toArrive(bytes);
-          // It would be read in vain. Whether the target answers in time, a later request finds out.
-          if (!isWanted) hasAnswered = false;
+          const hasRoom = await room.toArrive(bytes);
+          // A later request finds out whether the target answers in time.
+          if (!hasRoom) hasAnswered = false;
           else if (isRunning) resume();
-          return isWanted;
+          return hasRoom;
         },
       };
       const answer = await deps.upstream.send({ ...request, arrival });
@@ -130,7 +133,7 @@ function createStopwatch() {
 }
 
 /** Takes room for the first long answer. Most answers are short and take none. `isAwaited`: whether a request waits for the answer. */
-function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal, isAwaited: () => boolean) {
+function roomToRead(caller: Caller, { target }: SessionTarget, leaves: AbortSignal, isAwaited: () => boolean) {
   const { lists, reader } = caller.deps;
   const principal = principalKey(caller.claims);
   let arriving: Promise<Taken | null> | null = null;
@@ -139,8 +142,9 @@ function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal
     /** Resolves when no answer waits for room to arrive. False: no request waits for the answer now. */
     arrived: async (): Promise<boolean> => arriving === null || (await arriving) !== null,
     async toArrive(bytes: number | null): Promise<boolean> {
-      arriving ??= lists.toArrive(principal, bytes, gone);
-      return (await arriving) !== null && isAwaited();
+      // An answer that no request waits for arrives, too: that it does ends the lateness of the target.
+      arriving ??= lists.toArrive(principal, bytes, leaves);
+      return (await arriving) !== null;
     },
     /** False: no request waits for the answer now. */
     async take(bytes: number): Promise<boolean> {
@@ -148,7 +152,7 @@ function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal
       // A caller in debt waits before it takes room that others could use.
       if (isAwaited()) await reader.rest(chargedTo({ caller, target }));
       if (!isAwaited()) return false;
-      taken = await lists.toRead(principal, bytes, gone);
+      taken = await lists.toRead(principal, bytes, leaves);
       return taken !== null && isAwaited();
     },
     giveBack(): void {

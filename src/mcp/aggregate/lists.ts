@@ -1,7 +1,7 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../../base/budgets.ts';
-import { signalOf } from '../../base/cancellation.ts';
+import { type Cancellable, createCancellation, signalOf } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { deferred } from '../../base/promises.ts';
 import { type Answer, finalOf, type MessageAnswer, refuse, unavailable } from '../../protocol/answer.ts';
@@ -56,8 +56,8 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   );
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
   const { noted, isUnrecorded } = noting(caller);
-  const pages = await readPages(noted, method, targets, (target, now) =>
-    pageOf(now, posted, plan, target, cursors?.[fingerprintOf(target)] ?? ''),
+  const pages = await readPages(noted, method, targets, (target, now, unwanted) =>
+    pageOf(now, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '', unwanted),
   );
   if (pages === null || isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
@@ -114,7 +114,7 @@ async function readPages(
   caller: Caller,
   method: string,
   targets: readonly RoutedTarget[],
-  pageAt: (target: RoutedTarget, now: Caller) => Promise<Page>,
+  pageAt: (target: RoutedTarget, now: Caller, unwanted: Cancellable) => Promise<Page>,
 ): Promise<(Page | null)[] | null> {
   const { deps, gone, whenAnswered } = caller;
   const { answer, smallAnswer, answerWaitMs } = deps.limits.lists;
@@ -144,11 +144,25 @@ async function readPages(
     }
     return false;
   };
+  const lengths = targets.map(() => 0);
+  /** One for each target: aborted when the pages of the targets before it have filled the answer. */
+  const unwanted = targets.map(() => createCancellation());
+  const noteLength = (target: RoutedTarget, pageLength: number): void => {
+    lengths[targets.indexOf(target)] = pageLength;
+    let sum = 0;
+    for (const [index, each] of unwanted.entries()) {
+      if (sum > answer) each.abort();
+      sum += lengths[index] ?? 0;
+    }
+  };
   const held: Taken[] = [];
   try {
     const pages = await forEachWhile(caller, targets, mayBegin, async (target, now) => {
       try {
-        const page = await pageAt(target, now);
+        const full = unwanted[targets.indexOf(target)] ?? createCancellation();
+        const page = await pageAt(target, now, full);
+        if (page.items === null && full.aborted) return null;
+        noteLength(target, lengthOf(page));
         const small = deps.outbox.hold(principal, lengthOf(page));
         if (isOverdrawn(small)) return noPage(target);
         held.push(small);
@@ -175,6 +189,7 @@ async function pageOf(
   { member, operation }: Plan & { readonly kind: 'list' },
   target: RoutedTarget,
   cursor: string,
+  unwanted: Cancellable,
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
@@ -184,15 +199,21 @@ async function pageOf(
   const decided = (by: Admission): void => {
     decidedBy = by;
   };
-  const page = await askAmong(caller, sessionTarget, message.method, async (aimed) => {
-    const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;
-    const final = await finalOf(
-      await handleRequest(aimed, { client, message: own, located, operation, changeItem, decidedBy: decided }),
-    );
-    const read = final === null ? null : await readPage(target, message.method, member, final);
-    if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
-    return read;
-  });
+  const page = await askAmong(
+    caller,
+    sessionTarget,
+    message.method,
+    async (aimed) => {
+      const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;
+      const final = await finalOf(
+        await handleRequest(aimed, { client, message: own, located, operation, changeItem, decidedBy: decided }),
+      );
+      const read = final === null ? null : await readPage(target, message.method, member, final);
+      if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
+      return read;
+    },
+    unwanted,
+  );
   return page === null ? noPage(target) : { ...page, decidedBy };
 }
 

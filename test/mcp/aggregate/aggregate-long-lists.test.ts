@@ -101,6 +101,27 @@ test.serial('a page of a long list asks only the targets that it has room for, a
   t.true(most <= 6 + 1 + 16, `${most} targets were asked for one page`);
 });
 
+test.serial('huge pages that the answer has no room for are read for a later page of the list, and only then', async (t) => {
+  const lists = limitsOf({ answer: PAGE / 2, readingOfPrincipal: PAGE / 2 });
+  const { at } = await start(t, { targets: 3, limits: { lists } });
+  const session = await openEverywhere(at);
+  const names: string[] = [];
+  let pages = 0;
+  for (let cursor: string | undefined; pages === 0 || cursor !== undefined; pages++) {
+    const { result } = await at.ask(session, 'tools/list', cursor === undefined ? {} : { cursor });
+    t.is(result._meta, undefined);
+    names.push(...result.tools.map(({ name }: { name: string }) => name));
+    cursor = result.nextCursor;
+  }
+  t.is(new Set(names).size, 3 * TOOLS + 1);
+  t.is(names.length, 3 * TOOLS + 1);
+  t.deepEqual(
+    names,
+    names.toSorted((a, b) => order(a) - order(b)),
+  );
+  t.is(at.gateway.shown.filter(({ names }) => names.length === TOOLS).length, 3, 'none was read in vain');
+});
+
 /** Tools of `short` come last. */
 const order = (name: string): number =>
   name.startsWith('short') ? 1e9 : Number(/^long-(\d+)/.exec(name)?.[1]) * 1_000 + Number(/_(\d+)$/.exec(name)?.[1]);
@@ -380,6 +401,29 @@ test.serial('an answer that comes when no list waits for it is not read if it is
   const long_names = at.gateway.shown.slice(before).filter(({ names }) => names.length === TOOLS);
   t.is(long_names.length, 2, 'the names of the answer that nobody got are not recorded');
 });
+
+test.serial(
+  'a huge target that was late is in the lists again when its list has arrived, although nobody waited for it',
+  async (t) => {
+    let lists = 0;
+    const script = target({ 'tools/list': { tools } });
+    const limits = { joinMs: 10_000, lateMs: 50, lists: limitsOf({ readingOfPrincipal: PAGE / 2 }) };
+    const { at, long } = await start(t, { targets: 1, limits });
+    long.script = async (received, res) => {
+      // The first list hangs until the test ends.
+      if (received.message?.method === 'tools/list' && ++lists === 1) return;
+      return script(received, res);
+    };
+    const sessions = await Promise.all(['alice', 'bob'].map((user) => openEverywhere(at, { user })));
+    void at.ask(sessions[0] ?? '', 'tools/list', {}, { user: 'alice' }).catch(() => undefined);
+    await until(() => lists === 1);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    const list = () => at.ask(sessions[1] ?? '', 'tools/list', {}, { user: 'bob' });
+    t.deepEqual((await list()).result._meta, { [UNAVAILABLE]: ['long-000'] });
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    t.is((await list()).result.tools.length, TOOLS + 1);
+  },
+);
 
 test('a long page is read although the short pages of others keep the room nearly full', async (t) => {
   let now = 0;
