@@ -35,6 +35,23 @@ test('policies with many subjects are read and placed in short steps', (t) => {
   t.true([...compileInSteps(policies, module)].length >= 3 + 3 * 50);
 });
 
+test('a list of tests has each test once, with its least rank, however long it is', (t) => {
+  for (const count of [2, 15, 16, 17, 40]) {
+    // These differ only in the regular expression, and these only in the text.
+    const regexes = Array.from({ length: count }, (_, n) => `abcd[0-9]{${n + 2}}`);
+    const texts = Array.from({ length: count }, (_, n) => `efgh${n}`);
+    const patterns = [...regexes, ...texts, ...texts, ...regexes];
+    const policies = patterns.map((resource_pattern, n) =>
+      policyWith({ id: `p${String(n).padStart(3, '0')}`, priority: -n, resource_pattern }),
+    );
+    const tests = compile(policies, module).document.index.every.tool.everyone['']?.tests ?? [];
+    t.deepEqual(
+      tests.map(([rank, , text, pattern]) => [rank, pattern ?? text]),
+      [...regexes, ...texts].map((text, rank) => [rank, text]),
+    );
+  }
+});
+
 test('the JSON is canonical, equals the document, and is the hashed text', (t) => {
   const policies = [
     policyWith({ id: 'b', target_id: '9', resource_pattern: '^12$' }),

@@ -50,7 +50,6 @@ export const PATCHES: readonly Patch[] = [
   ['lower.ts', 'const characters = [...text];', "const characters = text.split('');"],
   ['compile.ts', "test.slice(1).join('\\0')", 'test[1]'],
   ['compile.ts', 'known[2] === test[2] &&', ''],
-  ['compile.ts', '&& known[3] === test[3]', ''],
   ['compile.ts', 'guard.texts.map((text)', 'guard.texts.slice(0, 1).map((text)'],
   ['lower.ts', "if (anchor?.kind !== 'assert' ||", "if (anchor?.kind === 'chars' ||"],
   ['lower.ts', "return texts.includes('') ? null : texts;", 'return texts;'],
@@ -100,7 +99,8 @@ export async function patched([file, find, put]: Patch): Promise<{ copy: Copy; r
   const parts = ['compile', 'lower', 'pattern', 're2', 'characters', 'policy', 'weight', 'automaton', 'texts'].map(
     (name) => `engine/compile/${name}`,
   );
-  for (const part of [...parts, 'base/turns/slices', 'base/kept']) cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
+  for (const part of [...parts, 'base/turns/slices', 'base/kept'])
+    cpSync(join(SOURCES, `${part}.ts`), join(folder, `${part}.ts`));
   const source = readFileSync(join(compiler, file), 'utf8');
   if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`);
   writeFileSync(
