@@ -103,6 +103,8 @@ export function createPeers({ vault, now, log }: PeerParts) {
       }
       res.writeHead(answer.statusCode);
       res.flushHeaders();
+      // `pipeline` listens several times, and so do the layers before this one: node would take them for a leak, and warn at each request.
+      res.setMaxListeners(0);
       // The client notices that the answer broke off when its connection closes.
       await pipeline(answer.body, res).catch(() => res.destroy());
       return 'answered';

@@ -38,6 +38,9 @@ async function connect(t: ExecutionContext, url: string, token: string): Promise
   return connected;
 }
 
+const warnings: string[] = [];
+process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`));
+
 const textOf = (result: object): string => (result as { content: { text: string }[] }).content[0]?.text ?? '';
 
 for (const [path, prefix] of [
@@ -232,3 +235,10 @@ frozen(
     t.truthy(held);
   },
 );
+
+test.serial('requests that are passed to another replica cause no warnings of a leak', (t) => {
+  t.deepEqual(
+    warnings.filter((warning) => warning.startsWith('MaxListenersExceeded')),
+    [],
+  );
+});
