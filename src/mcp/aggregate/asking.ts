@@ -2,7 +2,7 @@
 
 import { principalKey } from '../../auth/principal.ts';
 import type { Taken } from '../../base/budgets.ts';
-import { type Cancellable, createCancellation, signalOf } from '../../base/cancellation.ts';
+import { type Cancellable, createCancellation, onAbort, signalOf } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { deferred } from '../../base/promises.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
@@ -10,7 +10,7 @@ import { chargedTo } from '../answers/upstream-messages.ts';
 import type { Caller } from '../context/context.ts';
 import { askedAt, type SessionTarget } from '../context/upstream-opening.ts';
 import type { Attempt } from '../upstream/pace.ts';
-import { type Arrival, isFault, type ReadBody, type Upstream, type UpstreamAnswer } from '../upstream/upstream.ts';
+import { isFault, type ReadBody, type ToRead, type Upstream, type UpstreamAnswer } from '../upstream/upstream.ts';
 
 /**
  * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
@@ -55,20 +55,14 @@ export async function askAmong<T>(
         own.resume(countedMs);
         clock.resume(countedMs);
       };
-      const arrival: Arrival = {
-        freeBytes: deps.lists.hugeFrom,
-        async room(bytes) {
-          // The gateway holds the answer back, so the target is not late.
-          const isRunning = !clock.isPaused();
-          pause();
-          const hasRoom = await room.toArrive(bytes);
-          // A later request finds out whether the target answers in time.
-          if (!hasRoom) hasAnswered = false;
-          else if (isRunning) resume();
-          return hasRoom;
-        },
+      const toRead: ToRead = async (bytes) => {
+        const isRunning = !clock.isPaused();
+        pause();
+        const mayRead = await room.take(bytes);
+        if (isRunning) resume();
+        return mayRead;
       };
-      const answer = await deps.upstream.send({ ...request, arrival });
+      const answer = await deps.upstream.send({ ...request, toRead });
       hasAnswered = !isFault(answer) && answer.status < 500;
       if (isFault(answer)) return answer;
       return readWithRoom(answer, room, { pause, resume, ended: () => own.ended(hasAnswered) });
@@ -135,31 +129,24 @@ function createStopwatch() {
 /** Takes room for the first long answer. Most answers are short and take none. `isAwaited`: whether a request waits for the answer. */
 function roomToRead(caller: Caller, { target }: SessionTarget, leaves: AbortSignal, isAwaited: () => boolean) {
   const { lists, reader } = caller.deps;
-  const principal = principalKey(caller.claims);
-  let arriving: Promise<Taken | null> | null = null;
+  const left = new Promise<void>((resolve) => onAbort(leaves, resolve));
+  // A caller in debt waits before it takes room that others could use.
+  const ready = (): Promise<void> | null => {
+    const rest = reader.rest(chargedTo({ caller, target }));
+    return rest && Promise.race([rest, left]);
+  };
   let taken: Taken | null = null;
   return {
-    /** Resolves when no answer waits for room to arrive. False: no request waits for the answer now. */
-    arrived: async (): Promise<boolean> => arriving === null || (await arriving) !== null,
-    async toArrive(bytes: number | null): Promise<boolean> {
-      // An answer that no request waits for arrives, too: that it does ends the lateness of the target.
-      arriving ??= lists.toArrive(principal, bytes, leaves);
-      return (await arriving) !== null;
-    },
     /** False: no request waits for the answer now. */
     async take(bytes: number): Promise<boolean> {
       if (bytes <= LARGE_TEXT || taken !== null) return true;
-      // A caller in debt waits before it takes room that others could use.
-      if (isAwaited()) await reader.rest(chargedTo({ caller, target }));
       if (!isAwaited()) return false;
-      taken = await lists.toRead(principal, bytes, leaves);
+      taken = await lists.toRead(principalKey(caller.claims), bytes, leaves, ready);
       return taken !== null && isAwaited();
     },
     giveBack(): void {
       taken?.giveBack();
       taken = null;
-      void arriving?.then((room) => room?.giveBack());
-      arriving = null;
     },
   };
 }
@@ -184,7 +171,6 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
         // The answer is still to come. After the answer, no further events are wanted, and the loop ends above. The time for what came
         // before the answer counts, so that a target that sends notifications without end is late.
         room.giveBack();
-        await room.arrived();
         resume(performance.now() - began);
       }
     }
@@ -193,7 +179,6 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
   // The target has answered. Until the gateway reads on, the target is not waited for.
   pause();
   const read: ReadBody = async (isWanted) => {
-    await room.arrived();
     resume();
     const body = await answer.read(isWanted);
     if (isFault(body)) return body;

@@ -44,6 +44,14 @@ interface Page {
   readonly decidedBy: Admission | null;
 }
 
+/** The place of a page in the answer. */
+interface Place {
+  /** Aborted when the pages before it have filled the answer. */
+  readonly unwanted: Cancellable;
+  /** Says how many characters the page takes. */
+  takes(characters: number): void;
+}
+
 export async function listAggregate(caller: Caller, posted: LivePosted, plan: Plan & { readonly kind: 'list' }): Promise<Answer> {
   const { session, message } = posted;
   const { id, method, params } = message;
@@ -56,8 +64,8 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   );
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
   const { noted, isUnrecorded } = noting(caller);
-  const pages = await readPages(noted, method, targets, (target, now, unwanted) =>
-    pageOf(now, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '', unwanted),
+  const pages = await readPages(noted, method, targets, (target, now, place) =>
+    pageOf(now, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '', place),
   );
   if (pages === null || isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
@@ -114,7 +122,7 @@ async function readPages(
   caller: Caller,
   method: string,
   targets: readonly RoutedTarget[],
-  pageAt: (target: RoutedTarget, now: Caller, unwanted: Cancellable) => Promise<Page>,
+  pageAt: (target: RoutedTarget, now: Caller, place: Place) => Promise<Page>,
 ): Promise<(Page | null)[] | null> {
   const { deps, gone, whenAnswered } = caller;
   const { answer, smallAnswer, answerWaitMs } = deps.limits.lists;
@@ -160,9 +168,13 @@ async function readPages(
     const pages = await forEachWhile(caller, targets, mayBegin, async (target, now) => {
       try {
         const full = unwanted[targets.indexOf(target)] ?? createCancellation();
-        const page = await pageAt(target, now, full);
+        let isAwaited = true;
+        const takes = (characters: number): void => {
+          if (isAwaited) noteLength(target, characters);
+        };
+        const page = await pageAt(target, now, { unwanted: full, takes });
+        isAwaited = false;
         if (page.items === null && full.aborted) return null;
-        noteLength(target, lengthOf(page));
         const small = deps.outbox.hold(principal, lengthOf(page));
         if (isOverdrawn(small)) return noPage(target);
         held.push(small);
@@ -189,7 +201,7 @@ async function pageOf(
   { member, operation }: Plan & { readonly kind: 'list' },
   target: RoutedTarget,
   cursor: string,
-  unwanted: Cancellable,
+  { unwanted, takes }: Place,
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
@@ -210,6 +222,8 @@ async function pageOf(
       );
       const read = final === null ? null : await readPage(target, message.method, member, final);
       if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
+      // Before it gives back its room to read: the next page must not be read in vain.
+      if (read !== null) takes(lengthOf(read));
       return read;
     },
     unwanted,

@@ -82,8 +82,6 @@ export const DEFAULT_LIMITS: McpLimits = {
   lists: {
     readingOfPrincipal: 512 * 1024,
     readingOfAll: 2 * 1024 * 1024,
-    arrivingOfPrincipal: 16 * 1024 * 1024,
-    arrivingOfAll: 64 * 1024 * 1024,
     answer: 2 * 1024 * 1024,
     smallAnswer: 512 * 1024,
     answersOfPrincipal: 2 * 1024 * 1024,

@@ -2,7 +2,7 @@
  * Bounds the memory that long lists at the aggregate endpoint take, over all callers. A list of many targets is far larger than an answer of
  * one target, and the parsed form of a page takes several times the memory of its text.
  */
-import { createStock, isOverdrawn, type Precedence, type Taken } from '../../base/budgets.ts';
+import { createStock, isOverdrawn, type Taken } from '../../base/budgets.ts';
 import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import { keep } from '../../base/kept.ts';
 
@@ -10,9 +10,6 @@ export interface ListLimits {
   /** Bytes of targets' pages that are being parsed and filtered: of one principal, and of all principals. */
   readonly readingOfPrincipal: number;
   readonly readingOfAll: number;
-  /** Bytes of pages above `readingOfPrincipal` that arrive, or wait to be read: of one principal, and of all principals. */
-  readonly arrivingOfPrincipal: number;
-  readonly arrivingOfAll: number;
   /** The characters after which an answer ends, and its list continues on the next page. */
   readonly answer: number;
   /** The characters of an answer that take no room. Longer answers are put together one after the other, as room allows. */
@@ -33,14 +30,17 @@ const PRECEDENCE_MS = 1_000;
 
 /** `now` in milliseconds. */
 export function createListRoom(
-  { readingOfPrincipal, readingOfAll, arrivingOfPrincipal, arrivingOfAll, answersOfPrincipal, answersOfAll }: ListLimits,
+  { readingOfPrincipal, readingOfAll, answersOfPrincipal, answersOfAll }: ListLimits,
   now: () => number,
 ) {
   const precedence = { afterMs: PRECEDENCE_MS, now };
   const reading = createStock('lists that are being read', { perKey: readingOfPrincipal, all: readingOfAll }, precedence);
-  /** A page that takes the whole share of a principal takes many times that share in memory, so there is one such page at a time. */
-  const huge = createFairRoom('huge pages that are being read', { perKey: 1, all: 2 }, precedence);
-  const arriving = createFairRoom('huge pages', { perKey: arrivingOfPrincipal, all: arrivingOfAll }, precedence);
+  /**
+   * A page above the share of a principal takes many times that share in memory until it is filtered, so each principal reads one at a time, and
+   * all together two.
+   */
+  const hugeOfPrincipal = createStock('huge pages of one caller', { perKey: 1, all: Infinity });
+  const huge = createStock('huge pages that are being read', { perKey: 1, all: 2 }, precedence);
   const answers = createStock('long lists', { perKey: answersOfPrincipal, all: answersOfAll });
   /** The characters of the last answer to each principal, by method. */
   const lengths = new Map<string, number>();
@@ -53,28 +53,28 @@ export function createListRoom(
     get taken(): { readonly reading: number; readonly answers: number } {
       return { reading: reading.taken, answers: answers.taken };
     },
-    /** Pages with more bytes need room to arrive. */
-    hugeFrom: readingOfPrincipal,
-    /** Waits until this huge page may arrive. `bytes` null: its length is unknown. null: `gone` has aborted. */
-    toArrive: (principal: string, bytes: number | null, gone: Cancellable): Promise<Taken | null> =>
-      arriving(principal, Math.min(bytes ?? Infinity, arrivingOfPrincipal, arrivingOfAll / 2), gone),
-    /** Waits until this page may be parsed and filtered. null: `gone` has aborted. */
-    async toRead(principal: string, bytes: number, gone: Cancellable): Promise<Taken | null> {
-      const toShare = () => come(reading.queue(principal, Math.min(bytes, readingOfPrincipal, readingOfAll / 2)), gone);
-      return bytes > readingOfPrincipal ? both(await huge(principal, 1, gone), toShare) : toShare();
+    /**
+     * Waits until this page may be parsed and filtered. null: `gone` has aborted. `ready` is awaited before room is taken that others could use.
+     */
+    async toRead(
+      principal: string,
+      bytes: number,
+      gone: Cancellable,
+      ready: () => Promise<void> | null = () => null,
+    ): Promise<Taken | null> {
+      const toReading = () => come(reading.queue(principal, Math.min(bytes, readingOfPrincipal, readingOfAll / 2)), gone);
+      if (bytes <= readingOfPrincipal) {
+        await ready();
+        return toReading();
+      }
+      const own = await come(hugeOfPrincipal.queue(principal, 1), gone);
+      if (own !== null) await ready();
+      return both(await both(own, () => come(huge.queue(principal, 1), gone)), toReading);
     },
     /** Waits until there is room for a long answer. null: `gone` has aborted. Do not wait for it while holding room to read. */
     toAnswer: (principal: string, characters: number, gone: Cancellable): Promise<Taken | null> =>
       come(answers.queue(principal, Math.min(characters, answersOfPrincipal, answersOfAll / 2)), gone),
   };
-}
-
-/** Keys take turns: only as much of each as it may hold waits for what all share. The rest waits for the key itself. */
-function createFairRoom(budget: string, limits: { readonly perKey: number; readonly all: number }, precedence: Precedence) {
-  const own = createStock(budget, { ...limits, all: Infinity });
-  const shared = createStock(budget, limits, precedence);
-  return async (key: string, amount: number, gone: Cancellable): Promise<Taken | null> =>
-    both(await come(own.queue(key, amount), gone), () => come(shared.queue(key, amount), gone));
 }
 
 /** The second room, with which the first one is given back. null: there is only one, or none. */

@@ -18,7 +18,6 @@ import { createEventQueue, type EventQueue } from './events.ts';
 import { PART_BYTES, takeInTurns } from './reading-turns.ts';
 import { BacklogFault, createUnread, FREE, type Unread, type UnreadAccount } from './unread.ts';
 import {
-  type Arrival,
   ifStillAllowed,
   isFault,
   openingOf,
@@ -45,7 +44,7 @@ export function createHttpUpstream(
   ): Promise<UpstreamAnswer | UpstreamFault> {
     const { user } = request.access;
     const source = sourceOf(target.id, user);
-    const exchange = new Exchange(request, limits.answerBytes, unread.open(target.id, user), source);
+    const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id, user), source);
     try {
       const { origin, path } = addressOf(target);
       // undici does not follow redirects by default, and must not.
@@ -99,15 +98,12 @@ class Exchange implements Dispatcher.DispatchHandler {
   readonly answer: Promise<UpstreamAnswer | UpstreamFault>;
   private settle: (answer: UpstreamAnswer | UpstreamFault) => void = () => undefined;
   private readonly signal: Cancellable | undefined;
-  private readonly arrival: Arrival | undefined;
   private readonly maxBytes: number;
   /** Who pays for reading the answer. */
   private readonly source: string;
   private controller: Dispatcher.DispatchController | null = null;
   private stream: { readonly reader: SseReader; readonly queue: EventQueue } | null = null;
   private paused = false;
-  /** What arrives waits for room (`arrival`), or has it. */
-  private room: 'none' | 'waits' | 'taken' = 'none';
   /** The body is not a valid event stream: the rest is dropped, and the events before it are still delivered. */
   private over = false;
   private readonly unread: UnreadAccount;
@@ -123,15 +119,9 @@ class Exchange implements Dispatcher.DispatchHandler {
   private outcome: Buffer | UpstreamFault | null = null;
   private told: ((outcome: Buffer | UpstreamFault) => void) | null = null;
 
-  constructor(
-    { signal, arrival }: Pick<UpstreamRequest, 'signal' | 'arrival'>,
-    maxBytes: number,
-    unread: UnreadAccount,
-    source: string,
-  ) {
+  constructor(signal: Cancellable | undefined, maxBytes: number, unread: UnreadAccount, source: string) {
     this.source = source;
     this.signal = signal;
-    this.arrival = arrival;
     this.maxBytes = maxBytes;
     this.unread = unread;
     this.answer = new Promise((resolve) => {
@@ -205,26 +195,8 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.controller?.pause();
     } else if (this.paused) {
       this.paused = false;
-      if (this.room !== 'waits') this.controller?.resume();
+      this.controller?.resume();
     }
-  }
-
-  /** Stops a body or event with this many bytes so far until there is room for the rest of it. */
-  private makeRoom(bytes: number): void {
-    if (this.arrival === undefined || bytes <= this.arrival.freeBytes || this.room !== 'none') return;
-    this.controller?.pause();
-    void this.takeRoom(this.arrival, null).then((hasRoom) => {
-      if (hasRoom && !this.paused) this.controller?.resume();
-    });
-  }
-
-  /** False: the request has ended. */
-  private async takeRoom(arrival: Arrival, bytes: number | null): Promise<boolean> {
-    this.room = 'waits';
-    const isWanted = await arrival.room(bytes);
-    this.room = 'taken';
-    if (!isWanted) this.abort();
-    return this.outcome === null;
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -238,10 +210,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.fail({ fault: 'too_large' });
       return;
     }
-    if (this.size > this.announced) {
-      if (!this.hold(this.size)) return;
-      this.makeRoom(this.size);
-    }
+    if (this.size > this.announced && !this.hold(this.size)) return;
     if (this.body !== null) {
       chunk.copy(this.body, at);
       return;
@@ -266,10 +235,6 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     for (const { data, ...rest } of events) queue.push(data, rest);
     this.count();
-    const { pending } = reader;
-    // The next large event needs room of its own.
-    if (events.length > 0 && this.room === 'taken') this.room = 'none';
-    this.makeRoom(pending);
   }
 
   onResponseEnd(): void {
@@ -304,13 +269,11 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   /** Lets a large body arrive as soon as there is room for it. */
   private async begin(isWanted: () => boolean): Promise<void> {
-    const { arrival, announced } = this;
-    if (arrival !== undefined && announced > arrival.freeBytes && !(await this.takeRoom(arrival, announced))) return;
-    const cause = await this.unread.reserve(announced);
+    const cause = await this.unread.reserve(this.announced);
     if (this.outcome !== null) return;
     if (cause !== null) this.fail({ fault: 'busy', cause });
     else if (isWanted()) {
-      this.body = Buffer.allocUnsafeSlow(announced);
+      this.body = Buffer.allocUnsafeSlow(this.announced);
       this.controller?.resume();
     } else this.abort();
   }

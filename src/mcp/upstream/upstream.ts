@@ -33,16 +33,11 @@ export interface UpstreamRequest {
   readonly lastEventId?: string;
   /** Aborts the request, including an answer that is still arriving. */
   readonly signal?: Cancellable;
-  /** Holds back a large answer. Absent: an answer arrives as long as too much is not unread. */
-  readonly arrival?: Arrival;
+  /** Waits until a body or events of this length may be read before they are passed on; false: nobody wants them any more. */
+  readonly toRead?: ToRead;
 }
 
-export interface Arrival {
-  /** A body or event of more bytes waits for room before the rest of it arrives. */
-  readonly freeBytes: number;
-  /** Resolves when there is room; false: the answer is no longer wanted. `bytes` null: the length is unknown. */
-  room(bytes: number | null): Promise<boolean>;
-}
+export type ToRead = (bytes: number) => Promise<boolean>;
 
 /** A target, and the access with which it is asked. */
 export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;

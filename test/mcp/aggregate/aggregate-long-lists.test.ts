@@ -345,35 +345,32 @@ test('one page that is larger than the share of a caller is read at a time, and 
 });
 
 test('callers take turns with huge pages, however many of them one caller has', async (t) => {
-  const room = createListRoom(limitsOf({ readingOfPrincipal: 1, arrivingOfPrincipal: 16, arrivingOfAll: 32 }), () => 0);
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 1 }), () => 0);
   const gone = createCancellation();
-  for (const take of ['toArrive', 'toRead'] as const) {
-    const order: string[] = [];
-    const pages = ['a', 'a', 'a', 'b'].map(async (principal) => {
-      const taken = await room[take](principal, 16, gone);
-      order.push(principal);
-      await new Promise(setImmediate);
-      taken?.giveBack();
-    });
-    await Promise.all(pages);
-    t.is(order.join(''), 'abaa');
-  }
+  const order: string[] = [];
+  const pages = ['a', 'a', 'a', 'b'].map(async (principal) => {
+    const taken = await room.toRead(principal, 16, gone);
+    order.push(principal);
+    await new Promise(setImmediate);
+    taken?.giveBack();
+  });
+  await Promise.all(pages);
+  t.is(order.join(''), 'abaa');
 });
 
-test('huge pages that arrive leave room for those of others', async (t) => {
-  const room = createListRoom(limitsOf({ arrivingOfPrincipal: 16, arrivingOfAll: 64 }), () => 0);
-  const gone = createCancellation();
-  const first = await room.toArrive('a', null, gone);
-  let hasSecond = false;
-  const second = room.toArrive('a', 1, gone).then((taken) => {
-    hasSecond = true;
-    return taken;
-  });
-  const other = await room.toArrive('b', 7, gone);
-  t.false(hasSecond, 'a page of unknown length takes the whole share');
-  first?.giveBack();
-  (await second)?.giveBack();
-  other?.giveBack();
+test('callers who are not ready hold no room that others could use', async (t) => {
+  const room = createListRoom(limitsOf({ readingOfPrincipal: 1 }), () => 0);
+  const [gone, leaves] = [createCancellation(), createCancellation()];
+  const debt = deferred<void>();
+  const waiting = ['a', 'b', 'c'].map((principal) => room.toRead(principal, 16, gone, () => debt.promise));
+  const later = room.toRead('a', 16, leaves, () => debt.promise);
+  (await room.toRead('d', 16, gone))?.giveBack();
+  t.is(room.taken.reading, 0);
+  leaves.abort();
+  t.is(await later, null);
+  debt.resolve();
+  for (const one of waiting) (await one)?.giveBack();
+  t.is(room.taken.reading, 0);
 });
 
 test.serial('an answer that comes when no list waits for it is not read if it is long', async (t) => {

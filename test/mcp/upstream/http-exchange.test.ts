@@ -15,7 +15,7 @@ const EVENT = `data: ${'x'.repeat(1_000)}\n\n`;
 const UNTIL_THE_END = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n';
 
 interface Wire {
-  readonly send: (signal?: UpstreamRequest['signal'], arrival?: UpstreamRequest['arrival']) => Promise<UpstreamAnswer>;
+  readonly send: (signal?: UpstreamRequest['signal']) => Promise<UpstreamAnswer>;
   /** Resolves when the first connection has ended. */
   readonly closed: Promise<void>;
   /** Closes all connections, as the gateway does when it shuts down. */
@@ -29,7 +29,6 @@ async function wire(
   t: ExecutionContext,
   answer: (socket: Socket, before: number) => void,
   unread: Unread = createUnread(),
-  limits = LIMITS,
 ): Promise<Wire> {
   const sockets = new Set<Socket>();
   let requests = 0;
@@ -47,7 +46,7 @@ async function wire(
   await once(server, 'listening');
   const address = server.address();
   if (address === null || typeof address === 'string') throw new Error('no port');
-  const upstream = createHttpUpstream({ ...limits }, undefined, unread);
+  const upstream = createHttpUpstream({ ...LIMITS }, undefined, unread);
   t.teardown(async () => {
     await upstream.close();
     for (const socket of sockets) socket.destroy();
@@ -56,9 +55,8 @@ async function wire(
   const target = { name: 'wire', transport: 'streamable-http', url: `http://127.0.0.1:${address.port}/mcp` } as RoutedTarget;
   return {
     close: () => upstream.close(),
-    async send(signal, arrival) {
-      const access = { credentials: { headers: [], variables: [] } };
-      const request = { method: 'POST', target, access, body: '{}', signal, arrival };
+    async send(signal) {
+      const request = { method: 'POST', target, access: { credentials: { headers: [], variables: [] } }, body: '{}', signal };
       const answer = await upstream.send(request as unknown as UpstreamRequest);
       if (isFault(answer)) throw new Error(answer.fault);
       return answer;
@@ -309,63 +307,4 @@ test.serial('what the gateway cuts off when it shuts down is not the fault of th
   await asked.promise;
   await close();
   await unanswered;
-});
-
-const MIB = 1024 * 1024;
-const LARGE = 15 * MIB;
-const LARGE_FORMS = {
-  'a body of known length': `Content-Type: application/json\r\nContent-Length: ${LARGE}\r\n\r\n${'x'.repeat(LARGE)}`,
-  'a body of unknown length': `Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${LARGE.toString(16)}\r\n${'x'.repeat(LARGE)}\r\n0\r\n\r\n`,
-  'an event': `Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n${(LARGE + 8).toString(16)}\r\ndata: ${'x'.repeat(LARGE)}\n\n\r\n0\r\n\r\n`,
-} as const;
-
-async function lengthOf(answer: UpstreamAnswer): Promise<number | UpstreamFault> {
-  if (answer.type !== 'stream') {
-    const body = await answer.read();
-    return isFault(body) ? body : body.length;
-  }
-  for await (const events of answer.events) for (const { data } of events) return data.length;
-  return 0;
-}
-
-for (const [form, head] of Object.entries(LARGE_FORMS)) {
-  for (const isWanted of [true, false]) {
-    test.serial(
-      `${form} that is large arrives when there is room for it: ${isWanted ? 'there is' : 'it is no longer wanted'}`,
-      async (t) => {
-        let isSent = false;
-        const answers = (socket: Socket): void => {
-          socket.write(`HTTP/1.1 200 OK\r\n${head}`, () => {
-            isSent = true;
-          });
-        };
-        const { send, closed } = await wire(t, answers, createUnread(), { ...LIMITS, answerBytes: LARGE + MIB });
-        const may = deferred<boolean>();
-        const asked = deferred<number | null>();
-        const room = (bytes: number | null): Promise<boolean> => {
-          asked.resolve(bytes);
-          return may.promise;
-        };
-        const answer = await send(undefined, { freeBytes: MIB / 2, room });
-        const length = lengthOf(answer);
-        t.is(await asked.promise, form === 'a body of known length' ? LARGE : null);
-        await new Promise((resolve) => setTimeout(resolve, 300));
-        t.false(isSent, 'the target can send no more than the buffers of the connection hold');
-        may.resolve(isWanted);
-        if (isWanted) t.is(await length, LARGE);
-        else await closed;
-        if (!isWanted && answer.type !== 'stream') t.deepEqual(await length, { fault: 'aborted' });
-        answer.discard();
-        if (!isWanted) await t.notThrowsAsync(Promise.race([length.catch(() => 0), closed]));
-      },
-    );
-  }
-}
-
-test.serial('an answer that is not large arrives without room', async (t) => {
-  const body = `Content-Type: application/json\r\nContent-Length: ${MIB / 2}\r\n\r\n${'x'.repeat(MIB / 2)}`;
-  const { send } = await wire(t, (socket) => socket.write(`HTTP/1.1 200 OK\r\n${body}`));
-  const answer = await send(undefined, { freeBytes: MIB / 2, room: async () => t.fail() });
-  t.is(await lengthOf(answer), MIB / 2);
-  answer.discard();
 });

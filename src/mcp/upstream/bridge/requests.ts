@@ -5,12 +5,15 @@ import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import { nameHeader } from '../../../protocol/headers.ts';
 import type { RpcRequest } from '../../../protocol/message.ts';
 import { STATELESS_REVISION } from '../../../protocol/mode.ts';
+import type { SseEvent } from '../../../protocol/sse.ts';
 import { faultOf, readAll } from '../http.ts';
 import type { Unread } from '../unread.ts';
 import {
   isFault,
   type Reach,
+  type ReadBody,
   type StatelessHeaders,
+  type ToRead,
   type Upstream,
   type UpstreamAnswer,
   type UpstreamFault,
@@ -28,8 +31,8 @@ export interface BridgeParts {
   readonly unread: Unread;
 }
 
-/** The target, the access to it, and the signal that aborts the request. */
-export type BoundReach = Reach & Pick<UpstreamRequest, 'signal'>;
+/** The target, the access to it, the signal that aborts the request, and when its answer may be read. */
+export type BoundReach = Reach & Pick<UpstreamRequest, 'signal' | 'toRead'>;
 
 export function sendStateless(
   http: Upstream,
@@ -60,6 +63,26 @@ export async function askTarget(
   answer.discard();
   return found === null || isFault(found) ? null : found;
 }
+
+/** Returns the answer, of which nothing is read before `toRead` allows it. */
+export function heldBack(answer: UpstreamAnswer, toRead: ToRead): UpstreamAnswer {
+  if (answer.type === 'stream') {
+    async function* events(all: AsyncIterable<readonly SseEvent[]>): AsyncGenerator<readonly SseEvent[]> {
+      for await (const some of all) {
+        if (!(await toRead(some.reduce((sum, { data }) => sum + data.length, 0)))) throw UNWANTED;
+        yield some;
+      }
+    }
+    return { ...answer, events: events(answer.events) };
+  }
+  const readBody: ReadBody = async (isWanted) => {
+    const body = await answer.read(isWanted);
+    return isFault(body) || (await toRead(body.length)) ? body : { fault: 'aborted' };
+  };
+  return { ...answer, read: readBody };
+}
+
+const UNWANTED = new DOMException('Nobody wants this answer any more', 'AbortError');
 
 /** Returns the message that answers `id`. null: there is none. */
 export async function responseFrom(

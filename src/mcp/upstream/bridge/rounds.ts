@@ -27,7 +27,7 @@ import {
   type Sourced,
   statelessRequest,
 } from './messages.ts';
-import { answering, type BoundReach, type BridgeParts, responseFrom, sendStateless } from './requests.ts';
+import { answering, type BoundReach, type BridgeParts, heldBack, responseFrom, sendStateless } from './requests.ts';
 import type { BridgedSession } from './sessions.ts';
 
 const MAX_ROUNDS = 10;
@@ -72,8 +72,9 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
     }
     const id = newId();
     const body = statelessRequest(id, call, envelope(session.client, session.logLevel), answered);
-    const answer = await sendStateless(http, at, message, body, headers);
-    if (isFault(answer)) return answer;
+    const sent = await sendStateless(http, at, message, body, headers);
+    if (isFault(sent)) return sent;
+    const answer = at.toRead === undefined ? sent : heldBack(sent, at.toRead);
     if (answer.status === 200 && answer.type === 'stream') return { kind: 'events', id, answer };
     const found = await responseFrom(answer, id, limits.answerBytes, at.target.id);
     if (found !== null && isFault(found)) return found;
@@ -139,8 +140,8 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       const leave = (): void => void (running.get(id) === cancelled && running.delete(id));
       const signal =
         request.signal === undefined ? cancelled.signal : AbortSignal.any([signalOf(request.signal), cancelled.signal]);
-      const { target, access } = request;
-      const call: Call = { ...source, session, at: { target, access, signal } };
+      const { target, access, toRead } = request;
+      const call: Call = { ...source, session, at: { target, access, signal, ...(toRead && { toRead }) } };
       const step = await exchange(call, null);
       if (!isFault(step) && (step.kind === 'events' || step.kind === 'input')) {
         return streamAnswer(follow(call, step, leave), () => {
