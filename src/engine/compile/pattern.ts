@@ -26,13 +26,15 @@ export const MAX_BUCKET_SEARCHES = 2_000;
 const MAX_TARGET_SEARCHES = 3_000;
 
 /**
- * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text, and some for
- * each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes up to 0.4 seconds of the
+ * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text, more for a
+ * long text, and some for each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes up to 0.4 seconds of the
  * gateway's processor time, in slices.
  */
 const MAX_OWNER_ENTRIES = 50_000;
 const MAX_ENTRIES = 100_000;
 const ENTRIES_OF_TABLES = 4;
+/** The characters for which the engine takes one entry. */
+const ENTRY_LENGTH = 32;
 
 /**
  * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of processor time. The
@@ -281,9 +283,17 @@ function* tablesOf(policy: Policy): Generator<string> {
 function entriesOf(policy: Policy): number {
   const { resource_pattern: pattern, subjects } = policy;
   const reading = pattern === null ? null : readPattern(pattern);
-  const texts =
-    reading === null || typeof reading === 'string' ? 1 : (reading.shapes ?? reading.screen.guard?.texts ?? [pattern]).length;
+  const texts = pattern === null || reading === null || typeof reading === 'string' ? 1 : entriesOfTexts(pattern, reading);
   return subjects.length * typesOf(policy).length * Math.max(1, texts);
+}
+
+/** A text that is looked up at an edge is there twice. A regular expression is there with each of its texts. */
+function entriesOfTexts(pattern: string, { shapes, screen }: PatternReading): number {
+  const lengths =
+    shapes === null
+      ? (screen.guard?.texts ?? ['']).map((text) => text.length + screen.needs.length + pattern.length)
+      : shapes.map(({ kind, text }) => (kind === 'exact' ? text.length : 2 * text.length));
+  return lengths.reduce((sum, length) => sum + Math.max(1, Math.ceil(length / ENTRY_LENGTH)), 0);
 }
 
 /** A caller can be in all groups, and the patterns of each are tried again. */

@@ -2,7 +2,7 @@
 
 import { principalKey } from '../../auth/principal.ts';
 import type { Taken } from '../../base/budgets.ts';
-import { type Cancellable, createCancellation, onAbort, signalOf } from '../../base/cancellation.ts';
+import { onAbort, signalOf } from '../../base/cancellation.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { deferred } from '../../base/promises.ts';
 import type { SseEvent } from '../../protocol/sse.ts';
@@ -15,15 +15,13 @@ import { isFault, type ReadBody, type ToRead, type Upstream, type UpstreamAnswer
 /**
  * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
  * target is asked in the background. The request is recorded before null is returned, unless the database itself is late. The time in which
- * the gateway reads, filters and records an answer does not count: a busy gateway does not make a target late. If `unwanted` aborts while a
- * long answer waits for its turn, the answer is not read, and the result is null, too.
+ * the gateway reads, filters and records an answer does not count: a busy gateway does not make a target late.
  */
 export async function askAmong<T>(
   caller: Caller,
   sessionTarget: SessionTarget,
   method: string,
   ask: (aimed: Caller) => Promise<T>,
-  unwanted: Cancellable = createCancellation(),
 ): Promise<T | null> {
   const { deps } = caller;
   const { joinMs } = deps.limits;
@@ -35,8 +33,7 @@ export async function askAmong<T>(
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
   const revoked = AbortSignal.any([signalOf(caller.revoked), late.signal]);
   let isAwaited = true;
-  const leaves = AbortSignal.any([gone, signalOf(unwanted)]);
-  const room = roomToRead(caller, sessionTarget, leaves, () => isAwaited);
+  const room = roomToRead(caller, sessionTarget, gone, () => isAwaited);
   const clock = createStopwatch();
   const upstream: Upstream = {
     ...deps.upstream,
@@ -60,6 +57,8 @@ export async function askAmong<T>(
         pause();
         const mayRead = await room.take(bytes);
         if (isRunning) resume();
+        // The target has answered, although nobody reads it.
+        if (!mayRead) own.ended(true);
         return mayRead;
       };
       const answer = await deps.upstream.send({ ...request, toRead });
@@ -127,9 +126,9 @@ function createStopwatch() {
 }
 
 /** Takes room for the first long answer. Most answers are short and take none. `isAwaited`: whether a request waits for the answer. */
-function roomToRead(caller: Caller, { target }: SessionTarget, leaves: AbortSignal, isAwaited: () => boolean) {
+function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal, isAwaited: () => boolean) {
   const { lists, reader } = caller.deps;
-  const left = new Promise<void>((resolve) => onAbort(leaves, resolve));
+  const left = new Promise<void>((resolve) => onAbort(gone, resolve));
   // A caller in debt waits before it takes room that others could use.
   const ready = (): Promise<void> | null => {
     const rest = reader.rest(chargedTo({ caller, target }));
@@ -141,7 +140,7 @@ function roomToRead(caller: Caller, { target }: SessionTarget, leaves: AbortSign
     async take(bytes: number): Promise<boolean> {
       if (bytes <= LARGE_TEXT || taken !== null) return true;
       if (!isAwaited()) return false;
-      taken = await lists.toRead(principalKey(caller.claims), bytes, leaves, ready);
+      taken = await lists.toRead(principalKey(caller.claims), bytes, gone, ready);
       return taken !== null && isAwaited();
     },
     giveBack(): void {

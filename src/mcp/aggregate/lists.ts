@@ -1,7 +1,7 @@
 /** Merges the lists of all targets. Each target's page is decided and recorded by itself; the cursors are sealed into one. */
 import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../../base/budgets.ts';
-import { type Cancellable, createCancellation, signalOf } from '../../base/cancellation.ts';
+import { signalOf } from '../../base/cancellation.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { deferred } from '../../base/promises.ts';
 import { type Answer, finalOf, type MessageAnswer, refuse, unavailable } from '../../protocol/answer.ts';
@@ -44,14 +44,6 @@ interface Page {
   readonly decidedBy: Admission | null;
 }
 
-/** The place of a page in the answer. */
-interface Place {
-  /** Aborted when the pages before it have filled the answer. */
-  readonly unwanted: Cancellable;
-  /** Says how many characters the page takes. */
-  takes(characters: number): void;
-}
-
 export async function listAggregate(caller: Caller, posted: LivePosted, plan: Plan & { readonly kind: 'list' }): Promise<Answer> {
   const { session, message } = posted;
   const { id, method, params } = message;
@@ -64,8 +56,8 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   );
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, method))) return unavailable(id);
   const { noted, isUnrecorded } = noting(caller);
-  const pages = await readPages(noted, method, targets, (target, now, place) =>
-    pageOf(now, posted, plan, target, cursors?.[fingerprintOf(target)] ?? '', place),
+  const pages = await readPages(noted, method, targets, (target, now) =>
+    pageOf(now, posted, plan, target, cursors?.[fingerprintOf(target)] ?? ''),
   );
   if (pages === null || isUnrecorded()) return unavailable(id);
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
@@ -122,7 +114,7 @@ async function readPages(
   caller: Caller,
   method: string,
   targets: readonly RoutedTarget[],
-  pageAt: (target: RoutedTarget, now: Caller, place: Place) => Promise<Page>,
+  pageAt: (target: RoutedTarget, now: Caller) => Promise<Page>,
 ): Promise<(Page | null)[] | null> {
   const { deps, gone, whenAnswered } = caller;
   const { answer, smallAnswer, answerWaitMs } = deps.limits.lists;
@@ -152,29 +144,11 @@ async function readPages(
     }
     return false;
   };
-  const lengths = targets.map(() => 0);
-  /** One for each target: aborted when the pages of the targets before it have filled the answer. */
-  const unwanted = targets.map(() => createCancellation());
-  const noteLength = (target: RoutedTarget, pageLength: number): void => {
-    lengths[targets.indexOf(target)] = pageLength;
-    let sum = 0;
-    for (const [index, each] of unwanted.entries()) {
-      if (sum > answer) each.abort();
-      sum += lengths[index] ?? 0;
-    }
-  };
   const held: Taken[] = [];
   try {
     const pages = await forEachWhile(caller, targets, mayBegin, async (target, now) => {
       try {
-        const full = unwanted[targets.indexOf(target)] ?? createCancellation();
-        let isAwaited = true;
-        const takes = (characters: number): void => {
-          if (isAwaited) noteLength(target, characters);
-        };
-        const page = await pageAt(target, now, { unwanted: full, takes });
-        isAwaited = false;
-        if (page.items === null && full.aborted) return null;
+        const page = await pageAt(target, now);
         const small = deps.outbox.hold(principal, lengthOf(page));
         if (isOverdrawn(small)) return noPage(target);
         held.push(small);
@@ -201,7 +175,6 @@ async function pageOf(
   { member, operation }: Plan & { readonly kind: 'list' },
   target: RoutedTarget,
   cursor: string,
-  { unwanted, takes }: Place,
 ): Promise<Page> {
   const { cursor: _, ...rest } = message.params ?? {};
   const own: RpcRequest = { ...message, params: cursor === '' ? rest : { ...rest, cursor } };
@@ -211,23 +184,15 @@ async function pageOf(
   const decided = (by: Admission): void => {
     decidedBy = by;
   };
-  const page = await askAmong(
-    caller,
-    sessionTarget,
-    message.method,
-    async (aimed) => {
-      const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;
-      const final = await finalOf(
-        await handleRequest(aimed, { client, message: own, located, operation, changeItem, decidedBy: decided }),
-      );
-      const read = final === null ? null : await readPage(target, message.method, member, final);
-      if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
-      // Before it gives back its room to read: the next page must not be read in vain.
-      if (read !== null) takes(lengthOf(read));
-      return read;
-    },
-    unwanted,
-  );
+  const page = await askAmong(caller, sessionTarget, message.method, async (aimed) => {
+    const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;
+    const final = await finalOf(
+      await handleRequest(aimed, { client, message: own, located, operation, changeItem, decidedBy: decided }),
+    );
+    const read = final === null ? null : await readPage(target, message.method, member, final);
+    if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
+    return read;
+  });
   return page === null ? noPage(target) : { ...page, decidedBy };
 }
 
