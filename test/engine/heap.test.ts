@@ -132,3 +132,39 @@ test('many decisions do not make the process grow, because the heap is rewound',
   t.log(`grew by ${grown.toFixed(1)} MiB in ${decisions / 2} decisions`);
   t.true(grown < 40);
 });
+
+test('a subject with megabytes of texts is loaded in short pieces, and decided like any other', async (t) => {
+  const text = (n: number): string => `${String(n).padStart(5, '0')}${'x'.repeat(395)}`;
+  const everyone = policyWith({ id: 'e' }).subjects;
+  const role = [{ id: 's', subject_type: 'role' as const, subject_value: 'dev' }];
+  const patterns = Array.from({ length: 6_000 }, (_, n) =>
+    n % 600 === 1 ? `^${text(n)}` : n % 600 === 2 ? `^${text(n)}[a-z]{3}[0-9]+$` : `^${text(n)}$`,
+  );
+  for (const [target, subjects] of [
+    [null, everyone],
+    ['t1', role],
+  ] as const) {
+    const policies = patterns.map((resource_pattern, n) =>
+      policyWith({
+        id: `p${n}`,
+        effect: n % 2 === 0 ? 'allow' : 'deny',
+        priority: -n,
+        resource_pattern,
+        target_id: target,
+        subjects: [...subjects],
+      }),
+    );
+    const engine = await createEngine({ module, policies, revision: 1, patternsPerInstance: 4 });
+    const pieces = [...layOut(engine.compiled.document, 4).main()];
+    const longest = pieces.filter(({ path }) => path.length > 0).reduce((most, { value }) => Math.max(most, value.length), 0);
+    t.true(longest < 250_000, `a piece of ${longest} characters`);
+    const names = patterns.map((_, n) => (n % 600 === 2 ? `${text(n)}abc1` : text(n)));
+    const objects = names.map((resource_name) => ({ resource_type: 'tool' as const, resource_name }));
+    const decided = engine.decideMany(ANN, 't1', objects);
+    t.deepEqual(
+      decided.map(({ policy }) => policy?.id),
+      patterns.map((_, n) => `p${n}`),
+    );
+    t.is(engine.decide(ANN, 't1', { resource_type: 'tool', resource_name: 'none' }).reason, 'default');
+  }
+});

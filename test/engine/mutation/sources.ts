@@ -49,7 +49,6 @@ export const PATCHES: readonly Patch[] = [
   ['lower.ts', "const length = side === 'start' ? size : -size;", 'const length = size;'],
   ['lower.ts', 'const characters = [...text];', "const characters = text.split('');"],
   ['compile.ts', "test.slice(1).join('\\0')", 'test[1]'],
-  ['compile.ts', 'known[2] === test[2] &&', ''],
   ['compile.ts', 'guard.texts.map((text)', 'guard.texts.slice(0, 1).map((text)'],
   ['lower.ts', "if (anchor?.kind !== 'assert' ||", "if (anchor?.kind === 'chars' ||"],
   ['lower.ts', "return texts.includes('') ? null : texts;", 'return texts;'],
