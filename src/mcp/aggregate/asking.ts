@@ -9,8 +9,16 @@ import type { SseEvent } from '../../protocol/sse.ts';
 import { chargedTo } from '../answers/upstream-messages.ts';
 import type { Caller } from '../context/context.ts';
 import { askedAt, type SessionTarget } from '../context/upstream-opening.ts';
+import { faultOf } from '../upstream/http.ts';
 import type { Attempt } from '../upstream/pace.ts';
-import { isFault, type ReadBody, type ToRead, type Upstream, type UpstreamAnswer } from '../upstream/upstream.ts';
+import {
+  isFault,
+  type ReadBody,
+  type ToRead,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+} from '../upstream/upstream.ts';
 
 /**
  * Returns what `ask` returns for one of several targets, or null if the target answers too late for the others to wait. A late
@@ -33,6 +41,11 @@ export async function askAmong<T>(
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
   const revoked = AbortSignal.any([signalOf(caller.revoked), late.signal]);
   let isAwaited = true;
+  let isBusy = false;
+  const noted = (fault: UpstreamFault): UpstreamFault => {
+    isBusy ||= fault.fault === 'busy';
+    return fault;
+  };
   const room = roomToRead(caller, sessionTarget, gone, () => isAwaited);
   const clock = createStopwatch();
   const upstream: Upstream = {
@@ -63,8 +76,8 @@ export async function askAmong<T>(
       };
       const answer = await deps.upstream.send({ ...request, toRead });
       hasAnswered = !isFault(answer) && answer.status < 500;
-      if (isFault(answer)) return answer;
-      return readWithRoom(answer, room, { pause, resume, ended: () => own.ended(hasAnswered) });
+      if (isFault(answer)) return noted(answer);
+      return readWithRoom(answer, room, noted, { pause, resume, ended: () => own.ended(hasAnswered) });
     },
   };
   // When the gateway records the names in an answer, the target has answered.
@@ -88,6 +101,16 @@ export async function askAmong<T>(
   let timer = setTimeout(expire, joinMs);
   const work = ask({ ...caller, deps: among, targetName: sessionTarget.target.name, gone, revoked })
     .catch(() => null)
+    .then(async (done) => {
+      room.giveBack();
+      // The list would be asked for again at once, and be in vain again.
+      if (isBusy && !gone.aborted) {
+        attempt?.ended(true);
+        clock.resume();
+        await new Promise<void>((resolve) => onAbort(gone, resolve));
+      }
+      return done;
+    })
     .finally(() => {
       clearTimeout(timer);
       room.giveBack();
@@ -159,18 +182,28 @@ interface Pauses {
 }
 
 /** The answer. A long answer waits for room before the gateway looks at it. While a target is waited for, it takes no room. */
-function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended }: Pauses): UpstreamAnswer {
+function readWithRoom(
+  answer: UpstreamAnswer,
+  room: Room,
+  noted: (fault: UpstreamFault) => UpstreamFault,
+  { pause, resume, ended }: Pauses,
+): UpstreamAnswer {
   if (answer.type === 'stream') {
     async function* events(all: AsyncIterable<readonly SseEvent[]>): AsyncGenerator<readonly SseEvent[]> {
-      for await (const some of all) {
-        pause();
-        if (!(await room.take(some.reduce((sum, { data }) => sum + data.length, 0)))) throw ABORTED;
-        const began = performance.now();
-        yield some;
-        // The answer is still to come. After the answer, no further events are wanted, and the loop ends above. The time for what came
-        // before the answer counts, so that a target that sends notifications without end is late.
-        room.giveBack();
-        resume(performance.now() - began);
+      try {
+        for await (const some of all) {
+          pause();
+          if (!(await room.take(some.reduce((sum, { data }) => sum + data.length, 0)))) throw ABORTED;
+          const began = performance.now();
+          yield some;
+          // The answer is still to come. After the answer, no further events are wanted, and the loop ends above. The time for what came
+          // before the answer counts, so that a target that sends notifications without end is late.
+          room.giveBack();
+          resume(performance.now() - began);
+        }
+      } catch (cause) {
+        noted({ fault: faultOf(cause) });
+        throw cause;
       }
     }
     return { ...answer, events: events(answer.events) };
@@ -180,7 +213,7 @@ function readWithRoom(answer: UpstreamAnswer, room: Room, { pause, resume, ended
   const read: ReadBody = async (isWanted) => {
     resume();
     const body = await answer.read(isWanted);
-    if (isFault(body)) return body;
+    if (isFault(body)) return noted(body);
     pause();
     ended();
     return (await room.take(body.length)) ? body : { fault: 'aborted' };

@@ -44,7 +44,12 @@ export function createHttpUpstream(
   ): Promise<UpstreamAnswer | UpstreamFault> {
     const { user } = request.access;
     const source = sourceOf(target.id, user);
-    const exchange = new Exchange(request.signal, limits.answerBytes, unread.open(target.id, user), source);
+    const exchange = new Exchange(
+      request.signal,
+      limits.answerBytes,
+      unread.open(target.id, user, request.toRead !== undefined),
+      source,
+    );
     try {
       const { origin, path } = addressOf(target);
       // undici does not follow redirects by default, and must not.

@@ -11,6 +11,8 @@ const WAIT_MS = 30_000;
 const LIMITS = { perKey: 64 * 1024 * 1024, all: 128 * 1024 * 1024 };
 /** The share of one user in what one target may have: one user always leaves something for the others. */
 const SHARE = LIMITS.perKey / 2;
+/** The part of all that parts of lists at the aggregate endpoint may have: one list asks all targets at once. */
+const OF_LISTS = { perKey: 16 * 1024 * 1024, all: 48 * 1024 * 1024 };
 const OF_USER_AT_TARGET = 'unread answers of one target';
 const OF_USER = 'unread answers for users';
 
@@ -34,13 +36,27 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
   const shares = new Map<string, Stock>();
   // A user who holds much at several targets must not use up what is left for the others there.
   const users = createStock(OF_USER, LIMITS);
+  const ofLists = Math.max(OF_LISTS.perKey, answerBytes);
+  const lists = createStock('unread lists for users', { perKey: ofLists, all: Math.max(OF_LISTS.all, 2 * ofLists) });
   return {
-    /** Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it; null: several users. */
-    open(targetId: string, user: string | null) {
+    /**
+     * Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it; null: several users. `isPart`: of a list at
+     * the aggregate endpoint.
+     */
+    open(targetId: string, user: string | null, isPart = false) {
       const budgets = (): [Stock, string][] => {
         const share = shares.get(targetId) ?? createStock(OF_USER_AT_TARGET, { perKey, all: 2 * perKey });
         shares.set(targetId, share);
-        return [[share, user ?? ''], ...(user === null ? [] : [[users, user] satisfies [Stock, string]]), [stock, targetId]];
+        const own: [Stock, string][] =
+          user === null
+            ? []
+            : isPart
+              ? [
+                  [lists, user],
+                  [users, user],
+                ]
+              : [[users, user]];
+        return [[share, user ?? ''], ...own, [stock, targetId]];
       };
       let held: Taken[] = [];
       let turn: Turn | null = null;

@@ -33,7 +33,10 @@ export interface UpstreamRequest {
   readonly lastEventId?: string;
   /** Aborts the request, including an answer that is still arriving. */
   readonly signal?: Cancellable;
-  /** Waits until a body or events of this length may be read before they are passed on; false: nobody wants them any more. */
+  /**
+   * Waits until a body or events of this length may be read before they are passed on; false: nobody wants them any more. Present if the answer is a
+   * part of a list at the aggregate endpoint.
+   */
   readonly toRead?: ToRead;
 }
 

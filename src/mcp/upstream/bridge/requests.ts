@@ -36,13 +36,13 @@ export type BoundReach = Reach & Pick<UpstreamRequest, 'signal' | 'toRead'>;
 
 export function sendStateless(
   http: Upstream,
-  { target, access, signal }: BoundReach,
+  { target, access, signal, toRead }: BoundReach,
   { method, params }: Pick<RpcRequest, 'method' | 'params'>,
   body: string,
   headers: StatelessHeaders['params'],
 ): Promise<UpstreamAnswer | UpstreamFault> {
   const stateless = { version: STATELESS_REVISION, method, name: nameHeader(method, params), params: headers };
-  return http.send({ method: 'POST', target, access, body, stateless, ...(signal ? { signal } : {}) });
+  return http.send({ method: 'POST', target, access, body, stateless, ...(signal && { signal }), ...(toRead && { toRead }) });
 }
 
 /**
