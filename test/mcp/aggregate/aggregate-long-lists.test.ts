@@ -10,6 +10,7 @@ import { createCancellation } from '../../../src/base/cancellation.ts';
 import { deferred } from '../../../src/base/promises.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../../src/mcp/limits/limits.ts';
 import { createListRoom } from '../../../src/mcp/limits/lists.ts';
+import type { Upstream } from '../../../src/mcp/upstream/upstream.ts';
 import { answerText, type RecordingUpstream, type Script, startRecording } from '../../support/upstreams/recording.ts';
 import { routed } from '../gateway.ts';
 import { call } from '../raw.ts';
@@ -458,3 +459,30 @@ test('a caller that is gone gets no room and leaves none behind', async (t) => {
   t.is(room.taken.answers, 0);
   t.is(await room.toAnswer('a', 10, leaves), null, 'the caller was gone before');
 });
+
+test.serial(
+  'a list whose part finds no room ends with the time that targets have, so that it is not asked for again at once',
+  async (t) => {
+    let busy = 0;
+    const withAccounts = (upstream: Upstream): Upstream => ({
+      ...upstream,
+      async send(request) {
+        if (request.toRead === undefined || request.target.name !== 'b') return upstream.send(request);
+        busy++;
+        return { fault: 'busy' };
+      },
+    });
+    const one = { 'tools/list': { tools: [{ name: 'one', inputSchema: { type: 'object' } }] } };
+    const at = await everywhere(t, { a: one, b: one }, { limits: { joinMs: 700 }, deps: { withAccounts } });
+    const session = await openEverywhere(at);
+    const began = performance.now();
+    const { result } = await at.ask(session, 'tools/list');
+    t.true(performance.now() - began >= 690);
+    t.is(busy, 1);
+    t.deepEqual(result._meta, { [UNAVAILABLE]: ['b'] });
+    t.deepEqual(
+      result.tools.map(({ name }: { name: string }) => name),
+      ['a__one'],
+    );
+  },
+);

@@ -184,6 +184,24 @@ test('large answers for one user leave room for those of others', async (t) => {
   await Promise.all(arrived);
 });
 
+test('parts of lists have a share of what one user may have, and other answers have room beside them', async (t) => {
+  const unread = createUnread();
+  const MIB = 1024 * 1024;
+  const parts = ['t', 'u', 'v'].flatMap((target) => Array.from({ length: 30 }, () => unread.open(target, 'alice', true)));
+  const accepted = parts.filter((account) => {
+    const fault = account.set(MIB);
+    if (fault !== null) account.close();
+    return fault === null;
+  }).length;
+  t.true(accepted > 12 && accepted <= 18, String(accepted));
+  t.is(unread.open('t', 'alice').set(8 * MIB), null);
+  t.is(unread.open('t', 'bob', true).set(8 * MIB), null);
+  const waiting = unread.open('t', 'alice', true);
+  const arrives = waiting.reserve(4 * MIB);
+  for (const account of parts) account.close();
+  t.is(await arrives, null);
+});
+
 test('a user whose answers wait at several targets leaves room for others at each of them', (t) => {
   const unread = createUnread();
   const MIB = 1024 * 1024;
