@@ -41,6 +41,7 @@ export async function askAmong<T>(
   const gone = AbortSignal.any([signalOf(caller.gone), late.signal]);
   const revoked = AbortSignal.any([signalOf(caller.revoked), late.signal]);
   let isAwaited = true;
+  /** Whether the last request found no room for its answer. */
   let isBusy = false;
   const noted = (fault: UpstreamFault): UpstreamFault => {
     isBusy ||= fault.fault === 'busy';
@@ -55,6 +56,7 @@ export async function askAmong<T>(
       attempt?.ended(true);
       const own = deps.pace.begin(asked, method);
       attempt = own;
+      isBusy = false;
       clock.resume();
       sent.resolve();
       const pause = (): void => {
@@ -103,7 +105,7 @@ export async function askAmong<T>(
     .catch(() => null)
     .then(async (done) => {
       room.giveBack();
-      // The list would be asked for again at once, and be in vain again.
+      // An answer at once would only bring the next list, which would find no room either.
       if (isBusy && !gone.aborted) {
         attempt?.ended(true);
         clock.resume();
