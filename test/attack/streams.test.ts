@@ -263,7 +263,10 @@ async function changing(t: ExecutionContext) {
       if (method !== 'subscriptions/listen') return modernOnly(received, res);
       stream(res, 'm');
       const _meta = { 'io.modelcontextprotocol/subscriptionId': id };
-      const told = { method: 'notifications/subscriptions/acknowledged', params: { _meta, notifications: params?.['notifications'] } };
+      const told = {
+        method: 'notifications/subscriptions/acknowledged',
+        params: { _meta, notifications: params?.['notifications'] },
+      };
       res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', ...told })}\n\n`);
     }),
   ];
