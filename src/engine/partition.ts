@@ -11,20 +11,12 @@ export const MAX_PATTERNS = 99;
 
 /** A piece is loaded without a pause, so it must not be long: OPA reads some 60 bytes per microsecond. */
 const PIECE_BYTES = 200_000;
-/** The names of a longer bucket are loaded in parts. Each part needs a path, so shorter buckets are loaded faster as one. */
-const LONG_BUCKET = 1_000_000;
 
 export interface Layout {
   /** Everything except the regexes of the other instances. Each of those is replaced by the number of its instance. */
   readonly main: () => Iterable<DataPiece>;
   /** The regexes of each further instance, in the order of the numbers in `elsewhere`. */
   readonly others: readonly (() => Iterable<DataPiece>)[];
-}
-
-/** A bucket as an instance gets it: some regexes are replaced by their places. */
-interface LaidOut extends Pick<Bucket, 'any' | 'exact'> {
-  readonly tests?: readonly unknown[];
-  readonly edges?: readonly (readonly [least: number, length: number, Readonly<Record<string, readonly unknown[]>>])[];
 }
 
 /** The place of a pattern: the number of the additional instance that holds it, and the pattern's number there. */
@@ -50,12 +42,10 @@ export function layOut(document: CompiledDocument, maxPatterns: number): Layout 
       const home = test[1] === 'regex' ? elsewhere.get(test[3]) : undefined;
       return home === undefined ? test : [test[0], home[0], test[2], home[1]];
     });
-  const shown = ({ tests, edges, ...rest }: Bucket): LaidOut => ({
+  const shown = ({ tests, edges, ...rest }: Bucket): object => ({
     ...rest,
     ...(tests === undefined ? {} : { tests: placed(tests) }),
-    ...(edges === undefined
-      ? {}
-      : { edges: edges.map(([least, length, table]) => [least, length, mapValues(table, placed)] as const) }),
+    ...(edges === undefined ? {} : { edges: edges.map(([least, length, table]) => [least, length, mapValues(table, placed)]) }),
   });
   return {
     main: () => mainPieces(document, elsewhere.size === 0 ? (bucket) => bucket : shown),
@@ -81,14 +71,14 @@ function* nodes({ index }: CompiledDocument): Generator<[path: readonly string[]
   for (const [target, node] of Object.entries(index.targets)) yield [['index', 'targets', target], node];
 }
 
-function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => LaidOut): Generator<DataPiece> {
+function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => object): Generator<DataPiece> {
   const { order, unmatched } = document;
   yield { path: [], value: `{"index":{"every":{},"targets":{}},"order":${JSON.stringify(order)},"unmatched":${unmatched}}` };
   for (const [path, { use, ...buckets }] of nodes(document)) {
     yield { path, value: EMPTY_NODE };
     for (const kind of SUBJECT_TYPES) {
-      yield* tablePieces([...path, 'use', kind], use[kind], String);
-      for (const type of RESOURCE_TYPES) yield* bucketPieces([...path, type, kind], buckets[type][kind], shown);
+      yield* tablePieces([...path, 'use', kind], use[kind], (rank) => rank);
+      for (const type of RESOURCE_TYPES) yield* tablePieces([...path, type, kind], buckets[type][kind], shown);
     }
   }
 }
@@ -96,40 +86,15 @@ function* mainPieces(document: CompiledDocument, shown: (bucket: Bucket) => Laid
 const NO_SUBJECTS = Object.fromEntries(SUBJECT_TYPES.map((kind) => [kind, {}]));
 const EMPTY_NODE = JSON.stringify(Object.fromEntries(['use', ...RESOURCE_TYPES].map((part) => [part, NO_SUBJECTS])));
 
-/** Yields the table of subjects. */
-function* bucketPieces(
-  path: DataPiece['path'],
-  table: Readonly<Record<string, Bucket>>,
-  shown: (bucket: Bucket) => LaidOut,
-): Generator<DataPiece> {
-  const long: [subject: string, bucket: LaidOut][] = [];
-  yield* tablePieces(path, table, (bucket, subject) => {
-    const display = shown(bucket);
-    const value = JSON.stringify(display);
-    if (value.length <= LONG_BUCKET) return value;
-    long.push([subject, display]);
-    return null;
-  });
-  for (const [subject, { exact = {}, ...rest }] of long) {
-    const own = [...path, subject];
-    yield { path: own, value: JSON.stringify({ ...rest, exact: {} }) };
-    yield* tablePieces([...own, 'exact'], exact, String);
-  }
-}
-
-/**
- * Yields the table as one piece, or as one that is long enough and one for each further member. `written` returns the JSON of a member; null
- * leaves it out.
- */
+/** Yields the table as one piece, or as one that is long enough and one for each further member. */
 function* tablePieces<T>(
   path: DataPiece['path'],
   table: Readonly<Record<string, T>>,
-  written: (member: T, key: string) => string | null,
+  shown: (member: T) => unknown,
 ): Generator<DataPiece> {
   let first = '';
   for (const [key, member] of Object.entries(table)) {
-    const value = written(member, key);
-    if (value === null) continue;
+    const value = JSON.stringify(shown(member));
     if (first.length > PIECE_BYTES) yield { path: [...path, key], value };
     else {
       first += `${first === '' ? '{' : ','}${JSON.stringify(key)}:${value}`;

@@ -133,7 +133,7 @@ test('many decisions do not make the process grow, because the heap is rewound',
   t.true(grown < 40);
 });
 
-test('a subject with megabytes of texts is loaded in short pieces, and decided like any other', async (t) => {
+test('a subject with megabytes of texts is decided like any other', async (t) => {
   const text = (n: number): string => `${String(n).padStart(5, '0')}${'x'.repeat(395)}`;
   const everyone = policyWith({ id: 'e' }).subjects;
   const role = [{ id: 's', subject_type: 'role' as const, subject_value: 'dev' }];
@@ -155,9 +155,6 @@ test('a subject with megabytes of texts is loaded in short pieces, and decided l
       }),
     );
     const engine = await createEngine({ module, policies, revision: 1, patternsPerInstance: 4 });
-    const pieces = [...layOut(engine.compiled.document, 4).main()];
-    const longest = pieces.filter(({ path }) => path.length > 0).reduce((most, { value }) => Math.max(most, value.length), 0);
-    t.true(longest < 250_000, `a piece of ${longest} characters`);
     const names = patterns.map((_, n) => (n % 600 === 2 ? `${text(n)}abc1` : text(n)));
     const objects = names.map((resource_name) => ({ resource_type: 'tool' as const, resource_name }));
     const decided = engine.decideMany(ANN, 't1', objects);

@@ -33,14 +33,14 @@ const MAX_TARGET_SEARCHES = 3_000;
 const MAX_OWNER_ENTRIES = 50_000;
 const MAX_ENTRIES = 100_000;
 const ENTRIES_OF_TABLES = 4;
-/** The characters for which the engine takes one entry. */
-const ENTRY_LENGTH = 40;
+/** The bytes of a text, in UTF-8, for which the engine takes one entry. */
+const ENTRY_BYTES = 40;
 
 /**
- * How many texts at edges one target, type and subject may have. The engine loads them in one step, because they are in a list: so many take some
- * 30 ms.
+ * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step, and so
+ * many take some 30 ms.
  */
-const MAX_BUCKET_TEXTS = 10_000;
+const MAX_BUCKET_NAMES = 20_000;
 
 /**
  * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of processor time. The
@@ -196,7 +196,7 @@ export function* checkPolicySetInSteps(
   policies: readonly OwnedPolicy[],
   mostNewWork = MAX_NEW_WORK,
 ): Generator<undefined, SetProblem[]> {
-  const problems = [...(yield* entryProblems(policies)), ...(yield* textProblems(policies))];
+  const problems = [...(yield* entryProblems(policies)), ...(yield* nameProblems(policies))];
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
   const endless = new Map<string, string[]>();
@@ -297,55 +297,57 @@ function entriesOf(policy: Policy): number {
 function entriesOfTexts(pattern: string, { shapes, screen }: PatternReading): number {
   const lengths =
     shapes === null
-      ? (screen.guard?.texts ?? ['']).map((text) => text.length + screen.needs.length + pattern.length)
-      : shapes.map(({ kind, text }) => (kind === 'exact' ? text.length : 2 * text.length));
-  return lengths.reduce((sum, length) => sum + Math.max(1, Math.ceil(length / ENTRY_LENGTH)), 0);
+      ? (screen.guard?.texts ?? ['']).map((text) => bytesOf(text) + bytesOf(screen.needs) + bytesOf(pattern))
+      : shapes.map(({ kind, text }) => (kind === 'exact' ? 1 : 2) * bytesOf(text));
+  return lengths.reduce((sum, length) => sum + Math.max(1, Math.ceil(length / ENTRY_BYTES)), 0);
 }
 
-function* textProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
+const bytesOf = (text: string): number => Buffer.byteLength(text);
+
+function* nameProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
   /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
   const bounds = new Map<string, number>();
-  const many: { readonly policy: Policy; readonly texts: number }[] = [];
+  const many: { readonly policy: Policy; readonly names: number }[] = [];
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
-    const texts = policy.enabled && policy.resource_pattern !== null ? textsAtEdges(policy.resource_pattern) : 0;
-    if (texts === 0) continue;
-    many.push({ policy, texts });
+    const names = policy.enabled && policy.resource_pattern !== null ? namesIn(policy.resource_pattern) : 0;
+    if (names === 0) continue;
+    many.push({ policy, names });
     for (const type of typesOf(policy)) {
       const key = `${type} ${policy.target_id}`;
-      bounds.set(key, (bounds.get(key) ?? 0) + texts);
+      bounds.set(key, (bounds.get(key) ?? 0) + names);
     }
   }
-  const buckets = new Map<string, { texts: number; readonly policyIds: string[] }>();
+  const buckets = new Map<string, { names: number; readonly policyIds: string[] }>();
   let placed = 0;
-  for (const { policy, texts } of many) {
+  for (const { policy, names } of many) {
     const { id, target_id, subjects } = policy;
     for (const type of typesOf(policy)) {
-      if ((bounds.get(`${type} ${target_id}`) ?? 0) <= MAX_BUCKET_TEXTS) continue;
+      if ((bounds.get(`${type} ${target_id}`) ?? 0) <= MAX_BUCKET_NAMES) continue;
       for (const { subject_type, subject_value } of subjects) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
         const key = JSON.stringify([target_id, type, subject_type, subject_value]);
-        const bucket = buckets.get(key) ?? { texts: 0, policyIds: [] };
+        const bucket = buckets.get(key) ?? { names: 0, policyIds: [] };
         buckets.set(key, bucket);
-        bucket.texts += texts;
+        bucket.names += names;
         bucket.policyIds.push(id);
       }
     }
   }
-  return [...buckets].flatMap(([key, { texts, policyIds }]) => {
-    if (texts <= MAX_BUCKET_TEXTS) return [];
-    const message = `The patterns for ${placeOf(key)} have ${texts} texts at the beginning or end of names, more than the limit of ${MAX_BUCKET_TEXTS}. Use shorter alternatives, or whole names.`;
+  return [...buckets].flatMap(([key, { names, policyIds }]) => {
+    if (names <= MAX_BUCKET_NAMES) return [];
+    const message = `The patterns for ${placeOf(key)} have ${names} names, more than the limit of ${MAX_BUCKET_NAMES}. A prefix or suffix counts as two. Use shorter alternatives.`;
     return [{ message, policyIds: policyIds.sort() }];
   });
 }
 
-function textsAtEdges(pattern: string): number {
+/** How many names the pattern counts for. */
+function namesIn(pattern: string): number {
   const reading = readPattern(pattern);
   if (typeof reading === 'string') return 0;
   const { shapes, screen } = reading;
-  return shapes === null
-    ? (screen.guard?.texts.length ?? 0)
-    : shapes.filter(({ kind, text }) => text !== '' && (kind === 'prefix' || kind === 'suffix')).length;
+  if (shapes === null) return 2 * (screen.guard?.texts.length ?? 0);
+  return shapes.reduce((sum, { kind, text }) => sum + (kind === 'exact' ? 1 : kind === 'contains' || text === '' ? 0 : 2), 0);
 }
 
 /** A caller can be in all groups, and the patterns of each are tried again. */

@@ -376,32 +376,34 @@ test('the entries that policies take in the engine are limited, of one owner and
   t.deepEqual(checkPolicySet(large(null, 7).map((policy) => ({ ...policy, enabled: false }))), []);
 });
 
-test('long texts take more entries, and one subject may have so many texts at the edges of names', (t) => {
-  const set = (count: number, pattern: (n: number) => string, over = {}) =>
-    Array.from({ length: count }, (_, n) =>
-      policyWith({ id: `p${String(n).padStart(4, '0')}`, resource_pattern: pattern(n), ...over }),
-    );
-  const padded = (n: number, length: number): string => String(n).padStart(length, '0');
-  const messages = (policies: readonly Policy[]): string[] => checkPolicySet(policies).map(({ message }) => message.slice(0, 60));
+test('long texts take more entries, and one subject may have so many names', (t) => {
+  const set = (count: number, pattern: (n: number) => string) =>
+    Array.from({ length: count }, (_, n) => policyWith({ id: `p${String(n).padStart(4, '0')}`, resource_pattern: pattern(n) }));
+  const padded = (n: number, length: number, by = '0'): string => String(n).padStart(length, by);
+  const messages = (policies: readonly Policy[]): string[] => checkPolicySet(policies).map(({ message }) => message.slice(0, 62));
   // 64 texts each.
-  t.deepEqual(messages(set(156, (n) => `^${padded(n, 11)}[0-9a-zA-Z_-]`)), []);
-  t.deepEqual(messages(set(157, (n) => `^${padded(n, 11)}[0-9a-zA-Z_-]`)), [
-    'The patterns for everyone, tool, every target have 10048 tex',
-  ]);
-  t.deepEqual(messages(set(157, (n) => `[0-9a-zA-Z_-]${padded(n, 11)}$`)), [
-    'The patterns for everyone, tool, every target have 10048 tex',
-  ]);
-  t.deepEqual(messages(set(780, (n) => `^${padded(n, 39)}[0-9a-zA-Z_-]$`)), [], '49,920 whole names of 40 characters');
-  t.deepEqual(messages(set(400, (n) => `^${padded(n, 40)}[0-9a-zA-Z_-]$`)), [
-    'The policies of no owner take 51200 entries in the engine, m',
-  ]);
-  const halves = [...set(100, (n) => `^${padded(n, 11)}[0-9a-zA-Z_-]`), ...set(100, (n) => `^x${padded(n, 10)}[0-9a-zA-Z_-]`)];
-  const other = (policy: Policy, n: number): Policy => ({
+  const [prefix, suffix, name] = [
+    (n: number) => `^${padded(n, 11)}[0-9a-zA-Z_-]`,
+    (n: number) => `[0-9a-zA-Z_-]${padded(n, 11)}$`,
+    (n: number) => `^${padded(n, 39)}[0-9a-zA-Z_-]$`,
+  ];
+  t.deepEqual(messages([...set(100, prefix), ...set(112, name).map((policy, n) => ({ ...policy, id: `q${n}` }))]), []);
+  for (const [count, pattern, names] of [
+    [157, prefix, 20_096],
+    [157, suffix, 20_096],
+    [313, name, 20_032],
+  ] as const)
+    t.deepEqual(messages(set(count, pattern)), [`The patterns for everyone, tool, every target have ${names} names`]);
+  const own = (policy: Policy, n: number): Policy => ({
     ...policy,
-    id: `q${n}`,
-    subjects: [{ id: 's', subject_type: 'role', subject_value: n < 100 ? 'a' : 'b' }],
+    subjects: [{ id: 's', subject_type: 'role', subject_value: `r${n % 5}` }],
   });
-  t.deepEqual(messages(halves.map(other)), [], 'of different subjects');
+  t.deepEqual(messages(set(780, name).map(own)), [], '49,920 names of 40 bytes, for different subjects');
+  for (const pattern of [
+    (n: number) => `^${padded(n, 40)}[0-9a-zA-Z_-]$`,
+    (n: number) => `^${padded(n, 16, '\u4e00')}[0-9a-zA-Z_-]$`,
+  ])
+    t.deepEqual(messages(set(400, pattern).map(own)), ['The policies of no owner take 51200 entries in the engine, mor']);
 });
 
 test('a set near the limit of searches is checked in short steps', (t) => {
