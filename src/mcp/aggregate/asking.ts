@@ -67,14 +67,17 @@ export async function askAmong<T>(
         own.resume(countedMs);
         clock.resume(countedMs);
       };
-      const toRead: ToRead = async (bytes) => {
-        const isRunning = !clock.isPaused();
-        pause();
-        const mayRead = await room.take(bytes);
-        if (isRunning) resume();
-        // The target has answered, although nobody reads it.
-        if (!mayRead) own.ended(true);
-        return mayRead;
+      const toRead: ToRead = {
+        async take(bytes) {
+          const isRunning = !clock.isPaused();
+          pause();
+          const mayRead = await room.take(bytes);
+          if (isRunning) resume();
+          // The target has answered, although nobody reads it.
+          if (!mayRead) own.ended(true);
+          return mayRead;
+        },
+        giveBack: room.giveBack,
       };
       const answer = await deps.upstream.send({ ...request, toRead });
       hasAnswered = !isFault(answer) && answer.status < 500;

@@ -36,8 +36,8 @@ export function createListRoom(
   const precedence = { afterMs: PRECEDENCE_MS, now };
   const reading = createStock('lists that are being read', { perKey: readingOfPrincipal, all: readingOfAll }, precedence);
   /**
-   * A page above the share of a principal takes many times that share in memory until it is filtered, so each principal reads one at a time, and
-   * all together two.
+   * A page above the share of a principal takes many times that share in memory until it is filtered, so one is read at a time: of the two places, one
+   * stays free, as a stock always leaves as much for others.
    */
   const hugeOfPrincipal = createStock('huge pages of one caller', { perKey: 1, all: Infinity });
   const huge = createStock('huge pages that are being read', { perKey: 1, all: 2 }, precedence);

@@ -33,14 +33,16 @@ export interface UpstreamRequest {
   readonly lastEventId?: string;
   /** Aborts the request, including an answer that is still arriving. */
   readonly signal?: Cancellable;
-  /**
-   * Waits until a body or events of this length may be read before they are passed on; false: nobody wants them any more. Present if the answer is a
-   * part of a list at the aggregate endpoint.
-   */
+  /** Says when the answer may be read. Present if the answer is a part of a list at the aggregate endpoint. */
   readonly toRead?: ToRead;
 }
 
-export type ToRead = (bytes: number) => Promise<boolean>;
+export interface ToRead {
+  /** Waits until a body or events of this length may be read before they are passed on; false: nobody wants them any more. */
+  take(bytes: number): Promise<boolean>;
+  /** What was taken has been read. Further events take again. */
+  giveBack(): void;
+}
 
 /** A target, and the access with which it is asked. */
 export type Reach = Pick<UpstreamRequest, 'target' | 'access'>;

@@ -69,15 +69,16 @@ export function heldBack(answer: UpstreamAnswer, toRead: ToRead): UpstreamAnswer
   if (answer.type === 'stream') {
     async function* events(all: AsyncIterable<readonly SseEvent[]>): AsyncGenerator<readonly SseEvent[]> {
       for await (const some of all) {
-        if (!(await toRead(some.reduce((sum, { data }) => sum + data.length, 0)))) throw UNWANTED;
+        if (!(await toRead.take(some.reduce((sum, { data }) => sum + data.length, 0)))) throw UNWANTED;
         yield some;
+        toRead.giveBack();
       }
     }
     return { ...answer, events: events(answer.events) };
   }
   const readBody: ReadBody = async (isWanted) => {
     const body = await answer.read(isWanted);
-    return isFault(body) || (await toRead(body.length)) ? body : { fault: 'aborted' };
+    return isFault(body) || (await toRead.take(body.length)) ? body : { fault: 'aborted' };
   };
   return { ...answer, read: readBody };
 }

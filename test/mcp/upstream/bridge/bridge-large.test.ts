@@ -1,9 +1,12 @@
 /** The bridge reads large messages of targets in steps, never as a whole. */
 import test, { type ExecutionContext } from 'ava';
 import { createBridge } from '../../../../src/mcp/upstream/bridge/bridge.ts';
+import { heldBack } from '../../../../src/mcp/upstream/bridge/requests.ts';
 import { createHttpUpstream } from '../../../../src/mcp/upstream/http.ts';
 import { createUpstreamModes, type UpstreamModes } from '../../../../src/mcp/upstream/modes.ts';
 import { createUnread } from '../../../../src/mcp/upstream/unread.ts';
+import type { ToRead, UpstreamAnswer } from '../../../../src/mcp/upstream/upstream.ts';
+import type { SseEvent } from '../../../../src/protocol/sse.ts';
 import { ACCESS, type Driver, drive, httpTarget, LIMITS, succeeded } from '../../../support/upstreams/drive.ts';
 import { answerJson, answerText, startRecording } from '../../../support/upstreams/recording.ts';
 
@@ -203,4 +206,34 @@ test.serial('large questions, states and notifications of a target keep their te
   );
   t.regex(answer ?? '', /"content":\[\]/);
   t.true(seen[1]?.includes(`"requestState":"${odd}"`));
+});
+
+test('an answer that is held back is read when it may be, and gives back what it took before it waits for more', async (t) => {
+  const said: string[] = [];
+  let isWanted = true;
+  const toRead: ToRead = {
+    async take(bytes) {
+      said.push(`take ${bytes}`);
+      return isWanted;
+    },
+    giveBack: () => void said.push('give back'),
+  };
+  const event = (data: string): SseEvent => ({ data, id: undefined, retry: undefined });
+  async function* events(): AsyncGenerator<readonly SseEvent[]> {
+    yield [event('xx'), event('x')];
+    said.push('waits');
+    yield [event('y')];
+  }
+  const common = { status: 200, retryAfter: null, sessionId: null, discard: () => undefined };
+  const stream = heldBack({ ...common, type: 'stream', events: events() } as unknown as UpstreamAnswer, toRead);
+  if (stream.type === 'stream') for await (const some of stream.events) said.push(...some.map(({ data }) => data));
+  t.deepEqual(said, ['take 3', 'xx', 'x', 'give back', 'waits', 'take 1', 'y', 'give back']);
+  const body = { ...common, type: 'json', read: async () => Buffer.from('{}') } as unknown as UpstreamAnswer;
+  const read = async () => {
+    const answer = heldBack(body, toRead);
+    return answer.type === 'stream' ? null : answer.read();
+  };
+  t.deepEqual(await read(), Buffer.from('{}'));
+  isWanted = false;
+  t.deepEqual(await read(), { fault: 'aborted' });
 });
