@@ -157,10 +157,9 @@ function createStopwatch() {
 function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal, isAwaited: () => boolean) {
   const { lists, reader } = caller.deps;
   const left = new Promise<void>((resolve) => onAbort(gone, resolve));
-  // A caller in debt waits before it takes room that others could use.
-  const ready = (): Promise<void> | null => {
-    const rest = reader.rest(chargedTo({ caller, target }));
-    return rest && Promise.race([rest, left]);
+  const charged = chargedTo({ caller, target });
+  const ready = async (): Promise<void> => {
+    while (!gone.aborted && reader.isInDebt(charged)) await Promise.race([reader.rest(charged), left]);
   };
   let taken: Taken | null = null;
   return {
@@ -168,8 +167,13 @@ function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal
     async take(bytes: number): Promise<boolean> {
       if (bytes <= LARGE_TEXT || taken !== null) return true;
       if (!isAwaited()) return false;
-      taken = await lists.toRead(principalKey(caller.claims), bytes, gone, ready);
-      return taken !== null && isAwaited();
+      for (;;) {
+        taken = await lists.toRead(principalKey(caller.claims), bytes, gone, ready);
+        // A caller in debt waits without room that others could use.
+        if (taken === null || !reader.isInDebt(charged)) return taken !== null && isAwaited();
+        taken.giveBack();
+        taken = null;
+      }
     },
     giveBack(): void {
       taken?.giveBack();

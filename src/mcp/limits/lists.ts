@@ -60,7 +60,7 @@ export function createListRoom(
       principal: string,
       bytes: number,
       gone: Cancellable,
-      ready: () => Promise<void> | null = () => null,
+      ready: () => Promise<void> = async () => {},
     ): Promise<Taken | null> {
       const toReading = () => come(reading.queue(principal, Math.min(bytes, readingOfPrincipal, readingOfAll / 2)), gone);
       if (bytes <= readingOfPrincipal) {

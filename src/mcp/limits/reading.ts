@@ -24,8 +24,9 @@ export function createTargetReader(flow: Flow, unread: Unread) {
     return reading;
   }
   return {
-    /** Resolves when the key is no longer in debt, or after 30 s. null: it is not in debt. */
+    /** Resolves when the key has paid its debt of this moment, or after 30 s. null: it is not in debt. */
     rest,
+    isInDebt: (charged: string): boolean => flow.wait(charged) > 0,
     /** Reserves memory for a message until it is read. Returns a function to give it back, or a fault if too much is unread. */
     hold(targetId: string, user: string, length: number): BacklogFault | (() => void) {
       const account = unread.open(targetId, user);
