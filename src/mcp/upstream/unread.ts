@@ -15,11 +15,12 @@ const SHARE = LIMITS.perKey / 2;
 const OF_LISTS = { perKey: 16 * 1024 * 1024, all: 48 * 1024 * 1024 };
 const OF_USER_AT_TARGET = 'unread answers of one target';
 const OF_USER = 'unread answers for users';
+const OF_USERS_LISTS = 'unread lists for users';
 
 /** The reason why an answer or a stream was abandoned. The message is for administrators. */
 export class BacklogFault extends Error {
   constructor({ budget, overdrawn, limit }: Overdrawn) {
-    const own = budget === OF_USER ? 'of one user' : 'of this target';
+    const own = budget === OF_USER ? 'of one user' : budget === OF_USERS_LISTS ? 'of the lists of one user' : 'of this target';
     const common = overdrawn === 'key' ? own : 'of all targets';
     const whose = budget === OF_USER_AT_TARGET ? 'of this target for one user' : common;
     super(`too much ${whose} waits for clients to read it, or for its end: the limit is ${limit / (1024 * 1024)} MiB`);
@@ -37,7 +38,7 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
   // A user who holds much at several targets must not use up what is left for the others there.
   const users = createStock(OF_USER, LIMITS);
   const ofLists = Math.max(OF_LISTS.perKey, answerBytes);
-  const lists = createStock('unread lists for users', { perKey: ofLists, all: Math.max(OF_LISTS.all, 2 * ofLists) });
+  const lists = createStock(OF_USERS_LISTS, { perKey: ofLists, all: Math.max(OF_LISTS.all, 2 * ofLists) });
   return {
     /**
      * Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it; null: several users. `isPart`: of a list at
