@@ -19,6 +19,20 @@ export const createTurns = (): InTurn => createLine({ atOnce: 1, waitingOfCaller
 const REST = 2;
 const LONGEST_REST_MS = 1_000;
 
+/**
+ * Call this when work begins. Returns a function that rests `times` as long as the work took until then, and no longer than `longestMs`, unless only
+ * one caller sends requests.
+ */
+export function restAfter(times: number, longestMs: number): () => Promise<void> {
+  const began = performance.now();
+  const wasAlone = starts.isAlone;
+  return async () => {
+    const rest = Math.min(longestMs, times * (performance.now() - began));
+    // At the end of long work, a single other caller seems to be alone.
+    if (!wasAlone || !starts.isAlone) await sleep(rest, undefined, { ref: false });
+  };
+}
+
 /** Like `createTurns`, with a rest after each piece of work, unless only one caller sends requests. */
 export function createRestingTurns(): InTurn {
   const inTurn = createTurns();
@@ -27,12 +41,9 @@ export function createRestingTurns(): InTurn {
       // Browsers send no token, so the turns of requests do not know their users.
       starts.note(principal);
       const withRest = async (): Promise<void> => {
-        const began = performance.now();
-        const wasAlone = starts.isAlone;
+        const rest = restAfter(REST, LONGEST_REST_MS);
         await work().then(resolve, reject);
-        const rest = Math.min(LONGEST_REST_MS, REST * (performance.now() - began));
-        // At the end of long work, a single other caller seems to be alone.
-        if (!wasAlone || !starts.isAlone) await sleep(rest, undefined, { ref: false });
+        await rest();
       };
       inTurn(principal, withRest).catch(reject);
     });

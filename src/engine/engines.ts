@@ -37,8 +37,6 @@ function* hashInSteps(policies: readonly Policy[], revision: number): Generator<
   return hash.digest('base64');
 }
 
-export type NextEngine = ReturnType<typeof createNextEngine>;
-
 /**
  * Makes the engines that decide requests. Who is about to store a set makes its engine ready before: all requests that arrive after the change
  * wait for it.

@@ -53,7 +53,7 @@ export interface PolicyEditParts {
   readonly guard: Guard;
   readonly readStoredSet: ReadStoredSet;
   /**
-   * Compiles the set and loads it into an engine that is thrown away. Rejects if that cannot be done. `caller`: the caller in whose turn
+   * Compiles the set and loads it into an engine. Rejects if that cannot be done. `caller`: the caller in whose turn
    * the work runs; null: it starts at once, because a transaction is open for it.
    */
   readonly tryPolicies: (policies: readonly Policy[], caller: Caller | null) => Promise<unknown>;

@@ -2,9 +2,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Caller } from '../auth/caller.ts';
 import { AppError } from '../base/errors.ts';
-import { starts } from '../base/turns/caller-turns.ts';
 import type { InTurn } from '../base/turns/line.ts';
-import { createTurns } from '../db/turns.ts';
+import { createTurns, restAfter } from '../db/turns.ts';
 
 /** What was checked outside of the transaction has changed in the meantime. */
 export class Moved extends Error {}
@@ -77,14 +76,11 @@ function createRests(compiled: () => Promise<unknown>, turnMs: number): InTurn {
     line.left++;
     return new Promise((resolve, reject) => {
       const withRest = async (): Promise<void> => {
-        const began = performance.now();
-        const wasAlone = starts.isAlone;
+        const rest = restAfter(REST, LONGEST_REST_MS);
         const ended = work().then(resolve, reject);
         await Promise.race([ended, delay(turnMs, undefined, { ref: false })]);
         await compiled().catch(ignore);
-        const rest = Math.min(LONGEST_REST_MS, REST * (performance.now() - began));
-        // At the end of a long change, a single other caller seems to be alone.
-        if (!wasAlone || !starts.isAlone) await delay(rest, undefined, { ref: false });
+        await rest();
       };
       const over = (): void => {
         line.left--;

@@ -27,7 +27,7 @@ const MAX_TARGET_SEARCHES = 3_000;
 
 /**
  * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text, more for a
- * long text, and some for each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes up to 0.4 seconds of the
+ * long text, and some for each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes about half a second of the
  * gateway's processor time, in slices.
  */
 const MAX_OWNER_ENTRIES = 50_000;
@@ -38,7 +38,7 @@ const ENTRY_BYTES = 40;
 
 /**
  * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step, and so
- * many take some 30 ms.
+ * many take some 40 ms.
  */
 const MAX_BUCKET_NAMES = 20_000;
 

@@ -73,7 +73,7 @@ export async function askAmong<T>(
           pause();
           const mayRead = await room.take(bytes);
           if (isRunning) resume();
-          // The target has answered, although nobody reads it.
+          // The target is not late: nobody wants its answer.
           if (!mayRead) own.ended(true);
           return mayRead;
         },
