@@ -4,6 +4,7 @@ import test from 'ava';
 import type { Caller } from '../../src/auth/caller.ts';
 import type { AppError } from '../../src/base/errors.ts';
 import { starts } from '../../src/base/turns/caller-turns.ts';
+import { restAfter } from '../../src/db/turns.ts';
 import { createSettle, Moved } from '../../src/policies/settle.ts';
 import { ADMIN } from '../support/authority.ts';
 
@@ -140,4 +141,17 @@ test('a change of a manager that fails keeps none of the next ones waiting', asy
     { message: 'refused' },
   );
   t.is(await settle(caller('manager'), async () => 'done'), 'done');
+});
+
+test.serial('a long change beside a single other caller is followed by a rest', async (t) => {
+  starts.note('somebody');
+  starts.note('manager');
+  const rest = restAfter(1, 300);
+  // During the change, only the other caller sends requests.
+  starts.note('somebody');
+  await delay(1_200);
+  t.true(starts.isAlone);
+  const began = performance.now();
+  await rest();
+  t.true(performance.now() - began >= 290);
 });
