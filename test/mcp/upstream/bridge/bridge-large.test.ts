@@ -237,3 +237,21 @@ test('an answer that is held back is read when it may be, and gives back what it
   isWanted = false;
   t.deepEqual(await read(), { fault: 'aborted' });
 });
+
+test('the bridge reads an answer to a list only when it may', async (t) => {
+  const { driver } = await start(t, 0, [tool(0, 'string')]);
+  await driver.open();
+  const list = { body: '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' };
+  const asked: number[] = [];
+  const toRead = (isWanted: boolean): ToRead => ({
+    async take(bytes) {
+      asked.push(bytes);
+      return isWanted;
+    },
+    giveBack: () => undefined,
+  });
+  succeeded(await driver.send({ ...list, toRead: toRead(true) }));
+  t.is(asked.length, 1);
+  t.true((asked[0] ?? 0) > 1_000);
+  t.like(await driver.send({ ...list, toRead: toRead(false) }), { fault: 'aborted' });
+});
