@@ -1,7 +1,7 @@
 /** Translates messages between the stateful revisions and 2026-07-28, in both directions. Pure. */
 
 import { isUnread, unlessUnread } from '../../../base/json/built.ts';
-import { isObject, type JsonObject, type JsonReading, type JsonValue } from '../../../base/json/json.ts';
+import { isObject, type JsonObject, type JsonReading, type JsonSpan, type JsonValue } from '../../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
 import { BRIDGE_RULES } from '../../../base/json/selection.ts';
 import { laneSteps } from '../../../base/turns/lane.ts';
@@ -174,10 +174,30 @@ function plainResult(method: string, reading: Reading, result: JsonObject, decla
     .map(([name, { start, end, items }]) => {
       const isTools = method === 'tools/list' && name === 'tools' && Array.isArray(result.tools);
       if (!isTools) return `${JSON.stringify(name)}:${reading.text.slice(start, end)}`;
-      const valid = (items ?? []).filter((_, index) => (declared[index] ?? null) !== null);
-      return `"tools":[${joined(valid.map((item) => reading.text.slice(item.start, item.end)))}]`;
+      const runs = runsOf(items ?? [], (index) => (declared[index] ?? null) !== null);
+      return `"tools":[${joined(runs.map((run) => reading.text.slice(run.start, run.end)))}]`;
     });
   return `{${joined(members)}}`;
+}
+
+interface Run {
+  readonly start: number;
+  end: number;
+}
+
+/** Returns where the kept items are in the text. Items that follow each other are one run: a text of many parts takes long to copy. */
+function runsOf(items: readonly JsonSpan[], isKept: (index: number) => boolean): readonly Readonly<Run>[] {
+  const runs: Run[] = [];
+  let run: Run | undefined;
+  for (const [index, { start, end }] of items.entries()) {
+    if (!isKept(index)) run = undefined;
+    else if (run !== undefined) run.end = end;
+    else {
+      run = { start, end };
+      runs.push(run);
+    }
+  }
+  return runs;
 }
 
 /** Like `join`, but without copying up to 16 MiB in one step: concatenation copies only when the text is read. */
@@ -231,8 +251,15 @@ export function inputResponse(method: string, { outcome, located }: Replied): st
   return method === 'elicitation/create' ? '{"action":"cancel"}' : null;
 }
 
-/** The declared headers, by position in the tool list. null: the declarations are invalid, and the tool is left out. */
-export type Declared = readonly (readonly ParamHeader[] | null)[];
+/** A listed tool and the headers that it declares. */
+export interface DeclaredTool {
+  /** null: the tool has no name. */
+  readonly name: string | null;
+  readonly headers: readonly ParamHeader[];
+}
+
+/** The tools by their position in the list. null: the declarations are invalid, and the tool is left out. */
+export type Declared = readonly (DeclaredTool | null)[];
 
 /** Reads the declarations of the listed tools. Long lists are read in short steps. */
 export async function declaredIn({ reading }: Read, targetId: string): Promise<Declared> {
@@ -244,20 +271,16 @@ export async function declaredIn({ reading }: Read, targetId: string): Promise<D
 }
 
 function* declarations(tools: readonly JsonValue[]): Generator<undefined, Declared> {
-  const declared: (readonly ParamHeader[] | null)[] = [];
+  const declared: (DeclaredTool | null)[] = [];
   for (const tool of tools) {
-    declared.push(unlessUnread(() => (isObject(tool) ? declaredHeaders(tool['inputSchema']) : [])));
+    declared.push(unlessUnread(() => declarationOf(tool)));
     yield;
   }
   return declared;
 }
 
-/** Returns the declared headers by tool name, without invalid tools. */
-export function listedTools({ reading }: Read, declared: Declared): [string, readonly ParamHeader[]][] {
-  const result = isObject(reading.value) ? reading.value.result : undefined;
-  const tools = isObject(result) && Array.isArray(result.tools) ? result.tools : [];
-  return declared.flatMap((headers, index): [string, readonly ParamHeader[]][] => {
-    const tool = tools[index];
-    return headers === null || !isObject(tool) || typeof tool.name !== 'string' ? [] : [[tool.name, headers]];
-  });
+function declarationOf(tool: JsonValue): DeclaredTool | null {
+  const { name, inputSchema } = isObject(tool) ? tool : {};
+  const headers = declaredHeaders(inputSchema);
+  return headers === null ? null : { name: typeof name === 'string' ? name : null, headers };
 }

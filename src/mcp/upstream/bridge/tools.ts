@@ -2,7 +2,7 @@
 import type { JsonValue } from '../../../base/json/json.ts';
 import { MAX_DECLARED, type ParamHeader } from '../param-headers.ts';
 import { isFault } from '../upstream.ts';
-import { type ClientTraits, type Declared, declaredIn, envelope, listedTools, type Read } from './messages.ts';
+import { type ClientTraits, type Declared, declaredIn, envelope, type Read } from './messages.ts';
 import { askTarget, type BoundReach, type BridgeParts, resultOf } from './requests.ts';
 
 export type KnownTools = ReturnType<ReturnType<typeof createKnownTools>>;
@@ -68,7 +68,9 @@ export function createKnownTools(parts: BridgeParts) {
       if (result === null) return;
       change(binding, (known) => {
         if (declared.length <= MAX_TOOLS) {
-          for (const [name, headers] of listedTools(response, declared)) remember(known, name, headers);
+          for (const tool of declared) {
+            if (tool !== null && tool.name !== null) remember(known, tool.name, tool.headers);
+          }
         }
         if (cursor !== undefined && cursor !== known.next) return;
         const { nextCursor } = result;
