@@ -9,11 +9,11 @@ const opened = (sessionId: string | null) => ({ sessionId, held: sessionId !== n
 
 /** An answer that consists of its status only. */
 export function statusAnswer(status: number, retryAfter: string | null = null): UpstreamAnswer {
-  return { ...HEAD, ...opened(null), status, retryAfter, type: 'other', read: bodyOf('') };
+  return { ...HEAD, ...opened(null), status, retryAfter, type: 'other', read: async () => '' };
 }
 
 export function jsonAnswer(status: number, text: string, sessionId: string | null = null): UpstreamAnswer {
-  return { ...HEAD, ...opened(sessionId), status, type: 'json', read: bodyOf(text) };
+  return { ...HEAD, ...opened(sessionId), status, type: 'json', read: async () => text };
 }
 
 export function streamAnswer(
@@ -22,8 +22,4 @@ export function streamAnswer(
   sessionId: string | null = null,
 ): UpstreamAnswer {
   return { ...HEAD, ...opened(sessionId), status: 200, discard, type: 'stream', events };
-}
-
-function bodyOf(text: string): () => Promise<Buffer> {
-  return async () => Buffer.from(text, 'utf8');
 }

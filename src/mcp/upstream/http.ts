@@ -366,7 +366,9 @@ export async function readAll(answer: UpstreamAnswer, maxBytes: number): Promise
   if (answer.type === 'stream') return Buffer.alloc(0);
   const body = await answer.read();
   answer.discard();
-  return !isFault(body) && body.length > maxBytes ? { fault: 'too_large' } : body;
+  if (isFault(body)) return body;
+  const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+  return bytes.length > maxBytes ? { fault: 'too_large' } : bytes;
 }
 
 /** Error codes of connections that were open and ended before the answer did. */

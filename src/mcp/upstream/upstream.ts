@@ -77,10 +77,10 @@ export type UpstreamAnswer = AnswerHead &
   );
 
 /**
- * Returns the whole body, or a fault if the transport cannot deliver it. A large body waits until there is room for it; `isWanted` is asked
- * then, before the body is read. If it is no longer wanted, the fault is `aborted`.
+ * Returns the whole body, or a fault if the transport cannot deliver it. A body that the gateway has built is text. A large body waits until
+ * there is room for it; `isWanted` is asked then, before the body is read. If it is no longer wanted, the fault is `aborted`.
  */
-export type ReadBody = (isWanted?: () => boolean) => Now<Buffer | UpstreamFault>;
+export type ReadBody = (isWanted?: () => boolean) => Now<Buffer | string | UpstreamFault>;
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 
@@ -141,8 +141,8 @@ export interface UpstreamFault {
   readonly withinMs?: number;
 }
 
-export function isFault(answer: object): answer is UpstreamFault {
-  return 'fault' in answer;
+export function isFault(answer: object | string): answer is UpstreamFault {
+  return typeof answer === 'object' && 'fault' in answer;
 }
 
 export interface UpstreamLimits {
