@@ -32,9 +32,15 @@ export function* bunchesOf<T>(items: Iterable<T>): Generator<T[]> {
   if (bunch.length > 0) yield bunch;
 }
 
-export function serve(jobs: Jobs): void {
-  // Requests come first. Only Linux has thread priorities: elsewhere this would lower the priority of the whole process.
+/**
+ * Lowers the priority of this thread: requests come first. Only Linux has thread priorities: elsewhere this would lower the priority of the
+ * whole process.
+ */
+export function comeSecond(): void {
   if (platform() === 'linux') setPriority(10);
+}
+
+export function serve(jobs: Jobs): void {
   const send = (message: FromThread, transfer: readonly TransferListItem[] = []): void =>
     parentPort?.postMessage(message, [...transfer]);
   const open = new Map<number, { items: unknown[]; resolve(value: unknown): void; reject(error: Error): void }>();

@@ -1,5 +1,7 @@
 /** The thread that runs heavy work on policies. */
-import { serve } from '../../base/work/thread.ts';
-import { jobs } from './jobs.ts';
+import { comeSecond, serve } from '../../base/work/thread.ts';
 
+comeSecond();
+// Loading the jobs takes longer than most jobs, so it comes second too.
+const { jobs } = await import('./jobs.ts');
 serve(jobs);
