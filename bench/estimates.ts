@@ -1,6 +1,7 @@
 /** Compares the estimate of a decision (src/engine/estimate.ts) with its time, for the largest policy sets that the limits allow. */
-import { checkPolicySet } from '../src/engine/compile/pattern.ts';
+
 import type { Policy, PolicySubject } from '../src/engine/compile/policy.ts';
+import { checkPolicySet } from '../src/engine/compile/set-limits.ts';
 import type { PrincipalFacts } from '../src/engine/decision.ts';
 import { createEngine, type PolicyModule } from '../src/engine/engine.ts';
 import { median } from './measure.ts';

@@ -1,7 +1,8 @@
 /** The policy set that a folder of files makes without a gateway, for tests and lint. Pure. */
 import { createHash } from 'node:crypto';
-import { checkPolicySet, type PatternCheck } from '../../engine/compile/pattern.ts';
+import type { PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
+import { checkPolicySet } from '../../engine/compile/set-limits.ts';
 import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
 import { errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
 import { planFiles } from './plan.ts';

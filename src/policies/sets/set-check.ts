@@ -1,7 +1,8 @@
 /** Checks the policies that a change brings into a set. */
 import { inSlices, pause } from '../../base/turns/slices.ts';
-import { checkPolicySetInSteps, type PatternCheck } from '../../engine/compile/pattern.ts';
+import type { PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
+import { checkPolicySetInSteps } from '../../engine/compile/set-limits.ts';
 
 export interface SetVerdict {
   /** Why patterns of changed policies are refused, by the id of the policy. */

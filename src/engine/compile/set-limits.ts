@@ -1,0 +1,452 @@
+/** Limits of a whole policy set: each pattern is accepted alone, but one decision may try many, and all take memory in the engine. */
+import { atOnce } from '../../base/turns/slices.ts';
+import { MAX_WORK } from './automaton.ts';
+import { edgeOf } from './lower.ts';
+import { knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
+import { type Policy, type PolicySubject, RESOURCE_TYPES, type StoredPolicy } from './policy.ts';
+import { mostTextsInSteps } from './texts.ts';
+import { regexSearches, searches } from './weight.ts';
+
+/** The maximum cost of the distinct regular expressions of one target, type and subject in a decision. */
+export const MAX_BUCKET_COST = 40_000;
+/** The maximum cost for one target and type, with all subjects together: a caller may be in any number of groups. */
+const MAX_TARGET_COST = 200_000;
+
+/**
+ * The maximum number of searches of one name (`searches` in weight.ts) that the patterns of one target, type and subject need in a decision. A
+ * search of the longest URI takes 7 us, so these take 14 ms. Nothing can interrupt them.
+ */
+export const MAX_BUCKET_SEARCHES = 2_000;
+/** The same for one target and type, with all subjects together. A caller also gets the policies for every target. */
+const MAX_TARGET_SEARCHES = 3_000;
+
+/**
+ * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text, more for a
+ * long text, and some for each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes
+ * about half a second of the gateway's processor time, in slices.
+ */
+const MAX_OWNER_ENTRIES = 50_000;
+const MAX_ENTRIES = 100_000;
+const ENTRIES_OF_TABLES = 4;
+/** The bytes of a text, in UTF-8, for which the engine takes one entry. */
+const ENTRY_BYTES = 40;
+
+/**
+ * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step, and so
+ * many take some 40 ms.
+ */
+const MAX_BUCKET_NAMES = 20_000;
+
+/**
+ * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of processor time. The
+ * patterns of stored policies are known, because the engine has estimated its decisions with them.
+ */
+const MAX_NEW_WORK = 8_000_000;
+const TOO_MUCH_WORK =
+  'The new patterns have too many states to check them at once. Add fewer policies at a time, or use * or + instead of repetitions with numbers.';
+
+/** Code points that a name has at most (src/protocol/uri.ts and operation.ts). */
+const LONGEST_URI = 2_048;
+const LONGEST_NAME = 256;
+
+/** A policy, with its owner if it has one (`StoredPolicy`). */
+type OwnedPolicy = Policy & Partial<Pick<StoredPolicy, 'managed_as'>>;
+
+export interface SetProblem {
+  readonly message: string;
+  /** The policies that share the bucket, in the order of ids. */
+  readonly policyIds: readonly string[];
+}
+
+/**
+ * Checks the limits of the whole set. Each pattern is accepted alone, but the cost of all patterns that one decision may try
+ * must be limited, too.
+ */
+export function checkPolicySet(policies: readonly OwnedPolicy[]): SetProblem[] {
+  return atOnce(checkPolicySetInSteps(policies, Number.POSITIVE_INFINITY));
+}
+
+/** One policy can be about a thousand subjects. */
+const PLACED_AT_ONCE = 100;
+
+/**
+ * Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run, and refuses new patterns of which the work
+ * takes too long to find out.
+ */
+export function* checkPolicySetInSteps(
+  policies: readonly OwnedPolicy[],
+  mostNewWork = MAX_NEW_WORK,
+): Generator<undefined, SetProblem[]> {
+  const problems = [...(yield* entryProblems(policies)), ...(yield* nameProblems(policies))];
+  const buckets = new Map<string, Tried>();
+  const wholes = new Map<string, Tried>();
+  const endless = new Map<string, string[]>();
+  const unread = new Set<string>();
+  let placed = 0;
+  /** The work of patterns that no earlier check has looked at. */
+  let newWork = 0;
+  for (const [i, policy] of policies.entries()) {
+    if (i % 20 === 19) yield;
+    if (!policy.enabled || policy.resource_pattern === null) continue;
+    const reading = readPattern(policy.resource_pattern);
+    if (typeof reading === 'string' || reading.shapes !== null) continue;
+    const isNew = knownWork(reading) === undefined;
+    if (isNew && newWork > mostNewWork) {
+      unread.add(policy.id);
+      continue;
+    }
+    const work = yield* workOfInSteps(policy.resource_pattern, reading);
+    if (isNew) newWork += work ?? MAX_WORK;
+    if (work === null) {
+      const ids = endless.get(policy.resource_pattern) ?? [];
+      endless.set(policy.resource_pattern, ids);
+      ids.push(policy.id);
+      continue;
+    }
+    for (const { subject_type, subject_value } of policy.subjects) {
+      for (const type of typesOf(policy)) {
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+        addTried(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, reading.cost);
+        addTried(wholes, JSON.stringify([policy.target_id, type]), policy, reading.cost, searcherOf(subject_type, subject_value));
+      }
+    }
+  }
+  for (const [pattern, ids] of endless)
+    problems.push({ message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() });
+  if (unread.size > 0) problems.push({ message: TOO_MUCH_WORK, policyIds: [...unread].sort() });
+  problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
+  return problems.concat(yield* searchProblems(policies.filter(({ id }) => !unread.has(id))));
+}
+
+/**
+ * If all owners together have too many entries, those with more than a fair share may add none. The others may, and policies of no owner may be
+ * added in any case.
+ */
+function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
+  const owners = new Map<string | null, { entries: number; readonly tables: Set<string>; readonly policyIds: string[] }>();
+  let [all, placed] = [0, 0];
+  for (const [i, policy] of policies.entries()) {
+    if (i % 20 === 19) yield;
+    if (!policy.enabled) continue;
+    const owner = policy.managed_as?.split('/')[0] ?? null;
+    const own = owners.get(owner) ?? { entries: 0, tables: new Set(), policyIds: [] };
+    owners.set(owner, own);
+    const before = own.entries + ENTRIES_OF_TABLES * own.tables.size;
+    own.entries += entriesOf(policy);
+    // An owner over the limit is refused in any case, and can have brought millions of subjects.
+    if (own.entries <= MAX_OWNER_ENTRIES) {
+      for (const table of tablesOf(policy)) {
+        own.tables.add(table);
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+      }
+    }
+    own.policyIds.push(policy.id);
+    all += own.entries + ENTRIES_OF_TABLES * own.tables.size - before;
+  }
+  const share = MAX_ENTRIES / owners.size;
+  const problems: SetProblem[] = [];
+  for (const [owner, { entries: own, tables, policyIds }] of owners) {
+    const entries = own + ENTRIES_OF_TABLES * tables.size;
+    const isOver = entries > MAX_OWNER_ENTRIES;
+    if (!isOver && (owner === null || all <= MAX_ENTRIES || entries <= share)) continue;
+    const whose = owner === null ? 'of no owner' : `of owner ${owner}`;
+    const limit = isOver
+      ? `more than the limit of ${MAX_OWNER_ENTRIES}`
+      : `and those of all owners ${all}, more than the limit of ${MAX_ENTRIES}`;
+    const message = `The policies ${whose} take ${entries} entries in the engine, ${limit}. A policy takes one for each subject, type of resource and fixed text of its pattern, and more for long texts. Use fewer subjects, or a group instead of many roles or users.`;
+    problems.push({ message, policyIds: policyIds.sort() });
+  }
+  return problems;
+}
+
+/** The tables of texts in the engine that the policy needs. Others may need the same. */
+function* tablesOf(policy: Policy): Generator<string> {
+  const reading = policy.resource_pattern === null ? null : readPattern(policy.resource_pattern);
+  if (reading === null || typeof reading === 'string' || reading.shapes?.every(({ kind }) => kind === 'exact') === true) return;
+  for (const { subject_type, subject_value } of policy.subjects)
+    for (const type of typesOf(policy)) yield JSON.stringify([policy.target_id, type, subject_type, subject_value]);
+}
+
+function entriesOf(policy: Policy): number {
+  const { resource_pattern: pattern, subjects } = policy;
+  const reading = pattern === null ? null : readPattern(pattern);
+  const texts = pattern === null || reading === null || typeof reading === 'string' ? 1 : entriesOfTexts(pattern, reading);
+  return subjects.length * typesOf(policy).length * Math.max(1, texts);
+}
+
+/** A text that is looked up at an edge is there twice. A regular expression is there with each of its texts. */
+function entriesOfTexts(pattern: string, { shapes, screen }: PatternReading): number {
+  const lengths =
+    shapes === null
+      ? (screen.guard?.texts ?? ['']).map((text) => bytesOf(text) + bytesOf(screen.needs) + bytesOf(pattern))
+      : shapes.map(({ kind, text }) => (kind === 'exact' ? 1 : 2) * bytesOf(text));
+  return lengths.reduce((sum, length) => sum + Math.max(1, Math.ceil(length / ENTRY_BYTES)), 0);
+}
+
+const bytesOf = (text: string): number => Buffer.byteLength(text);
+
+function* nameProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
+  /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
+  const bounds = new Map<string, number>();
+  const many: { readonly policy: Policy; readonly names: number }[] = [];
+  for (const [i, policy] of policies.entries()) {
+    if (i % 20 === 19) yield;
+    const names = policy.enabled && policy.resource_pattern !== null ? namesIn(policy.resource_pattern) : 0;
+    if (names === 0) continue;
+    many.push({ policy, names });
+    for (const type of typesOf(policy)) {
+      const key = `${type} ${policy.target_id}`;
+      bounds.set(key, (bounds.get(key) ?? 0) + names);
+    }
+  }
+  const buckets = new Map<string, { names: number; readonly policyIds: string[] }>();
+  let placed = 0;
+  for (const { policy, names } of many) {
+    const { id, target_id, subjects } = policy;
+    for (const type of typesOf(policy)) {
+      if ((bounds.get(`${type} ${target_id}`) ?? 0) <= MAX_BUCKET_NAMES) continue;
+      for (const { subject_type, subject_value } of subjects) {
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+        const key = JSON.stringify([target_id, type, subject_type, subject_value]);
+        const bucket = buckets.get(key) ?? { names: 0, policyIds: [] };
+        buckets.set(key, bucket);
+        bucket.names += names;
+        bucket.policyIds.push(id);
+      }
+    }
+  }
+  return [...buckets].flatMap(([key, { names, policyIds }]) => {
+    if (names <= MAX_BUCKET_NAMES) return [];
+    const message = `The patterns for ${placeOf(key)} have ${names} names, more than the limit of ${MAX_BUCKET_NAMES}. A prefix or suffix counts as two. Use shorter alternatives.`;
+    return [{ message, policyIds: policyIds.sort() }];
+  });
+}
+
+/** How many names the pattern counts for. */
+function namesIn(pattern: string): number {
+  const reading = readPattern(pattern);
+  if (typeof reading === 'string') return 0;
+  const { shapes, screen } = reading;
+  if (shapes === null) return 2 * (screen.guard?.texts.length ?? 0);
+  return shapes.reduce((sum, { kind, text }) => sum + (kind === 'exact' ? 1 : kind === 'contains' || text === '' ? 0 : 2), 0);
+}
+
+/** A caller can be in all groups, and the patterns of each are tried again. */
+const searcherOf = (kind: PolicySubject['subject_type'], value: string | null): string | null =>
+  kind === 'group' ? value : null;
+
+const typesOf = ({ resource_type }: Policy): readonly Policy['resource_type'][] =>
+  resource_type === 'all' ? RESOURCE_TYPES : [resource_type];
+
+function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
+  const sought: { readonly policy: Policy; readonly needed: Needed }[] = [];
+  /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
+  const bounds = new Map<string, number>();
+  const boundKey = ({ target_id }: Policy, type: string): string => `${type} ${target_id}`;
+  for (const [i, policy] of policies.entries()) {
+    if (i % 20 === 19) yield;
+    if (!policy.enabled || policy.resource_pattern === null) continue;
+    const reading = readPattern(policy.resource_pattern);
+    const needed = typeof reading === 'string' ? null : searchesOf(policy.resource_pattern, reading);
+    if (needed === null || needed.most === 0) continue;
+    sought.push({ policy, needed });
+    for (const type of typesOf(policy)) {
+      const key = boundKey(policy, type);
+      bounds.set(key, (bounds.get(key) ?? 0) + needed.most * policy.subjects.length);
+    }
+  }
+  const buckets = new Map<string, Searched>();
+  let placed = 0;
+  for (const { policy, needed } of sought) {
+    const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_BUCKET_SEARCHES);
+    if (types.length === 0) continue;
+    for (const { subject_type, subject_value } of policy.subjects) {
+      for (const type of types) {
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+        addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, needed.searches);
+      }
+    }
+  }
+  // First as if a name could contain all texts. Most sets are below the limits even so.
+  const totals: Total[] = [];
+  for (const [key, { counts, policyIds }] of buckets) {
+    yield;
+    const [target, type, kind] = JSON.parse(key) as [string | null, Policy['resource_type'], PolicySubject['subject_type']];
+    const searches = mostOf(counts, counts.ofTexts.size);
+    totals.push({ key, whole: JSON.stringify([target, type]), type, kind, counts, searches, policyIds });
+  }
+  const wholes = wholesOf(totals);
+  for (const total of totals) {
+    const { counts, type, searches, whole } = total;
+    if (searches <= MAX_BUCKET_SEARCHES && (wholes.get(whole)?.searches ?? 0) <= MAX_TARGET_SEARCHES) continue;
+    const length = type === 'resource' ? LONGEST_URI : LONGEST_NAME;
+    total.searches = mostOf(counts, yield* mostTextsInSteps([...counts.ofTexts.keys()], length));
+  }
+  return [...overSearched(totals, MAX_BUCKET_SEARCHES), ...overSearched([...wholesOf(totals).values()], MAX_TARGET_SEARCHES)];
+}
+
+/** The searches for each target and type. A caller has one role and is one user, but can be in all groups, and each searches the name again. */
+function wholesOf(totals: readonly Total[]): Map<string, Searches> {
+  const wholes = new Map<string, { readonly most: Record<Total['kind'], number>; readonly policyIds: Set<string> }>();
+  for (const { whole: key, kind, searches, policyIds } of totals) {
+    const whole = wholes.get(key) ?? { most: { everyone: 0, role: 0, group: 0, user: 0 }, policyIds: new Set() };
+    wholes.set(key, whole);
+    whole.most[kind] = kind === 'group' ? whole.most.group + searches : Math.max(whole.most[kind], searches);
+    for (const id of policyIds) whole.policyIds.add(id);
+  }
+  const sum = ({ everyone, role, group, user }: Record<Total['kind'], number>): number => everyone + role + group + user;
+  return new Map([...wholes].map(([key, { most, policyIds }]) => [key, { key, searches: sum(most), policyIds }]));
+}
+
+/** Searches of a name that has the characters of `key` at an edge (`edgeOf`); of every name if there is no edge. */
+interface Search {
+  readonly edge: { readonly length: number; readonly key: string } | null;
+  readonly count: number;
+  /** More searches, for a regular expression at no edge: only names that contain the text need them. */
+  readonly read?: { readonly text: string; readonly count: number };
+}
+
+/** What a pattern needs. */
+interface Needed {
+  readonly searches: readonly Search[];
+  /** The most that one name needs. */
+  readonly most: number;
+}
+
+/** Readings are cached, so this is computed once for each pattern. */
+const needs = new WeakMap<PatternReading, Needed>();
+
+function searchesOf(pattern: string, reading: PatternReading): Needed {
+  const known = needs.get(reading);
+  if (known !== undefined) return known;
+  const counts = newCounts();
+  const needed = listSearches(pattern, reading);
+  for (const search of needed) count(counts, search);
+  const made = { searches: needed, most: mostOf(counts, counts.ofTexts.size) };
+  needs.set(reading, made);
+  return made;
+}
+
+/** A name is searched for the text of each test. A regular expression also reads it. */
+function listSearches(pattern: string, reading: PatternReading): Search[] {
+  const { shapes, screen, cost } = reading;
+  if (shapes === null) {
+    const { guard, needs } = screen;
+    const work = workOf(pattern, reading);
+    // The pattern is refused in any case.
+    if (work === null) return [];
+    const read = { text: needs, count: regexSearches(cost, work) };
+    if (guard === null) return [{ edge: null, count: searches(needs), read }];
+    return guard.texts.map((text) => ({ edge: edgeOf(text, guard.side), count: searches(needs) + read.count }));
+  }
+  return shapes.flatMap(({ kind, text, oneLine }) => {
+    if (kind === 'exact' || (text === '' && !oneLine)) return [];
+    const edge = kind === 'contains' || text === '' ? null : edgeOf(text, kind === 'prefix' ? 'start' : 'end');
+    return [{ edge, count: searches(text) }];
+  });
+}
+
+/** The searches that names may need. */
+interface Counts {
+  ofEveryName: number;
+  /** By text: only names with this text need them. */
+  readonly ofTexts: Map<string, number>;
+  /** By length and characters of the edge. */
+  readonly atEdges: Map<number, Map<string, number>>;
+}
+
+const newCounts = (): Counts => ({ ofEveryName: 0, ofTexts: new Map(), atEdges: new Map() });
+
+function count(counts: Counts, { edge, count, read }: Search): void {
+  if (read !== undefined) counts.ofTexts.set(read.text, (counts.ofTexts.get(read.text) ?? 0) + read.count);
+  if (edge === null) {
+    counts.ofEveryName += count;
+    return;
+  }
+  const table = counts.atEdges.get(edge.length) ?? new Map<string, number>();
+  counts.atEdges.set(edge.length, table);
+  table.set(edge.key, (table.get(edge.key) ?? 0) + count);
+}
+
+/** The most that one name needs that has room for so many texts. It has one beginning and one end of each length. */
+function mostOf({ ofEveryName, ofTexts, atEdges }: Counts, texts: number): number {
+  const dearest = [...ofTexts.values()].sort((a, b) => b - a).slice(0, texts);
+  let total = dearest.reduce((sum, count) => sum + count, ofEveryName);
+  for (const table of atEdges.values()) {
+    let most = 0;
+    for (const count of table.values()) most = Math.max(most, count);
+    total += most;
+  }
+  return total;
+}
+
+/** The searches that one decision may need, and the policies that bring them. */
+interface Searched {
+  readonly patterns: Set<string>;
+  readonly policyIds: Set<string>;
+  readonly counts: Counts;
+}
+
+function addSearched(all: Map<string, Searched>, key: string, policy: Policy, needed: readonly Search[]): void {
+  const found = all.get(key) ?? { patterns: new Set(), policyIds: new Set(), counts: newCounts() };
+  all.set(key, found);
+  found.policyIds.add(policy.id);
+  const pattern = policy.resource_pattern ?? '';
+  if (found.patterns.has(pattern)) return;
+  found.patterns.add(pattern);
+  for (const search of needed) count(found.counts, search);
+}
+
+/** `searches`: the most that one name needs. */
+interface Searches {
+  readonly key: string;
+  readonly searches: number;
+  readonly policyIds: ReadonlySet<string>;
+}
+
+/** The searches for one subject. `whole`: the key of its target and type. */
+interface Total extends Searches {
+  searches: number;
+  readonly whole: string;
+  readonly type: Policy['resource_type'];
+  readonly kind: PolicySubject['subject_type'];
+  readonly counts: Counts;
+}
+
+function overSearched(totals: readonly Searches[], limit: number): SetProblem[] {
+  return totals.flatMap(({ key, searches, policyIds }) => {
+    if (searches <= limit) return [];
+    const message = `The patterns for ${placeOf(key)} search one name ${searches} times, more than the limit of ${limit}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`;
+    return [{ message, policyIds: [...policyIds].sort() }];
+  });
+}
+
+/** Names the subject, the type and the target in the key. */
+function placeOf(key: string): string {
+  const [target, type, kind, value] = JSON.parse(key) as (string | null | undefined)[];
+  const whom = kind === undefined ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
+  return `${whom}, ${type}, ${target === null ? 'every target' : `target ${target}`}`;
+}
+
+/** Regular expressions that one decision may have to try, and the policies that bring them. */
+interface Tried {
+  readonly patterns: Map<string, number>;
+  readonly policyIds: Set<string>;
+}
+
+/** The same pattern counts once for each `searcher`. */
+function addTried(all: Map<string, Tried>, key: string, policy: Policy, price: number, searcher: string | null = null): void {
+  const tried = all.get(key) ?? { patterns: new Map(), policyIds: new Set() };
+  tried.patterns.set(JSON.stringify([searcher, policy.resource_pattern]), price);
+  tried.policyIds.add(policy.id);
+  all.set(key, tried);
+}
+
+function overLimit(all: ReadonlyMap<string, Tried>, limit: number): SetProblem[] {
+  return [...all].flatMap(([key, { patterns, policyIds }]) => {
+    const total = [...patterns.values()].reduce((sum, price) => sum + price, 0);
+    if (total <= limit) return [];
+    const message = `The patterns for ${placeOf(key)} cost ${total} together, more than the limit of ${limit}. Use simpler patterns.`;
+    return [{ message, policyIds: [...policyIds].sort() }];
+  });
+}
