@@ -373,6 +373,27 @@ test('callers who are not ready hold no room that others could use', async (t) =
   t.is(room.taken.reading, 0);
 });
 
+test.serial('callers who come into debt while they wait for room give it back to others', async (t) => {
+  const share = PAGE + 10 * KIB;
+  const lists = limitsOf({ readingOfPrincipal: share, readingOfAll: 2 * share });
+  // A list brings its caller into debt for some seconds.
+  const { at } = await start(t, { targets: 1, limits: { lists, readingOfTarget: { perSecond: 500, burst: 100 } } });
+  const users = ['alice', 'alice', 'bob', 'bob', 'carol'];
+  const sessions = await Promise.all(users.map((user) => openEverywhere(at, { user })));
+  const ended: string[] = [];
+  const list = async (i: number): Promise<void> => {
+    const user = users[i] ?? '';
+    const { result } = await at.ask(sessions[i] ?? '', 'tools/list', {}, { user });
+    t.is(result.tools.length, TOOLS + 1);
+    ended.push(user);
+  };
+  const all = Promise.all([0, 1, 2, 3].map(list));
+  await until(() => ended.length === 2);
+  await list(4);
+  await all;
+  t.deepEqual([ended.slice(0, 2).sort(), ended[2], ended.slice(3).sort()], [['alice', 'bob'], 'carol', ['alice', 'bob']]);
+});
+
 test.serial('an answer that comes when no list waits for it is not read if it is long', async (t) => {
   const held = deferred<void>();
   let lists = 0;
