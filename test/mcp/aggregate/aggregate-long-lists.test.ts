@@ -377,7 +377,15 @@ test.serial('callers who come into debt while they wait for room give it back to
   const share = PAGE + 10 * KIB;
   const lists = limitsOf({ readingOfPrincipal: share, readingOfAll: 2 * share });
   // A list brings its caller into debt for some seconds.
-  const { at } = await start(t, { targets: 1, limits: { lists, readingOfTarget: { perSecond: 500, burst: 100 } } });
+  const { at, long } = await start(t, { targets: 1, limits: { lists, readingOfTarget: { perSecond: 500, burst: 100 } } });
+  const script = target({ 'tools/list': { tools } });
+  const together = deferred<void>();
+  let asked = 0;
+  long.script = async (received, res) => {
+    if (received.message?.method === 'tools/list' && ++asked === 4) together.resolve();
+    if (received.message?.method === 'tools/list') await together.promise;
+    return script(received, res);
+  };
   const users = ['alice', 'alice', 'bob', 'bob', 'carol'];
   const sessions = await Promise.all(users.map((user) => openEverywhere(at, { user })));
   const ended: string[] = [];
