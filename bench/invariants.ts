@@ -19,6 +19,7 @@ import { createHeavyWork } from '../src/policies/heavy/heavy.ts';
 import { readInvariant } from '../src/policies/invariants/invariant.ts';
 import { createGuard } from '../src/policies/invariants/invariant-edits.ts';
 import { invariantStore } from '../src/policies/invariants/invariant-store.ts';
+import { createNameSearch } from '../src/policies/limits/limits.ts';
 import { policyStore } from '../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../src/policies/schema.ts';
 import { createStoredSet } from '../src/policies/stored-set.ts';
@@ -72,6 +73,7 @@ async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
     guard: createGuard({ database, check: heavy.checkInvariants, compiled: async () => {}, now: Date.now }),
     readStoredSet: createStoredSet(),
     prepare: async () => {},
+    findNames: createNameSearch(),
     targetExists: async () => true,
     tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   });

@@ -39,6 +39,7 @@ export function createPolicies(
     guard: createGuard({ database, check, compiled: () => current.fresh(), now }),
     checkPattern: module.checkPattern,
     tryPolicies: prepare,
+    findNames: heavy.findNames,
   };
   const targetExists = async (db: Connection, id: string) => (await targetStore(db).find(id)) !== null;
   const edits = createPolicyEdits({ ...parts, targetExists });

@@ -10,7 +10,7 @@ import type { Connection, Database, Transaction } from '../db/database.ts';
 import type { PatternCheck } from '../engine/compile/pattern.ts';
 import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
 import { checkPolicySetInSteps } from '../engine/compile/set-limits.ts';
-import { createLimitCheck, type LimitCheck, type Limits } from './limits/limits.ts';
+import { createLimitCheck, type FindNames, type Limits, type Outside } from './limits/limits.ts';
 import { ownerStore } from './limits/owner-store.ts';
 import { outsideLimits } from './limits/refusal.ts';
 import { drifted, ownerOf, requireChanges } from './owners.ts';
@@ -60,10 +60,14 @@ export interface PolicyEditParts {
   readonly tryPolicies: (policies: readonly Policy[], caller: Caller | null) => Promise<unknown>;
   /** Makes the engine of the set that is about to be stored, so that requests need not wait for it. Rejects if that cannot be done. */
   readonly prepare: (policies: readonly Policy[]) => Promise<unknown>;
+  /** The names outside of limits. `caller` null: the search starts at once. */
+  readonly findNames: FindNamesFor;
   /** UUIDv7: ids are in order of creation. */
   readonly newId: () => string;
   readonly now: () => number;
 }
+
+export type FindNamesFor = (...args: [...Parameters<FindNames>, caller: Caller | null]) => ReturnType<FindNames>;
 
 export interface Edited<T> {
   readonly result: T;
@@ -238,7 +242,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
   async function soundSetWith(
     policy: StoredPolicy,
     { policies, targetExists, limits }: OneState,
-    outsideOf: LimitCheck,
+    outsideOf: (policy: StoredPolicy, limits: Limits) => Promise<readonly Outside[]>,
   ): Promise<Policy[]> {
     const errors: FieldError[] = [];
     if (!targetExists) errors.push({ path: 'target_id', message: 'no target has this id' });
@@ -272,8 +276,8 @@ export function createPolicyEdits(parts: PolicyEditParts) {
     change: (before: StoredPolicy | null) => OneChange<T>,
   ): Promise<Edited<T>> {
     const targetExists = async (db: Connection): Promise<boolean> => targetId === null || parts.targetExists(db, targetId);
-    const outsideOf = createLimitCheck();
-    const planOne = async (state: OneState): Promise<EditPlan<T>> => {
+    const check = createLimitCheck();
+    const planOne = async (state: OneState, turnOf: Caller | null): Promise<EditPlan<T>> => {
       const { before } = state;
       const changed = change(before);
       if (changed.verb === null) {
@@ -281,6 +285,8 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       }
       const { verb, resultOf } = changed;
       if (before !== null && before.managed_as !== null && !override) throw managedByFiles(before, before.managed_as);
+      const outsideOf = async (policy: StoredPolicy, limits: Limits): Promise<readonly Outside[]> =>
+        (await check([{ policy, limits }], (outside) => parts.findNames(outside, turnOf)))[0] ?? [];
       const revision = state.revision + 1;
       const after = changed.after && drifted(changed.after, before, revision);
       return {
@@ -310,10 +316,10 @@ export function createPolicyEdits(parts: PolicyEditParts) {
           limits: owner === null ? null : ((await ownerStore(db).find(owner))?.limits ?? null),
         };
       },
-      async plan(state) {
+      async plan(state, turnOf) {
         const { before } = state;
         try {
-          return await planOne(state);
+          return await planOne(state, turnOf);
         } catch (error) {
           if (before === null || !(error instanceof AppError)) throw error;
           return { candidate: null, touches: [{ before, after: before }], refusal: error };

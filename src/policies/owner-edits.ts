@@ -7,6 +7,7 @@ import { type Change, isInHistory, readPosition } from '../db/changes.ts';
 import type { Connection, Database } from '../db/database.ts';
 import { type PatternCheck, stateProblem } from '../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
+import type { FindNamesFor } from './edit.ts';
 import { createLimitCheck, type LimitCheck, type Limits } from './limits/limits.ts';
 import { type Owner, ownerStore } from './limits/owner-store.ts';
 import { type OutsideField, outsideLimits } from './limits/refusal.ts';
@@ -20,6 +21,7 @@ export interface OwnerEditParts {
   readonly administer: Administer;
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
+  readonly findNames: FindNamesFor;
   readonly now: () => number;
 }
 
@@ -28,7 +30,7 @@ export type OwnerEdits = ReturnType<typeof createOwnerEdits>;
 
 export const ownerEtag = (owner: Owner): string => etagOf(ownerJson(owner));
 
-export function createOwnerEdits({ database, administer, targetExists, checkPattern, now }: OwnerEditParts) {
+export function createOwnerEdits({ database, administer, targetExists, checkPattern, findNames, now }: OwnerEditParts) {
   /** Throws AppError `invalid_request`. A target that the record names already may be deleted by now. */
   async function checkLimits(
     db: Connection,
@@ -62,16 +64,21 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
         before: await ownerStore(db).find(name),
         policies: await policyStore(db).page(null, null, new Set([name])),
       });
-      const check = async (db: Connection, { before, policies }: Awaited<ReturnType<typeof read>>): Promise<void> => {
+      const check = async (
+        db: Connection,
+        { before, policies }: Awaited<ReturnType<typeof read>>,
+        turnOf: Caller | null,
+      ): Promise<void> => {
         if (before !== null) {
           const errors = readOnlyErrors(['name', 'created_at', 'updated_at'], rest, ownerJson(before));
           if (errors.length > 0) throw invalidRequest(errors);
         }
         await checkLimits(db, limits, before);
-        await requireWithin(policies, limits, outsideOf);
+        const limited = policies.map((policy) => ({ policy, limits }));
+        requireWithin(policies, await outsideOf(limited, (outside) => findNames(outside, turnOf)));
       };
       const early = await database.snapshot(read);
-      await check(database.knex, early);
+      await check(database.knex, early, caller);
       const { result } = await administer(caller, ['boundaries:manage'], async (trx) => {
         const store = ownerStore(trx);
         const { sequence, revision } = await readPosition(trx);
@@ -80,7 +87,7 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No owner has the name ${name}.`);
         // Check again only what has changed in the meantime. The targets of a record are ids, which are never used again.
         const isSame = revision === early.position.revision && before?.sequence === early.before?.sequence;
-        if (!isSame || !(await isInHistory(trx, early.position))) await check(trx, await read(trx));
+        if (!isSame || !(await isInHistory(trx, early.position))) await check(trx, await read(trx), null);
         if (before === null && (await store.glance()).owners >= MOST)
           throw new AppError('limit_reached', `At most ${MOST} owners can have a record. Delete one first.`);
         const owner: Owner = {
@@ -115,10 +122,10 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
   };
 }
 
-async function requireWithin(policies: readonly StoredPolicy[], limits: Limits, outsideOf: LimitCheck): Promise<void> {
+function requireWithin(policies: readonly StoredPolicy[], outside: Awaited<ReturnType<LimitCheck>>): void {
   const errors: OutsideField[] = [];
-  for (const policy of policies) {
-    for (const { member, message, undecided } of await outsideOf(policy, limits)) {
+  for (const [at, policy] of policies.entries()) {
+    for (const { member, message, undecided } of outside[at] ?? []) {
       const called = `policy ${JSON.stringify(policy.name)} (${policy.managed_as}, ${policy.id})`;
       errors.push({ path: 'limits', message: `${member} of ${called} ${message}`, undecided });
     }

@@ -7,6 +7,7 @@ import { AppError } from '../../src/base/errors.ts';
 import { createChanges } from '../../src/db/changes.ts';
 import { loadPolicyModule } from '../../src/engine/engine.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
+import { createNameSearch } from '../../src/policies/limits/limits.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy } from '../../src/policies/schema.ts';
 import { ANY, readFiles, type TargetName } from '../../src/policies/sets/planning.ts';
@@ -105,6 +106,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
+    findNames: createNameSearch(),
     newId: uuidv7,
     now: Date.now,
     checkPattern: () => null,

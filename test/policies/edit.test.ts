@@ -8,6 +8,7 @@ import { createChanges, readPosition } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
+import { createNameSearch } from '../../src/policies/limits/limits.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
@@ -29,6 +30,7 @@ async function start(t: ExecutionContext, at: TestDatabase, over: Partial<Policy
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
+    findNames: createNameSearch(),
     administer,
     targetExists: async (_trx, id) => id.startsWith('0'),
     checkPattern: (pattern) => (pattern.includes('bad') ? 'The pattern is bad.' : null),

@@ -13,6 +13,7 @@ import type { StoredPolicy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { createHeavyWork } from '../../src/policies/heavy/heavy.ts';
 import { earlierSet, policiesAt } from '../../src/policies/history.ts';
+import { createNameSearch } from '../../src/policies/limits/limits.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
@@ -38,6 +39,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     checkPattern: () => null,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
+    findNames: createNameSearch(),
     checkSet: createSetCheck(() => null),
     tryPolicies: async () => undefined,
   };

@@ -9,7 +9,13 @@ import { createChanges } from '../../src/db/changes.ts';
 import type { Policy, StoredPolicy } from '../../src/engine/compile/policy.ts';
 import { createPolicyEdits } from '../../src/policies/edit.ts';
 import { formatPolicyFile, type PolicyFile } from '../../src/policies/files/yaml.ts';
-import { createLimitCheck, type Limits } from '../../src/policies/limits/limits.ts';
+import {
+  createLimitCheck,
+  createNameSearch,
+  type FindNames,
+  type Limits,
+  type Outside,
+} from '../../src/policies/limits/limits.ts';
 import { ownerStore } from '../../src/policies/limits/owner-store.ts';
 import { createOwnerEdits } from '../../src/policies/owner-edits.ts';
 import { ownerOf } from '../../src/policies/owners.ts';
@@ -152,7 +158,16 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
-  const parts = { database, administer, newId: uuidv7, now: Date.now, checkPattern: () => null, targetExists: async () => true };
+  const findNames = createNameSearch();
+  const parts = {
+    database,
+    administer,
+    newId: uuidv7,
+    now: Date.now,
+    checkPattern: () => null,
+    targetExists: async () => true,
+    findNames,
+  };
   const targets = async () => TARGETS.map((id, i) => ({ id, name: `t${i}` }));
   const guarded = {
     ...parts,
@@ -270,8 +285,11 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
   t.true(counts.undecided <= CASES / 1_000, JSON.stringify(counts));
 });
 
+const outsideOf = async (one: StoredPolicy, limits: Limits): Promise<readonly Outside[]> =>
+  (await createLimitCheck()([{ policy: one, limits }], createNameSearch()))[0] ?? [];
+
 const outside = (resource_pattern: string | null, resource_patterns: string[], resource_type: Policy['resource_type'] = 'tool') =>
-  createLimitCheck()(policy('p', { resource_pattern, resource_type }), { resource_patterns });
+  outsideOf(policy('p', { resource_pattern, resource_type }), { resource_patterns });
 
 test('a pattern is within the union of the patterns of the limits, whatever its form', async (t) => {
   for (const [pattern, patterns] of [
@@ -336,8 +354,31 @@ test('a thousand subjects are compared with a thousand of the limits in one pass
     subject_type: 'group' as const,
     subject_value,
   }));
-  const outside = await createLimitCheck()(policy('p', { subjects }), { subjects: limited });
+  const outside = await outsideOf(policy('p', { subjects }), { subjects: limited });
   t.is(outside.length, 1_000);
   t.regex(outside[0]?.message ?? '', /group "out0"\. Within the limits: group "in0", .*, and 980 more$/);
   t.true(read < 3_000, `${read} reads`);
+});
+
+test('the names outside of the same limits are searched once for each pattern, and all together', async (t) => {
+  const asked: string[][] = [];
+  const search = createNameSearch();
+  const findNames: FindNames = (names) => {
+    asked.push(names.map(({ type, pattern }) => `${type} ${pattern}`));
+    return search(names);
+  };
+  const check = createLimitCheck();
+  const of = (...patterns: readonly (readonly [string, Policy['resource_type']])[]) =>
+    patterns.map(([resource_pattern, resource_type]) => ({
+      policy: policy('p', { resource_pattern, resource_type }),
+      limits: { resource_patterns: ['^a'] },
+    }));
+  const found = await check(of(['^ab', 'tool'], ['b', 'all'], ['^ab', 'prompt']), findNames);
+  t.deepEqual(
+    found.map((one) => one.map(({ member }) => member)),
+    [[], ['resource_pattern'], []],
+  );
+  // The limits are read again when a plan is repeated.
+  t.is((await check(of(['b', 'tool'], ['^ab', 'tool'], ['c', 'prompt']), findNames))[0]?.length, 1);
+  t.deepEqual(asked, [['tool ^ab', 'tool b', 'resource b'], ['prompt c']]);
 });

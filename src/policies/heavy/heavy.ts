@@ -13,6 +13,7 @@ import { ownerHistory, setAt } from '../history.ts';
 import { type Checked, glanceOf, type ToCheck } from '../invariants/invariant-edits.ts';
 import type { ParsedInvariantFile } from '../invariants/invariant-files.ts';
 import { invariantStore } from '../invariants/invariant-store.ts';
+import type { FindNames, NamesOutside } from '../limits/limits.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import type { SetSource } from '../sets/bodies.ts';
 import type { Moment } from '../sets/candidate-set.ts';
@@ -188,6 +189,9 @@ export function createHeavyWork(parts: HeavyParts) {
       const onItems = (items: readonly unknown[]): void => takeFound(items as FoundPattern[]);
       return change<SetVerdict>(caller, { name: 'checkSet', input: { changed }, host: giving(policies), onItems });
     },
+    /** `caller` null: the search starts at once. */
+    findNames: (outside: readonly NamesOutside[], caller: Caller | null): ReturnType<FindNames> =>
+      change(caller, { name: 'findNames', input: outside, host: {} }),
     /** Checks invariants on the stored policies and invariants. */
     checkInvariants: (check: ToCheck, caller: Caller): Promise<Checked> =>
       change<Checked>(caller, { name: 'checkInvariants', input: check, host: { state: host.state } }),

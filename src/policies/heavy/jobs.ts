@@ -22,6 +22,7 @@ import type { Invariant } from '../invariants/invariant.ts';
 import type { Checked, ToCheck } from '../invariants/invariant-edits.ts';
 import { exported, parseInvariantFile } from '../invariants/invariant-files.ts';
 import { judge } from '../invariants/judge.ts';
+import { createNameSearch, type NamesOutside } from '../limits/limits.ts';
 import { requireAmong, requirePlannable } from '../owners.ts';
 import { type Answered, decideEach } from '../questions.ts';
 import { askedIn, differencesOf, reproduce } from '../reproduction.ts';
@@ -113,7 +114,11 @@ const policiesAt = async (desk: Desk, revision: number, since: Position): Promis
 
 async function made(): Promise<PlanParts> {
   const { checkPattern } = await policyModule();
-  return { ...madeForRequest({ newId: uuidv7, now: Date.now }), checkSet: createSetCheck(checkPattern) };
+  return {
+    ...madeForRequest({ newId: uuidv7, now: Date.now }),
+    checkSet: createSetCheck(checkPattern),
+    findNames: createNameSearch(),
+  };
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the policies. */
@@ -372,6 +377,8 @@ export const jobs = {
     desk.give(foundFor(given));
     return verdict;
   },
+
+  findNames: (outside: readonly NamesOutside[]) => createNameSearch()(outside),
 
   /** Checks invariants: the stored ones on changed policies, or new ones on the stored policies. */
   async checkInvariants(check: ToCheck, desk: Desk): Promise<Checked> {

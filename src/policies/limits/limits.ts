@@ -39,31 +39,38 @@ export interface Outside {
   readonly undecided: boolean;
 }
 
-/** `targetName`: what messages call a target; its id if it is left out. */
-export type LimitCheck = (policy: Policy, limits: Limits, targetName?: (id: string) => string) => Promise<readonly Outside[]>;
+/** A policy, and the limits of its owner. */
+export interface Limited {
+  readonly policy: Policy;
+  readonly limits: Limits;
+}
+
+/** Returns what is outside, for each policy. `targetName`: what messages call a target; its id if it is left out. */
+export type LimitCheck = (
+  of: readonly Limited[],
+  findNames: FindNames,
+  targetName?: (id: string) => string,
+) => Promise<readonly (readonly Outside[])[]>;
+
+/** Names of this type that the pattern matches, and none of the patterns of the limits. */
+export interface NamesOutside {
+  readonly type: ResourceType;
+  readonly pattern: string | null;
+  readonly patterns: readonly string[];
+}
+
+type Found = string | null | undefined;
+
+/** Returns one of the names, for each; null: there is none; undefined: the search would exceed its budget. */
+export type FindNames = (outside: readonly NamesOutside[]) => Promise<readonly Found[]>;
 
 /** Tool and prompt names are the same language; names of resources are longer. */
 const typesOf = (type: PolicyResourceType): readonly ResourceType[] => (type === 'all' ? ['tool', 'resource'] : [type]);
 
-/** Returns a check that compares each pattern with the same limits only once. It runs in slices. */
-export function createLimitCheck(): LimitCheck {
+/** A search may take a tenth of a second. The gateway runs it in a thread (`HeavyWork.findNames`). */
+export function createNameSearch(): FindNames {
   const namesOf = createLibrary();
-  const known = new Map<string, string | null | undefined>();
-
-  /** Returns a name that only the pattern matches; null: there is none; undefined: unknown. */
-  function* nameOutside(type: ResourceType, pattern: string | null, patterns: readonly string[]) {
-    const key = JSON.stringify([type === 'resource', pattern, patterns]);
-    if (known.has(key)) return known.get(key);
-    const found = yield* search(type, pattern, patterns);
-    known.set(key, found);
-    return found;
-  }
-
-  function* search(
-    type: ResourceType,
-    pattern: string | null,
-    patterns: readonly string[],
-  ): Generator<undefined, string | null | undefined> {
+  function* search({ type, pattern, patterns }: NamesOutside): Generator<undefined, Found> {
     // A stored pattern may be older than a rule for patterns.
     if ([pattern, ...patterns].some((one) => one !== null && typeof readPattern(one) === 'string')) return undefined;
     try {
@@ -74,8 +81,53 @@ export function createLimitCheck(): LimitCheck {
       throw error;
     }
   }
+  return async (outside) => {
+    const found: Found[] = [];
+    for (const one of outside) found.push(await inSlices(search(one)));
+    return found;
+  };
+}
 
-  function* outside(policy: Policy, limits: Limits, targetName: (id: string) => string): Generator<undefined, Outside[]> {
+/** Returns a check that searches the names outside of the same limits only once for each pattern. */
+export function createLimitCheck(): LimitCheck {
+  /** What was found, by the patterns of the limits: each time the limits are read, these are a new list. */
+  const all = new Map<string, Map<string, Found>>();
+  const known = new WeakMap<readonly string[], Map<string, Found>>();
+
+  function foundWith(patterns: readonly string[]): Map<string, Found> {
+    let found = known.get(patterns);
+    if (found === undefined) {
+      const key = JSON.stringify(patterns);
+      found = all.get(key) ?? new Map<string, Found>();
+      all.set(key, found);
+      known.set(patterns, found);
+    }
+    return found;
+  }
+
+  /** Tool and prompt names are the same language. */
+  const nameKey = (type: ResourceType, pattern: string | null): string => JSON.stringify([type === 'resource', pattern]);
+
+  async function find(of: readonly Limited[], findNames: FindNames): Promise<void> {
+    const missing: (NamesOutside & { readonly found: Map<string, Found>; readonly key: string })[] = [];
+    for (const { policy, limits } of of) {
+      const { resource_patterns: patterns } = limits;
+      if (patterns === undefined) continue;
+      const found = foundWith(patterns);
+      for (const type of typesOf(policy.resource_type)) {
+        const key = nameKey(type, policy.resource_pattern);
+        if (found.has(key)) continue;
+        // Asked once. If the search fails, so does the request.
+        found.set(key, undefined);
+        missing.push({ type, pattern: policy.resource_pattern, patterns, found, key });
+      }
+    }
+    if (missing.length === 0) return;
+    const names = await findNames(missing.map(({ type, pattern, patterns }) => ({ type, pattern, patterns })));
+    for (const [at, { found, key }] of missing.entries()) found.set(key, names[at]);
+  }
+
+  function* outside({ policy, limits }: Limited, targetName: (id: string) => string): Generator<undefined, Outside[]> {
     const { targets, resource_types, resource_patterns, priority, effects, subjects } = limits;
     const found: Outside[] = [];
     const add = (member: LimitedMember, message: string, undecided = false): number =>
@@ -90,7 +142,7 @@ export function createLimitCheck(): LimitCheck {
     }
     if (resource_patterns !== undefined) {
       for (const type of typesOf(policy.resource_type)) {
-        const name = yield* nameOutside(type, policy.resource_pattern, resource_patterns);
+        const name = foundWith(resource_patterns).get(nameKey(type, policy.resource_pattern));
         if (name === null) continue;
         if (name === undefined) {
           const why = 'the gateway cannot tell whether the pattern matches a name that the patterns of the limits do not';
@@ -117,7 +169,12 @@ export function createLimitCheck(): LimitCheck {
     return found;
   }
 
-  return (policy, limits, targetName = (id) => id) => inSlices(outside(policy, limits, targetName));
+  return async (of, findNames, targetName = (id) => id) => {
+    await find(of, findNames);
+    const found: (readonly Outside[])[] = [];
+    for (const one of of) found.push(await inSlices(outside(one, targetName)));
+    return found;
+  };
 }
 
 /** A limit without a value covers every subject of its type. Its key is the type. */

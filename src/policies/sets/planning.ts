@@ -10,7 +10,7 @@ import { isOf } from '../files/file.ts';
 import { badFiles, fieldOf, readEach, tooMany } from '../files/read-files.ts';
 import { describePolicyFileError, errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
 import type { OwnerHistory } from '../history.ts';
-import { createLimitCheck, type LimitCheck, type LimitsByOwner, type Outside } from '../limits/limits.ts';
+import { createLimitCheck, type FindNames, type LimitCheck, type LimitsByOwner, type Outside } from '../limits/limits.ts';
 import { type OutsideField, outsideLimits } from '../limits/refusal.ts';
 import { drifted, ownerOf } from '../owners.ts';
 import { prioritiesFor } from './move.ts';
@@ -72,6 +72,7 @@ export interface Made {
 
 export interface PlanParts extends Made {
   readonly checkSet: CheckSet;
+  readonly findNames: FindNames;
 }
 
 export function madeForRequest({ newId, now }: PlanningParts): Made {
@@ -116,7 +117,7 @@ async function check(
   { candidate, changes }: PolicyPlan,
   files: PlanRequest['files'],
   state: SetState,
-  { checkSet, outsideOf }: PlanParts,
+  parts: PlanParts,
 ): Promise<void> {
   const brought = new Map<string, ParsedPolicyFile>();
   for (const { file, after } of changes) {
@@ -124,7 +125,7 @@ async function check(
     if (after === null || parsed === undefined) continue;
     brought.set(after.id, parsed);
   }
-  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await checkSet(candidate, new Set(brought.keys()));
+  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, new Set(brought.keys()));
   const errors: PolicyFileError[] = [];
   for (const [id, parsed] of brought) {
     const refusal = refusals.get(id);
@@ -135,7 +136,7 @@ async function check(
     if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
   }
   if (errors.length > 0) throw badFiles(errors);
-  const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, { id }) => {
+  const outside = await outsideEach(changes, state, parts, ({ member, message, undecided }, { id }) => {
     const parsed = brought.get(id);
     const key = member === 'target_id' ? 'target' : member;
     return parsed === undefined ? [] : [{ ...fieldOf(errorAt(parsed, key, message)), undecided }];
@@ -147,17 +148,16 @@ async function check(
 async function outsideEach(
   changes: readonly PolicyChange[],
   { limits, targets }: SetState,
-  outsideOf: LimitCheck,
+  { outsideOf, findNames }: Omit<PlanParts, 'checkSet'>,
   errorsOf: (outside: Outside, policy: StoredPolicy) => readonly OutsideField[],
 ): Promise<OutsideField[]> {
-  const errors: OutsideField[] = [];
   const names = new Map(targets.map(({ id, name }) => [id, name]));
-  for (const { after } of changes) {
-    const its = after === null ? undefined : limits.get(ownerOf(after) ?? '');
-    if (after === null || its === undefined) continue;
-    for (const outside of await outsideOf(after, its, (id) => names.get(id) ?? id)) errors.push(...errorsOf(outside, after));
-  }
-  return errors;
+  const limited = changes.flatMap(({ after: policy }) => {
+    const its = policy === null ? undefined : limits.get(ownerOf(policy) ?? '');
+    return policy === null || its === undefined ? [] : [{ policy, limits: its }];
+  });
+  const found = await outsideOf(limited, findNames, (id) => names.get(id) ?? id);
+  return limited.flatMap(({ policy }, at) => (found[at] ?? []).flatMap((outside) => errorsOf(outside, policy)));
 }
 
 export interface RollbackRequest {
@@ -178,7 +178,7 @@ export async function planRollback(
   state: SetState,
   old: readonly StoredPolicy[],
   request: RollbackRequest,
-  { checkSet, outsideOf, time }: PlanParts,
+  parts: PlanParts,
 ): Promise<SetPlan> {
   const { policies, position } = state;
   requireRevision(position, request.expectedRevision);
@@ -190,11 +190,11 @@ export async function planRollback(
   }));
   const changes = changesBetween(policies, candidate).map((change) => ({
     ...change,
-    after: change.after && drifted({ ...change.after, updated_at: time }, change.before, position.revision + 1),
+    after: change.after && drifted({ ...change.after, updated_at: parts.time }, change.before, position.revision + 1),
   }));
   const known = new Set(state.targets.map(({ id }) => id));
   const brought = new Set(changes.flatMap(({ after }) => after?.id ?? []));
-  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await checkSet(candidate, brought);
+  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, brought);
   const errors: FieldError[] = [];
   for (const { after } of changes) {
     if (after === null) continue;
@@ -215,7 +215,7 @@ export async function planRollback(
   }
   for (const { message } of problems) errors.push({ path: 'revision', message });
   if (errors.length > 0) throw tooMany(errors, ({ message }) => message);
-  const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, policy) => [
+  const outside = await outsideEach(changes, state, parts, ({ member, message, undecided }, policy) => [
     { path: 'revision', message: `${member} of ${calledIn(policy)} ${message}`, undecided },
   ]);
   if (outside.length > 0) throw outsideLimits(outside, ({ message }) => message);
@@ -232,7 +232,7 @@ export interface MoveRequest {
 }
 
 /** Moves a policy in the order of evaluation. Throws AppError `invalid_request`, `not_found`, `managed_by_files`, `precondition_failed` and what limits throw. */
-export async function planMove(state: SetState, request: MoveRequest, { outsideOf, time }: Made): Promise<SetPlan> {
+export async function planMove(state: SetState, request: MoveRequest, parts: Omit<PlanParts, 'checkSet'>): Promise<SetPlan> {
   const { policies, position } = state;
   requireRevision(position, request.expectedRevision);
   const order = policies.toSorted(inReadingOrder);
@@ -246,10 +246,10 @@ export async function planMove(state: SetState, request: MoveRequest, { outsideO
     const priority = priorities.get(before.id);
     if (priority === undefined) return [];
     if (before.managed_as !== null && !request.override) throw managedByFiles(before, before.managed_as, '`override`');
-    const after = drifted({ ...before, priority, updated_at: time }, before, position.revision + 1);
+    const after = drifted({ ...before, priority, updated_at: parts.time }, before, position.revision + 1);
     return [{ action: 'update', file: null, before, after }];
   });
-  const outside = await outsideEach(changes, state, outsideOf, ({ member, message, undecided }, policy) => [
+  const outside = await outsideEach(changes, state, parts, ({ member, message, undecided }, policy) => [
     { path: 'position', message: `${member} of ${calledIn(policy)} ${message}`, undecided },
   ]);
   if (outside.length > 0) throw outsideLimits(outside, ({ message }) => message);

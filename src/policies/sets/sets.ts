@@ -13,6 +13,7 @@ import {
   type MoveRequest,
   madeForRequest,
   type PlannedFiles,
+  type PlanParts,
   planMove,
   planOn,
   planRollback,
@@ -55,10 +56,10 @@ export type PolicySets = ReturnType<typeof createPolicySets>;
 export function createPolicySets(parts: PolicySetParts) {
   const { database } = parts;
   const edit = createPolicyEdit(parts);
-  const checkIn =
-    (turnOf: Caller | null): CheckSet =>
-    (candidate, changed) =>
-      parts.checkSet(candidate, changed, turnOf);
+  const inTurnOf = (turnOf: Caller | null): Pick<PlanParts, 'checkSet' | 'findNames'> => ({
+    checkSet: (candidate, changed) => parts.checkSet(candidate, changed, turnOf),
+    findNames: (outside) => parts.findNames(outside, turnOf),
+  });
   const glance = async (db: Connection) => ({
     revision: (await readPosition(db)).revision,
     targets: (await parts.targets(db)).map(({ id, name }) => ({ id, name })),
@@ -83,7 +84,7 @@ export function createPolicySets(parts: PolicySetParts) {
     async plan(caller: Caller, request: ApplyRequest): Promise<Planned<PlannedFiles> & Pick<SetState, 'position'>> {
       const files = await parts.readFiles(request.files, caller);
       const state = await database.snapshot((db) => read(db, request.owner));
-      const plan = await planOn(state, { ...request, files }, { ...madeForRequest(parts), checkSet: checkIn(caller) });
+      const plan = await planOn(state, { ...request, files }, { ...madeForRequest(parts), ...inTurnOf(caller) });
       return { plan, targets: state.targets, position: state.position };
     },
 
@@ -103,7 +104,7 @@ export function createPolicySets(parts: PolicySetParts) {
           return read(db, request.owner);
         },
         async plan(state: SetState, turnOf) {
-          const plan = await planOn(state, { ...request, files }, { ...made, checkSet: checkIn(turnOf) });
+          const plan = await planOn(state, { ...request, files }, { ...made, ...inTurnOf(turnOf) });
           const planned = carryingOut({ plan, targets: state.targets }, plan.changes, null);
           return {
             ...planned,
@@ -128,7 +129,7 @@ export function createPolicySets(parts: PolicySetParts) {
           glance,
           read: (db: Connection) => readBoth(db, request),
           async plan({ state, old }, turnOf) {
-            const plan = await planRollback(state, old, request, { ...made, checkSet: checkIn(turnOf) });
+            const plan = await planRollback(state, old, request, { ...made, ...inTurnOf(turnOf) });
             return carryingOut({ plan, targets: state.targets }, plan.changes, state.position.revision + 1);
           },
         },
@@ -141,8 +142,8 @@ export function createPolicySets(parts: PolicySetParts) {
       return edit(caller, {
         glance,
         read: (db: Connection) => read(db, null),
-        async plan(state) {
-          const plan = await planMove(state, request, made);
+        async plan(state, turnOf) {
+          const plan = await planMove(state, request, { ...made, ...inTurnOf(turnOf) });
           const { changes, candidate } = plan;
           const planned = carryingOut({ plan, targets: state.targets }, changes, state.position.revision + 1);
           return changes.length === 0 ? planned : { ...planned, candidate };

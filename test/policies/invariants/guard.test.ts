@@ -17,6 +17,7 @@ import {
 } from '../../../src/policies/invariants/invariant-edits.ts';
 import { errorAt, parseInvariantFile } from '../../../src/policies/invariants/invariant-files.ts';
 import { judge } from '../../../src/policies/invariants/judge.ts';
+import { createNameSearch } from '../../../src/policies/limits/limits.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { invariantsJson } from '../../../src/policies/sets/lint-report.ts';
@@ -56,6 +57,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     checkPattern: () => null,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
+    findNames: createNameSearch(),
   };
   const replica = () => {
     const all = { ...parts, check, guard: createGuard({ database, check, compiled: async () => {}, now: Date.now }) };

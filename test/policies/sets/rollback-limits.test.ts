@@ -1,5 +1,6 @@
 import test from 'ava';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
+import { createNameSearch } from '../../../src/policies/limits/limits.ts';
 import { madeForRequest, planRollback, type SetState } from '../../../src/policies/sets/planning.ts';
 import { createSetCheck } from '../../../src/policies/sets/set-check.ts';
 import { policy } from '../policies.ts';
@@ -23,7 +24,11 @@ test('a rollback is not refused for what other owners have above the limits, but
     limits: new Map(),
     history: { revision: 2, deleted: new Map() },
   };
-  const made = { ...madeForRequest({ newId: () => 'new', now: () => 3 }), checkSet: createSetCheck(checkPattern) };
+  const made = {
+    ...madeForRequest({ newId: () => 'new', now: () => 3 }),
+    checkSet: createSetCheck(checkPattern),
+    findNames: createNameSearch(),
+  };
   const back = (pattern: string) =>
     planRollback(state, [...large, small(pattern)], { revision: 1, owner: 'small', expectedRevision: null }, made);
   t.deepEqual(

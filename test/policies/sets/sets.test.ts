@@ -10,6 +10,7 @@ import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
 import { FILE_NAME } from '../../../src/policies/files/file.ts';
 import { createHeavyWork, type HeavyParts } from '../../../src/policies/heavy/heavy.ts';
+import { createNameSearch } from '../../../src/policies/limits/limits.ts';
 import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../../src/policies/sets/planning.ts';
@@ -543,6 +544,7 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
       guard: NO_INVARIANTS,
       readStoredSet: createStoredSet(),
       prepare: async () => undefined,
+      findNames: createNameSearch(),
       administer: createAdminister({ changes }),
       newId: uuidv7,
       now: Date.now,
@@ -586,6 +588,7 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
+    findNames: createNameSearch(),
     newId: uuidv7,
     now: Date.now,
     checkPattern: () => null,
@@ -634,6 +637,7 @@ eachEngine(test.serial, 'an apply whose client disconnects happens as a whole or
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
+    findNames: createNameSearch(),
     newId: uuidv7,
     now: Date.now,
     checkPattern: () => null,
@@ -706,6 +710,7 @@ test.serial('applying many files lets other work run, and checks each pattern on
       guard: NO_INVARIANTS,
       readStoredSet: createStoredSet(),
       prepare: async () => undefined,
+      findNames: createNameSearch(),
       administer,
       newId: uuidv7,
       now: Date.now,

@@ -8,6 +8,7 @@ import { type Policy, RESOURCE_TYPES, type StoredPolicy } from '../../../src/eng
 import type { NamedObject, PrincipalFacts } from '../../../src/engine/decision.ts';
 import { createEngine, type LoadedEngine, loadPolicyModule } from '../../../src/engine/engine.ts';
 import { canBeAsked } from '../../../src/policies/analysis/names.ts';
+import { createNameSearch } from '../../../src/policies/limits/limits.ts';
 import { madeForRequest } from '../../../src/policies/sets/planning.ts';
 import { createSetCheck } from '../../../src/policies/sets/set-check.ts';
 import { type Suggestion, type SuggestTask, suggest } from '../../../src/policies/suggest/job.ts';
@@ -133,6 +134,7 @@ const suggestOn = (policies: readonly StoredPolicy[], asked: SuggestTask['asked'
       made: {
         ...madeForRequest({ newId: () => `${'azm'[ids % 3]}${ids++}`, now: () => 0 }),
         checkSet: createSetCheck(module.checkPattern),
+        findNames: createNameSearch(),
       },
       engineOf: build,
       say: () => {},
