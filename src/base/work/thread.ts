@@ -1,5 +1,5 @@
 /** The worker thread's side: runs one job at a time, and asks the gateway for data that only the gateway has. */
-import { platform, setPriority } from 'node:os';
+import { getPriority, platform, setPriority } from 'node:os';
 import { parentPort, type TransferListItem } from 'node:worker_threads';
 import { errorOf, type FromThread, failureOf, type Progress, type ToThread } from './messages.ts';
 
@@ -37,8 +37,12 @@ export function* bunchesOf<T>(items: Iterable<T>): Generator<T[]> {
  * whole process.
  */
 export function comeSecond(): void {
-  if (platform() === 'linux') setPriority(10);
+  // A gateway that was started with less must not ask for more: it may not have the right.
+  if (platform() === 'linux' && getPriority() < PRIORITY) setPriority(PRIORITY);
 }
+
+/** A niceness: the higher, the later. */
+const PRIORITY = 10;
 
 export function serve(jobs: Jobs): void {
   const send = (message: FromThread, transfer: readonly TransferListItem[] = []): void =>

@@ -171,7 +171,12 @@ function strings(value: JsonValue | undefined): [string, string][] | null {
   return entries.every((entry): entry is [string, string] => typeof entry[1] === 'string') ? entries : null;
 }
 
-const SECRET_NAME = /key|token|secret|passw|pwd|credential|auth|cookie|session|dsn|private|signature|\bpat\b|_pat$/i;
+const SECRET_NAME =
+  /key|token|secret|pass|pwd|credential|auth|cookie|session|dsn|private|signature|webhook|conn\w*str|(\b|_)(pat|pin|otp|mfa|totp)(\b|_)/i;
+/** Names of secrets that can be short numbers. */
+const SECRET_NUMBER = /pass|pwd|secret|(\b|_)(pin|otp|mfa|totp)(\b|_)/i;
+/** A secret inside a value, such as a connection string. */
+const SECRET_INSIDE = /\b(password|passwd|pwd|accountkey|sharedaccess\w*|secret|token|api_?key|sig)=[^\s;&]/i;
 /** Beginnings of keys and tokens of well-known services. */
 const SECRET_START =
   /^(sk-|pk_|rk_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|Bearer |Basic )/;
@@ -179,10 +184,12 @@ const SECRET_START =
 /** Whether a value may be secret. If in doubt, it is. */
 function isSecret(name: string, value: string): boolean {
   if (value === '') return false;
-  if (/^(true|false|on|off|yes|no|\d{1,6})$/i.test(value)) return false;
+  if (/^(true|false|on|off|yes|no)$/i.test(value)) return false;
+  if (/^\d{1,6}$/.test(value)) return SECRET_NUMBER.test(name);
   return (
     SECRET_NAME.test(name) ||
     SECRET_START.test(value) ||
+    SECRET_INSIDE.test(value) ||
     value !== withoutPlaceholders(value) ||
     /:\/\/[^/\s]*@/.test(value) ||
     // A long word with digits and letters that is neither a path nor the name of a host.
@@ -193,7 +200,7 @@ function isSecret(name: string, value: string): boolean {
 /** Whether an argument is a secret: because it looks like one, as `--name=value`, as a header, or as the value of the option in front of it. */
 function isSecretWord(before: string, word: string): boolean {
   const [, name, value] = /^--?([\w-]+)=(.*)$/s.exec(word) ?? /^([\w-]+): *(.*)$/s.exec(word) ?? [];
-  if (name !== undefined && value !== undefined) return isSecret(name, value);
+  if (name !== undefined && value !== undefined && isSecret(name, value)) return true;
   if (word.startsWith('-')) return false;
   return isSecret(/^--?([\w-]+)$/.exec(before)?.[1] ?? '', word);
 }

@@ -1,3 +1,6 @@
+import { spawnSync } from 'node:child_process';
+import { getPriority, platform } from 'node:os';
+import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { AppError } from '../../../src/base/errors.ts';
 import { createWork, type Host, type WorkLimits } from '../../../src/base/work/work.ts';
@@ -180,4 +183,20 @@ test('close ends running and waiting jobs', async (t) => {
   await work.close();
   t.deepEqual(await Promise.all(jobs), ['unavailable', 'unavailable']);
   t.is(await codeOf(run('a', 'bytes')), 'unavailable');
+});
+
+(platform() === 'linux' ? test : test.skip)('a thread comes second, and never asks for more than its process has', (t) => {
+  const root = join(import.meta.dirname, '../../..');
+  const priorityIn = (niceness: number): number => {
+    const script = `const { comeSecond } = await import('./src/base/work/thread.ts');
+      comeSecond();
+      console.log((await import('node:os')).getPriority());`;
+    const node = [process.execPath, '--import', './scripts/loader/register.js', '--input-type=module', '-e', script];
+    const { stdout, stderr } = spawnSync('nice', ['-n', String(niceness), ...node], { cwd: root, encoding: 'utf8' });
+    t.is(stderr, '');
+    return Number(stdout);
+  };
+  const own = getPriority();
+  t.is(priorityIn(0), Math.max(own, 10));
+  t.is(priorityIn(15), Math.min(own + 15, 19));
 });

@@ -208,3 +208,41 @@ test('comments and commas of VS Code are read, but not inside texts', (t) => {
   const [found] = readServers(text);
   t.like(found?.server, { url: 'https://x.example/a//b,]', secrets: [{ type: 'header', name: 'X-A', value: '/* kept */ ,}' }] });
 });
+
+test('secrets are told by their names, their beginnings and what is inside them', (t) => {
+  const secret = {
+    SMTP_PASS: 'geheim',
+    DB_PASSPHRASE: 'a b',
+    MFA_PASSCODE: '123456',
+    API_PIN: '1234',
+    OTP: '000000',
+    SLACK_WEBHOOK_URL: 'https://hooks.slack.com/services/T0/B0/x',
+    AZURE_STORAGE_CONNECTION_STRING: 'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b',
+    CONN: 'Server=db;User=sa;Password=geheim',
+    DB_PASSWORD: '1234',
+    HELLO: 'ghp_0123456789abcdefghij',
+  };
+  const plain = {
+    LOG_LEVEL: 'debug',
+    MAX_TOKENS: '4096',
+    PINNED: 'yes',
+    REGION: 'eu-west-1',
+    DATA_DIR: '/var/data',
+    MODE: 'true',
+  };
+  const command = { command: 'node', args: ['server.js'] };
+  const [found] = readServers(JSON.stringify({ servers: { x: { ...command, env: { ...secret, ...plain } } } }));
+  const { env, secrets } = (found as unknown as { server: { env: object; secrets: { name: string }[] } }).server;
+  t.deepEqual(env, plain);
+  t.deepEqual(secrets.map(({ name }) => name).sort(), Object.keys(secret).sort());
+  for (const args of [
+    ['--pass', 'geheim'],
+    ['--passphrase=geheim'],
+    ['--dsn', 'postgres://x'],
+    ['--password', 'a:b'],
+    ['Password=geheim;Server=db'],
+  ]) {
+    const [skipped] = readServers(JSON.stringify({ servers: { x: { command: 'node', args } } }));
+    t.regex(JSON.stringify(skipped), /contains a secret/, args.join(' '));
+  }
+});
