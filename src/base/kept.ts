@@ -25,17 +25,23 @@ export function entered<K, V>(map: Map<K, V>, key: K, make: () => V, max: number
 }
 
 /**
- * Returns a map that holds at most `capacity` entries. If there are more, it evicts half of them: those that were neither set nor found for the
- * longest time.
+ * Returns a map that holds entries of at most this weight. If there are more, it evicts half of them: those that were neither set nor found for
+ * the longest time. Without `weightOf` each entry weighs 1. All values of a key must weigh the same.
  */
-export function createRecent<K, V>(capacity: number) {
+export function createRecent<K, V>(capacity: number, weightOf: (key: K, value: V) => number = () => 1) {
   const half = Math.ceil(capacity / 2);
   let recent = new Map<K, V>();
   let older = new Map<K, V>();
+  let weight = 0;
   function set(key: K, value: V): void {
-    if (recent.size >= half) {
-      older = recent;
-      recent = new Map();
+    if (!recent.has(key)) {
+      const added = weightOf(key, value);
+      if (recent.size > 0 && weight + added > half) {
+        older = recent;
+        recent = new Map();
+        weight = 0;
+      }
+      weight += added;
     }
     recent.set(key, value);
   }

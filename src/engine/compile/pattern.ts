@@ -19,14 +19,27 @@ export type PatternReading = PatternForm & { readonly cost: number };
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
 export type IsValidPattern = (pattern: string) => boolean;
 
-/** The number of cached patterns. */
-const REMEMBERED = 100_000;
+/** The memory of cached patterns, in bytes: their readings, and the verdicts on them. */
+const READ_BYTES = 64 * 1024 * 1024;
+const JUDGED_BYTES = 16 * 1024 * 1024;
+/** Estimates of what an entry takes, and a text in it, besides their characters. */
+const ENTRY_BYTES = 200;
+const TEXT_BYTES = 80;
+
+const textBytes = (texts: readonly string[]): number => texts.reduce((sum, { length }) => sum + TEXT_BYTES + length, 0);
+
+function bytesOf(pattern: string, reading: PatternReading | string): number {
+  const entry = ENTRY_BYTES + pattern.length;
+  if (typeof reading === 'string') return entry + reading.length;
+  const { shapes, screen } = reading;
+  return entry + textBytes(shapes === null ? [screen.needs, ...(screen.guard?.texts ?? [])] : shapes.map(({ text }) => text));
+}
 
 /**
  * The cache saves work: every change of one policy also reads the patterns of all others. So those of stored policies stay, and only patterns
  * that nobody reads again are evicted.
  */
-const readings = createRecent<string, PatternReading | string>(REMEMBERED);
+const readings = createRecent(READ_BYTES, bytesOf);
 
 /** Reads the pattern without the engine. A string is one sentence that says why the pattern is refused. */
 export function readPattern(pattern: string): PatternReading | string {
@@ -111,7 +124,10 @@ export function createPatternCheck(
   isValid: IsValidPattern,
   runs: (reading: PatternReading) => boolean = () => true,
 ): PatternCheck {
-  const judged = createRecent<string, string | null>(REMEMBERED);
+  const judged = createRecent<string, string | null>(
+    JUDGED_BYTES,
+    (pattern, problem) => ENTRY_BYTES + pattern.length + (problem?.length ?? 0),
+  );
   return (pattern) => {
     let problem = judged.get(pattern);
     if (problem === undefined) {

@@ -1,5 +1,5 @@
 /** What the policies of an owner may say. Each member of a policy is checked against one member of the limits. Pure. */
-import { inSlices } from '../../base/turns/slices.ts';
+import { inSlices, pause } from '../../base/turns/slices.ts';
 import { readPattern } from '../../engine/compile/pattern.ts';
 import type { Effect, Policy, PolicyResourceType, ResourceType, SubjectType } from '../../engine/compile/policy.ts';
 import { RESOURCE_TYPES } from '../../engine/compile/policy.ts';
@@ -69,13 +69,15 @@ const typesOf = (type: PolicyResourceType): readonly ResourceType[] => (type ===
 
 /** A search may take a tenth of a second. The gateway runs it in a thread (`HeavyWork.findNames`). */
 export function createNameSearch(): FindNames {
-  const namesOf = createLibrary();
+  const ofLimits = createLibrary();
   function* search({ type, pattern, patterns }: NamesOutside): Generator<undefined, Found> {
     // A stored pattern may be older than a rule for patterns.
     if ([pattern, ...patterns].some((one) => one !== null && typeof readPattern(one) === 'string')) return undefined;
     try {
-      const exclude = patterns.map((one) => namesOf(one).automaton());
-      return yield* shortestName([namesOf(pattern).automaton()], exclude, domainOf(type), { left: BOUNDS.steps });
+      const exclude = patterns.map((one) => ofLimits(one).automaton());
+      // Thousands of patterns are compared with the same limits. Each is needed once.
+      const ofPattern = createLibrary();
+      return yield* shortestName([ofPattern(pattern).automaton()], exclude, domainOf(type), { left: BOUNDS.steps });
     } catch (error) {
       if (error instanceof TooLarge) return undefined;
       throw error;
@@ -113,6 +115,7 @@ export function createLimitCheck(): LimitCheck {
     for (const { policy, limits } of of) {
       const { resource_patterns: patterns } = limits;
       if (patterns === undefined) continue;
+      await pause();
       const found = foundWith(patterns);
       for (const type of typesOf(policy.resource_type)) {
         const key = nameKey(type, policy.resource_pattern);
@@ -172,7 +175,10 @@ export function createLimitCheck(): LimitCheck {
   return async (of, findNames, targetName = (id) => id) => {
     await find(of, findNames);
     const found: (readonly Outside[])[] = [];
-    for (const one of of) found.push(await inSlices(outside(one, targetName)));
+    for (const one of of) {
+      await pause();
+      found.push(await inSlices(outside(one, targetName)));
+    }
     return found;
   };
 }

@@ -156,11 +156,21 @@ test('a pattern is parsed once', (t) => {
 test('patterns that are read again are kept, however many others are read', (t) => {
   const [stored, once] = ['^kept_[a-z]+$', '^read_once_[a-z]+$'];
   const [reading, gone] = [readPattern(stored), readPattern(once)];
-  for (let i = 0; i < 250_000; i++) {
+  for (let i = 0; i < 400_000; i++) {
     keepReading(`other ${i}`, 'refused');
     if (i % 40_000 === 0) readPattern(stored);
   }
   t.is(readPattern(stored), reading);
   t.is(knownReading('other 0'), undefined);
   t.not(readPattern(once), gone);
+});
+
+test('the memory of patterns that have been read is limited, whatever is found in them', (t) => {
+  // Each has 60 texts, which take about 6 KB.
+  const of = (i: number): string => `^(${Array.from({ length: 60 }, (_, n) => `t${n}x`).join('|')})_${i}$`;
+  const reading = readPattern(of(0));
+  t.is(typeof reading === 'object' ? reading.shapes?.length : 0, 60);
+  if (typeof reading === 'object') for (let i = 1; i < 12_000; i++) keepReading(of(i), reading);
+  t.is(knownReading(of(0)), undefined);
+  t.is(knownReading(of(11_000)), reading);
 });
