@@ -6,7 +6,7 @@ import { nameHeader } from '../../../protocol/headers.ts';
 import type { RpcRequest } from '../../../protocol/message.ts';
 import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
-import { faultOf, readAll } from '../http.ts';
+import { faultOf } from '../http.ts';
 import type { Unread } from '../unread.ts';
 import {
   isFault,
@@ -47,6 +47,7 @@ export function sendStateless(
 
 /**
  * Sends a request of the gateway's own. Returns the message that answers it; null: no message can be read, or it has more than `maxBytes`.
+ * `learn` is awaited while the answer still counts as unread.
  */
 export async function askTarget(
   { http, limits, newId }: BridgeParts,
@@ -54,14 +55,17 @@ export async function askTarget(
   method: string,
   params: JsonObject,
   maxBytes: number = limits.answerBytes,
+  learn: (found: Read) => Promise<void> = async () => {},
 ): Promise<Read | UpstreamFault | null> {
   const id = newId();
   const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
   const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
   if (isFault(answer)) return answer;
-  const found = answer.status === 200 ? await responseFrom(answer, id, maxBytes, at.target.id) : null;
+  const found = answer.status === 200 ? await responseFrom(answer, id, maxBytes, at) : null;
+  const isFound = found !== null && !isFault(found);
+  if (isFound) await learn(found);
   answer.discard();
-  return found === null || isFault(found) ? null : found;
+  return isFound ? found : null;
 }
 
 /** Returns the answer, of which nothing is read before `toRead` allows it. */
@@ -85,19 +89,23 @@ export function heldBack(answer: UpstreamAnswer, toRead: ToRead): UpstreamAnswer
 
 const UNWANTED = new DOMException('Nobody wants this answer any more', 'AbortError');
 
-/** Returns the message that answers `id`. null: there is none. */
+/**
+ * Returns the message that answers `id`. null: there is none. Discard the answer only when the message is no longer needed: until then it counts
+ * as unread, so that clients who leave cannot fill the memory.
+ */
 export async function responseFrom(
   answer: UpstreamAnswer,
   id: string,
   maxBytes: number,
-  targetId: string,
+  { target: { id: targetId }, signal }: BoundReach,
 ): Promise<Read | UpstreamFault | null> {
   if (answer.type !== 'stream') {
     if (answer.type === 'other') return null;
-    const bytes = await readAll(answer, maxBytes);
-    if (isFault(bytes)) return bytes;
-    const text = bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : ((await decodeInLane(bytes, targetId, true)) ?? '');
-    return answering(id, await read(text, targetId));
+    const body = await answer.read();
+    if (isFault(body)) return body;
+    if (body.length > maxBytes) return { fault: 'too_large' };
+    const text = typeof body === 'string' ? body : await decoded(body, targetId);
+    return signal?.aborted ? { fault: 'aborted' } : answering(id, await read(text, targetId));
   }
   try {
     for await (const events of answer.events) {
@@ -111,6 +119,10 @@ export async function responseFrom(
   } catch (cause) {
     return { fault: faultOf(cause), cause };
   }
+}
+
+async function decoded(bytes: Buffer, targetId: string): Promise<string> {
+  return bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : ((await decodeInLane(bytes, targetId, true)) ?? '');
 }
 
 /** Returns the message if it answers `id`. An error without an id in this answer belongs to the same request. */

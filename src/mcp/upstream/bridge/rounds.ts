@@ -6,6 +6,7 @@ import { CODES, errorMessage } from '../../../protocol/message.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
 import { paramHeaders } from '../param-headers.ts';
+import type { Unread } from '../unread.ts';
 import {
   isFault,
   type Reach,
@@ -37,6 +38,8 @@ const PASSED = ['notifications/progress', 'notifications/message'];
 interface Call extends Sourced {
   readonly session: BridgedSession;
   readonly at: BoundReach & { readonly signal: AbortSignal };
+  /** Ends the target's last answer, which counts as unread until then. */
+  release: () => void;
 }
 
 type Step =
@@ -64,6 +67,7 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
   async function exchangeOnce(call: Call, answered: Answered | null): Promise<Step> {
     const { message, session, at } = call;
     const { method, params } = message;
+    call.release();
     const declared = method === 'tools/call' ? await session.tools.headersOf(at, params?.name) : [];
     const headers = unlessUnread(() => paramHeaders(declared, params?.arguments));
     if (headers === null) {
@@ -76,10 +80,9 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
     if (isFault(sent)) return sent;
     const answer = at.toRead === undefined ? sent : heldBack(sent, at.toRead);
     if (answer.status === 200 && answer.type === 'stream') return { kind: 'events', id, answer };
-    const found = await responseFrom(answer, id, limits.answerBytes, at.target.id);
-    if (found !== null && isFault(found)) return found;
-    answer.discard();
-    if (found !== null) return outcome(call, found);
+    call.release = answer.discard;
+    const found = await responseFrom(answer, id, limits.answerBytes, at);
+    if (found !== null) return isFault(found) ? found : outcome(call, found);
     if (answer.status === 200) return { kind: 'answer', text: internalError(message.id, 'The target sent no valid answer') };
     return { kind: 'status', answer: statusAnswer(answer.status, answer.retryAfter) };
   }
@@ -96,7 +99,7 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
     try {
       let step = first;
       for (let round = 1; ; round++) {
-        if (!isFault(step) && step.kind === 'events') step = yield* pass(call, step.id, step.answer);
+        if (!isFault(step) && step.kind === 'events') step = yield* pass(unread, call, step.id, step.answer);
         if (isFault(step) && step.fault === 'changed') {
           const why =
             step.cause === undefined ? 'the target or your access has changed' : 'the gateway cannot decide at the moment';
@@ -123,6 +126,7 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       }
     } finally {
       account.close();
+      call.release();
       leave();
     }
   }
@@ -141,34 +145,39 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       const signal =
         request.signal === undefined ? cancelled.signal : AbortSignal.any([signalOf(request.signal), cancelled.signal]);
       const { target, access, toRead } = request;
-      const call: Call = { ...source, session, at: { target, access, signal, ...(toRead && { toRead }) } };
+      const at = { target, access, signal, ...(toRead && { toRead }) };
+      const call: Call = { ...source, session, at, release: () => undefined };
       const step = await exchange(call, null);
       if (!isFault(step) && (step.kind === 'events' || step.kind === 'input')) {
         return streamAnswer(follow(call, step, leave), () => {
           cancelled.abort();
+          call.release();
           leave();
         });
       }
       leave();
+      if (!isFault(step) && (step.kind === 'answer' || step.kind === 'mismatch'))
+        return { ...jsonAnswer(200, step.text), discard: call.release };
+      call.release();
       if (isFault(step)) return step;
       if (step.kind === 'status') return step.answer;
-      if (step.kind !== 'lost') return jsonAnswer(200, step.text);
       lose(call);
       return statusAnswer(404);
     },
   };
 }
 
-async function outcome(call: Call, response: Read): Promise<Outcome> {
+async function outcome(call: Call, response: Read): Promise<Outcome | UpstreamFault> {
   const { session, message, at } = call;
   const declared = message.method === 'tools/list' ? await declaredIn(response, at.target.id) : [];
+  if (at.signal.aborted) return { fault: 'aborted' };
   if (message.method === 'tools/list') session.tools.learn(message.params?.cursor, response, declared);
   const read = unlessUnread(() => outcomeOf(call, response, session.client, declared));
   return read ?? { kind: 'answer', text: internalError(message.id, 'The target sent no valid answer') };
 }
 
 /** Returns the outcome if the event is the answer, or whether the client gets it. */
-async function judge(call: Call, id: string, { data }: SseEvent): Promise<Outcome | 'passed' | 'dropped'> {
+async function judge(call: Call, id: string, { data }: SseEvent): Promise<Outcome | UpstreamFault | 'passed' | 'dropped'> {
   const received = await read(data, call.at.target.id);
   const answered = answering(id, received);
   if (answered !== null) return outcome(call, answered);
@@ -177,17 +186,29 @@ async function judge(call: Call, id: string, { data }: SseEvent): Promise<Outcom
 }
 
 /** Passes on the allowed notifications before the answer, and returns the outcome of the answer. */
-async function* pass(call: Call, id: string, answer: UpstreamStream): AsyncGenerator<readonly SseEvent[], Outcome> {
+async function* pass(
+  unread: Unread,
+  call: Call,
+  id: string,
+  answer: UpstreamStream,
+): AsyncGenerator<readonly SseEvent[], Outcome | UpstreamFault> {
+  const { target, access, toRead } = call.at;
+  // The stream no longer counts an event that it has handed out.
+  const account = unread.open(target.id, access.user, toRead !== undefined);
   try {
     for await (const events of answer.events) {
       for (const event of events) {
+        const cause = account.set(event.data.length);
+        if (cause !== null) return { fault: 'busy', cause };
         const found = await judge(call, id, event);
         if (typeof found === 'object') return found;
         if (found === 'passed') yield [eventOf(event.data)];
         event.data = '';
+        account.set(0);
       }
     }
   } finally {
+    account.close();
     answer.discard();
   }
   throw new Error('the target ended its answer too early');

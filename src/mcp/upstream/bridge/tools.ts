@@ -94,9 +94,11 @@ export function createKnownTools(parts: BridgeParts) {
           const known = knownAt(binding);
           if (known?.tools.has(name) || known?.hasAll) break;
           const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
-          const found = await askTarget(parts, at, 'tools/list', params);
+          const asked = cursor;
+          const found = await askTarget(parts, at, 'tools/list', params, parts.limits.answerBytes, async (list) =>
+            learn(asked, list, await declaredIn(list, at.target.id)),
+          );
           if (found === null || isFault(found)) break;
-          learn(cursor, found, await declaredIn(found, at.target.id));
           const result = resultOf(found);
           cursor = typeof result?.['nextCursor'] === 'string' ? result['nextCursor'] : undefined;
           // If the pages of a target do not end, they are not requested again with each call.
