@@ -1,5 +1,6 @@
 /** The bridge reads large messages of targets in steps, never as a whole. */
 import test, { type ExecutionContext } from 'ava';
+import { createStock } from '../../../../src/base/budgets.ts';
 import { createBridge } from '../../../../src/mcp/upstream/bridge/bridge.ts';
 import { heldBack } from '../../../../src/mcp/upstream/bridge/requests.ts';
 import { createHttpUpstream } from '../../../../src/mcp/upstream/http.ts';
@@ -26,6 +27,8 @@ interface World {
   readonly driver: Driver;
   readonly modes: UpstreamModes;
   readonly url: string;
+  /** How many bytes of its answers count as unread. */
+  readonly unread: () => number;
 }
 
 /** A target of 2026-07-28 whose answers have `padding` characters beside what they say. */
@@ -44,12 +47,15 @@ async function start(t: ExecutionContext, padding: number, tools: readonly unkno
   });
   t.teardown(() => target.stop());
   const limits = { ...LIMITS, answerBytes: 16 * 1024 * 1024 };
-  const http = createHttpUpstream(limits);
+  const stock = createStock('unread answers', { perKey: 2 * limits.answerBytes, all: 4 * limits.answerBytes });
+  const unread = createUnread(limits.answerBytes, stock);
+  const http = createHttpUpstream(limits, undefined, unread);
   const modes = createUpstreamModes(http, Date.now);
   let ids = 0;
-  const bridge = createBridge({ http, modes, limits, newId: () => `own-${++ids}`, now: Date.now, unread: createUnread() });
+  const bridge = createBridge({ http, modes, limits, newId: () => `own-${++ids}`, now: Date.now, unread });
   t.teardown(() => bridge.close());
-  return { driver: drive(bridge, httpTarget('streamable-http', target.url)), modes, url: target.url };
+  const driver = drive(bridge, httpTarget('streamable-http', target.url));
+  return { driver, modes, url: target.url, unread: () => stock.taken };
 }
 
 /** Returns the length of the longest text that was parsed as a whole during the work. */
@@ -92,6 +98,40 @@ test.serial('large answers of a target are read in steps, as JSON and as events'
   );
   t.is(events.length, 2);
   t.true((events[1]?.length ?? 0) > 500_000);
+});
+
+test.serial('an answer counts as unread until its request is answered, also if its client leaves', async (t) => {
+  const tools = Array.from({ length: 5_000 }, (_, i) => tool(i, 'string'));
+  const { driver, unread } = await start(t, 500_000, tools);
+  await driver.open();
+  const list = { body: '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' };
+  const answer = succeeded(await driver.send(list));
+  t.true(unread() > 400_000);
+  if (answer.type !== 'stream') await answer.read();
+  t.true(unread() > 400_000);
+  answer.discard();
+  t.is(unread(), 0);
+  const leaves = new AbortController();
+  let held = 0;
+  const watch = setInterval(() => {
+    held = unread();
+    if (held > 0) leaves.abort();
+  }, 1);
+  t.like(await driver.send({ ...list, signal: leaves.signal }), { fault: 'aborted' });
+  clearInterval(watch);
+  t.true(held > 0);
+  t.is(unread(), 0);
+  const called = succeeded(await driver.send({ body: '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a"}}' }));
+  let most = 0;
+  if (called.type === 'stream') {
+    const watching = setInterval(() => {
+      most = Math.max(most, unread());
+    }, 1);
+    for await (const events of called.events) t.true(events.length > 0);
+    clearInterval(watching);
+  }
+  t.true(most > 400_000, `${most} bytes`);
+  t.is(unread(), 0);
 });
 
 test.serial('a tool whose schema holds too many values to be read is left out', async (t) => {
