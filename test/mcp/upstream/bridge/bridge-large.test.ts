@@ -6,7 +6,7 @@ import { heldBack } from '../../../../src/mcp/upstream/bridge/requests.ts';
 import { createHttpUpstream } from '../../../../src/mcp/upstream/http.ts';
 import { createUpstreamModes, type UpstreamModes } from '../../../../src/mcp/upstream/modes.ts';
 import { createUnread } from '../../../../src/mcp/upstream/unread.ts';
-import type { ToRead, UpstreamAnswer } from '../../../../src/mcp/upstream/upstream.ts';
+import { isFault, type ToRead, type Upstream, type UpstreamAnswer } from '../../../../src/mcp/upstream/upstream.ts';
 import type { SseEvent } from '../../../../src/protocol/sse.ts';
 import { ACCESS, type Driver, drive, httpTarget, LIMITS, succeeded } from '../../../support/upstreams/drive.ts';
 import { answerJson, answerText, startRecording } from '../../../support/upstreams/recording.ts';
@@ -32,7 +32,12 @@ interface World {
 }
 
 /** A target of 2026-07-28 whose answers have `padding` characters beside what they say. */
-async function start(t: ExecutionContext, padding: number, tools: readonly unknown[] = []): Promise<World> {
+async function start(
+  t: ExecutionContext,
+  padding: number,
+  tools: readonly unknown[] = [],
+  between: (http: Upstream) => Upstream = (http) => http,
+): Promise<World> {
   const target = await startRecording(({ message }, res) => {
     const { id, method } = message ?? {};
     if (method === 'initialize') return answerJson(res, { jsonrpc: '2.0', id, error: { code: -32601, message: 'no' } }, {}, 400);
@@ -49,7 +54,7 @@ async function start(t: ExecutionContext, padding: number, tools: readonly unkno
   const limits = { ...LIMITS, answerBytes: 16 * 1024 * 1024 };
   const stock = createStock('unread answers', { perKey: 2 * limits.answerBytes, all: 4 * limits.answerBytes });
   const unread = createUnread(limits.answerBytes, stock);
-  const http = createHttpUpstream(limits, undefined, unread);
+  const http = between(createHttpUpstream(limits, undefined, unread));
   const modes = createUpstreamModes(http, Date.now);
   let ids = 0;
   const bridge = createBridge({ http, modes, limits, newId: () => `own-${++ids}`, now: Date.now, unread });
@@ -111,27 +116,68 @@ test.serial('an answer counts as unread until its request is answered, also if i
   t.true(unread() > 400_000);
   answer.discard();
   t.is(unread(), 0);
-  const leaves = new AbortController();
-  let held = 0;
-  const watch = setInterval(() => {
-    held = unread();
-    if (held > 0) leaves.abort();
-  }, 1);
-  t.like(await driver.send({ ...list, signal: leaves.signal }), { fault: 'aborted' });
-  clearInterval(watch);
-  t.true(held > 0);
-  t.is(unread(), 0);
+});
+
+/** Ends what the target has sent as soon as it is asked for, so that only the bridge counts it. */
+const atHand =
+  (given: (text: string) => void) =>
+  (http: Upstream): Upstream => ({
+    ...http,
+    async send(request) {
+      const answer = await http.send(request);
+      if (isFault(answer) || request.stateless?.method === 'server/discover') return answer;
+      if (answer.type !== 'stream') {
+        const body = await answer.read();
+        answer.discard();
+        const read = async () => {
+          given(String(body));
+          return body;
+        };
+        return { ...answer, read };
+      }
+      const all: SseEvent[] = [];
+      for await (const some of answer.events) all.push(...some.map((event) => ({ ...event })));
+      answer.discard();
+      async function* events(): AsyncGenerator<readonly SseEvent[]> {
+        yield all;
+      }
+      return { ...answer, events: events() };
+    },
+  });
+
+test.serial('an event counts as unread while the bridge reads it', async (t) => {
+  const tools = Array.from({ length: 5_000 }, (_, i) => tool(i, 'string'));
+  const { driver, unread } = await start(
+    t,
+    500_000,
+    tools,
+    atHand(() => undefined),
+  );
+  await driver.open();
   const called = succeeded(await driver.send({ body: '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a"}}' }));
+  t.is(unread(), 0);
   let most = 0;
-  if (called.type === 'stream') {
-    const watching = setInterval(() => {
-      most = Math.max(most, unread());
-    }, 1);
-    for await (const events of called.events) t.true(events.length > 0);
-    clearInterval(watching);
-  }
+  const watching = setInterval(() => {
+    most = Math.max(most, unread());
+  }, 1);
+  if (called.type === 'stream') for await (const events of called.events) t.true(events.length > 0);
+  clearInterval(watching);
   t.true(most > 400_000, `${most} bytes`);
   t.is(unread(), 0);
+});
+
+test.serial('the answer of a client that has left meanwhile is not passed on', async (t) => {
+  const tools = Array.from({ length: 5_000 }, (_, i) => tool(i, 'string'));
+  const leaves = new AbortController();
+  const { driver } = await start(
+    t,
+    500_000,
+    tools,
+    atHand((text) => void (text.includes('"tools"') && setTimeout(() => leaves.abort(), 5))),
+  );
+  await driver.open();
+  const list = { body: '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' };
+  t.like(await driver.send({ ...list, signal: leaves.signal }), { fault: 'aborted' });
 });
 
 test.serial('a tool whose schema holds too many values to be read is left out', async (t) => {
