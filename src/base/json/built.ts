@@ -47,6 +47,8 @@ export interface Selection {
   readonly lists: ReadonlySet<string>;
   /** Objects and arrays under these names are not built. */
   readonly skipped: ReadonlySet<string>;
+  /** Inside objects and arrays under these names, nothing is skipped. */
+  readonly kept?: ReadonlySet<string>;
   /** An object outside of items with more members than this is refused. */
   readonly members: number;
   /** An item with more values than this is not built. */
@@ -54,6 +56,8 @@ export interface Selection {
   /** A text is refused if more values than this would be built. */
   readonly builtValues: number;
 }
+
+const NONE: ReadonlySet<string> = new Set();
 
 /** Strings up to this length are copied. No name, address or token that is kept for longer than its message may be longer. */
 const COPIED_LENGTH = 4_096;
@@ -95,13 +99,15 @@ export function createBuilder(text: string, spanDepth: number, selection: Select
   let built = 0;
   /** The depth of the object or array that is not built. Nothing in it is built. */
   let skippedDepth = -1;
+  /** The depth of the object or array in which nothing is skipped. */
+  let keptDepth = -1;
   let itemDepth = -1;
   let itemBuilt = 0;
   /** All values of containers down to this depth are built. */
   let spine = 1;
 
   /** Whether the value that begins in the innermost container has one of these names. */
-  function isNamed(some: ReadonlySet<string>): boolean {
+  function isNamed(some: ReadonlySet<string> = NONE): boolean {
     if (some.size === 0 || frame?.isObject !== true || frame.nameEnd - frame.nameStart > COPIED_LENGTH) return false;
     return some.has(frame.nameHasEscapes ? nameOf(text, frame) : text.slice(frame.nameStart, frame.nameEnd));
   }
@@ -163,7 +169,8 @@ export function createBuilder(text: string, spanDepth: number, selection: Select
       const depth = frames.length;
       if (depth === 0 && !isObject) spine = 2;
       if (skippedDepth === -1) {
-        if (isNamed(selection.skipped)) skippedDepth = depth;
+        if (keptDepth === -1 && isNamed(selection.kept)) keptDepth = depth;
+        if (keptDepth === -1 && isNamed(selection.skipped)) skippedDepth = depth;
         else if (itemDepth === -1 && depth > spine && !(depth === spine + 1 && !isObject && isNamed(selection.lists))) {
           itemDepth = depth;
           itemBuilt = 0;
@@ -194,6 +201,7 @@ export function createBuilder(text: string, spanDepth: number, selection: Select
       const depth = frames.length;
       frame = frames[depth - 1] ?? null;
       if (skippedDepth === depth) skippedDepth = -1;
+      if (keptDepth === depth) keptDepth = -1;
       if (itemDepth === depth) itemDepth = -1;
       return add(start, end, object ?? array ?? (isObject ? UNREAD_OBJECT : UNREAD_ARRAY), members, items);
     },

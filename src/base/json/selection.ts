@@ -24,11 +24,16 @@ export const TARGET_RULES: LargeRules = {
 };
 
 /**
- * Rules for messages of clients and targets that the bridge translates. The bridge reads the schemas of tools and the input
- * requests of results. Spans reach the parameters of input requests: message, result, requests, request, parameters.
+ * Rules for messages of clients and targets that the bridge translates. The bridge reads the schemas of tools, in which every name can be an
+ * argument, and the input requests of results. Spans reach the parameters of input requests: message, result, requests, request, parameters.
  */
 export const BRIDGE_RULES: LargeRules = {
   ...TARGET_RULES,
   spanDepth: 4,
-  selection: { ...TARGET_RULES.selection, skipped: new Set(['structuredContent', 'outputSchema']), itemValues: 20_000 },
+  selection: {
+    ...TARGET_RULES.selection,
+    skipped: new Set(['structuredContent', 'outputSchema']),
+    kept: new Set(['inputSchema']),
+    itemValues: 20_000,
+  },
 };

@@ -118,6 +118,21 @@ test.serial('an answer counts as unread until its request is answered, also if i
   t.is(unread(), 0);
 });
 
+test.serial('an argument of a tool may have any name, also in a long list', async (t) => {
+  const argument = { type: 'object', properties: { region: { type: 'string', 'x-mcp-header': 'Region' } } };
+  const named = ['outputSchema', 'structuredContent', 'inputSchema'].map((name) => ({
+    name: `takes-${name}`,
+    inputSchema: { type: 'object', properties: { [name]: argument } },
+    outputSchema: { type: 'object', properties: { inputSchema: { 'x-mcp-header': 1 } } },
+  }));
+  const wrong = { name: 'wrong', inputSchema: { type: 'object', properties: { outputSchema: { 'x-mcp-header': 'bad name' } } } };
+  const { driver } = await start(t, 500_000, [...named, wrong]);
+  await driver.open();
+  const list = succeeded(await driver.send({ body: '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' }));
+  const { result } = JSON.parse(list.type === 'json' ? String(await list.read()) : '') as { result: { tools: object[] } };
+  t.deepEqual(result.tools, named);
+});
+
 /** Ends what the target has sent as soon as it is asked for, so that only the bridge counts it. */
 const atHand =
   (given: (text: string) => void) =>
