@@ -182,17 +182,40 @@ export function logReader(db: Connection, withTexts = true) {
   }
 
   /**
-   * The driver of SQLite ends a text at a NUL, which would hide the rest from verification but not from a search. The gateway
-   * stores no NUL, so a row with one is forged.
+   * Columns with texts. The driver of SQLite ends a text at a NUL, which would hide the rest from verification but not from a search, and it ends
+   * the process at a text that is not UTF-8. So texts come as bytes.
    */
-  const nulIn = (columns: readonly string[]) => db.raw(isMysql ? '0 as nul' : `instr(concat(${columns.join()}), char(0)) as nul`);
+  const textsIn = (columns: readonly string[]) =>
+    isMysql
+      ? columns
+      : columns.flatMap((column) => [
+          db.raw(`case typeof(${column}) when 'text' then cast(${column} as blob) else ${column} end as ${column}`),
+          db.raw(`typeof(${column}) = 'blob' as ${column}_is_blob`),
+        ]);
+
+  /** Reads the texts of a row. The gateway stores no NUL and nothing but UTF-8 in them, so a row with something else is forged. */
+  function readTexts(row: Readonly<Record<string, unknown>>, columns: readonly string[]) {
+    let isForged = false;
+    const read = columns.map((column): [string, unknown] => {
+      const value = row[column];
+      isForged ||= row[`${column}_is_blob`] === 1;
+      if (!(value instanceof ArrayBuffer)) return [column, value];
+      const text = textOf(Buffer.from(value));
+      isForged ||= text.includes('\0');
+      return [column, text];
+    });
+    return { texts: Object.fromEntries(read) as Record<string, string | number | null>, isForged };
+  }
 
   async function loadFacts(kind: FactKind, keys: readonly string[]): Promise<void> {
     const columns = FACT_MEMBERS[kind].filter((member) => withTexts || member !== 'names');
-    const rows: ({ id: unknown; nul: number } & Record<string, unknown>)[] = await db(FACT_TABLES[kind])
+    const rows: ({ id: unknown } & Record<string, unknown>)[] = await db(FACT_TABLES[kind])
       .whereRaw(`id in (${keys.map((key) => `x'${key}'`).join()})`)
-      .select('id', ...columns, nulIn(columns));
-    for (const { id, nul, ...row } of rows) known[kind].add(hexOfBytes(id), new KnownFact(kind, row, nul !== 0));
+      .select('id', ...textsIn(columns));
+    for (const row of rows) {
+      const { texts, isForged } = readTexts(row, columns);
+      known[kind].add(hexOfBytes(row.id), new KnownFact(kind, texts, isForged));
+    }
   }
 
   /** Returns which decisions have lost their captured arguments since they were read. */
@@ -201,13 +224,15 @@ export function logReader(db: Connection, withTexts = true) {
       records.filter(({ row }) => typeof row['args_hash'] === 'string').map((one) => [String(one.row['id']), one]),
     );
     if (byId.size === 0) return new Set();
-    const rows: { id: unknown; salt: string | null; arguments: string | null; nul: number }[] = await db('log_arguments')
+    const columns = ['salt', 'arguments'];
+    const rows: ({ id: unknown } & Record<string, unknown>)[] = await db('log_arguments')
       .whereRaw(`id in (${[...byId.keys()].map(literalId).join()})`)
-      .select('id', 'salt', 'arguments', nulIn(['salt', 'arguments']));
+      .select('id', ...textsIn(columns));
     for (const row of rows) {
       const id = idOf(hexOfBytes(row.id));
-      // Text that SQLite would cut off is not what its hash covers.
-      Object.assign(byId.get(id)?.row ?? {}, { args_salt: row.nul === 0 ? row.salt : '', arguments: row.arguments });
+      const { texts, isForged } = readTexts(row, columns);
+      // A forged text is not what its hash covers.
+      Object.assign(byId.get(id)?.row ?? {}, { args_salt: isForged ? '' : texts['salt'], arguments: texts['arguments'] });
       byId.delete(id);
     }
     return new Set(byId.values());
