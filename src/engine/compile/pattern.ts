@@ -20,8 +20,8 @@ export type PatternReading = PatternForm & { readonly cost: number };
 export type IsValidPattern = (pattern: string) => boolean;
 
 /** The memory of cached patterns, in bytes: their readings, and the verdicts on them. */
-const READ_BYTES = 64 * 1024 * 1024;
-const JUDGED_BYTES = 16 * 1024 * 1024;
+const READ_BYTES = 32 * 1024 * 1024;
+const JUDGED_BYTES = 8 * 1024 * 1024;
 /** Estimates of what an entry takes, and a text in it, besides their characters. */
 const ENTRY_BYTES = 200;
 const TEXT_BYTES = 80;

@@ -1,7 +1,7 @@
 /** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
 import { hash } from 'node:crypto';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
-import { inSlices } from '../../base/turns/slices.ts';
+import { inSlices, pause } from '../../base/turns/slices.ts';
 import type { Position } from '../../db/changes.ts';
 import { inReadingOrder } from '../../engine/compile/compile.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
@@ -128,6 +128,7 @@ async function check(
   const { refusals, problems } = brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, new Set(brought.keys()));
   const errors: PolicyFileError[] = [];
   for (const [id, parsed] of brought) {
+    await pause();
     const refusal = refusals.get(id);
     if (refusal !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
   }
@@ -157,7 +158,12 @@ async function outsideEach(
     return policy === null || its === undefined ? [] : [{ policy, limits: its }];
   });
   const found = await outsideOf(limited, findNames, (id) => names.get(id) ?? id);
-  return limited.flatMap(({ policy }, at) => (found[at] ?? []).flatMap((outside) => errorsOf(outside, policy)));
+  const errors: OutsideField[] = [];
+  for (const [at, { policy }] of limited.entries()) {
+    await pause();
+    errors.push(...(found[at] ?? []).flatMap((outside) => errorsOf(outside, policy)));
+  }
+  return errors;
 }
 
 export interface RollbackRequest {
