@@ -313,6 +313,13 @@ test.serial('only a scraper with METRICS_TOKEN or the token of an administrator 
   t.false(rest.logged().includes(scrape));
 });
 
+test.serial('a proxy on this host that does not say so does not open the metrics to its clients', async (t) => {
+  const rest = await start(t, { PUBLIC_URL: 'https://gateway.example.com' });
+  const ask = async (host: string) => (await rest.call('GET', '/metrics', { headers: { host } })).status;
+  t.is(await ask('gateway.example.com'), 401);
+  for (const host of ['localhost:8080', '127.0.0.1', '[::1]:8080']) t.is(await ask(host), 200, host);
+});
+
 test.serial('if METRICS_TOKEN is not set, no bearer token is a scrape token', async (t) => {
   const rest = await start(t);
   for (const bearer of ['null', 'undefined', '']) {

@@ -2,7 +2,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { BlockList, isIP, type Socket } from 'node:net';
-import { groupsOf } from '../../base/network/network-address.ts';
+import { groupsOf, isLoopbackName } from '../../base/network/network-address.ts';
 
 const loopback = new BlockList();
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
@@ -42,10 +42,18 @@ function network(address: string, groups: number): string {
   return `${first.map((group) => group.toString(16)).join(':')}::/${groups * 16}`;
 }
 
-/** Whether the request certainly comes from this host. A request forwarded by a proxy on this host does not. */
+/**
+ * Whether the request certainly comes from this host. A request forwarded by a proxy on this host does not: it says so, or it names the host that
+ * its client asked for.
+ */
 export function isLocal(req: IncomingMessage): boolean {
   const address = peerOf(req.socket);
   const family = isIP(address);
   const carried = ['x-forwarded-for', 'x-real-ip', 'forwarded', 'via'].some((name) => req.headers[name] !== undefined);
-  return !carried && family !== 0 && loopback.check(address, family === 6 ? 'ipv6' : 'ipv4');
+  return !carried && namesLoopback(req.headers.host) && family !== 0 && loopback.check(address, family === 6 ? 'ipv6' : 'ipv4');
+}
+
+function namesLoopback(host: string | undefined): boolean {
+  const url = `http://${host ?? ''}`;
+  return URL.canParse(url) && isLoopbackName(new URL(url).hostname);
 }
