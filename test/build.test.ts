@@ -24,3 +24,13 @@ test('a second build of the same source writes nothing', async (t) => {
   await build();
   t.deepEqual(written(), before);
 });
+
+test('a version of Node.js that is too old is named', async (t) => {
+  const versionIs = (version: string): string =>
+    `data:text/javascript,Object.defineProperty(process,'versions',{value:{...process.versions,node:'${version}'}})`;
+  const begin = (version: string) =>
+    promisify(execFile)(process.execPath, ['--import', versionIs(version), 'scripts/installed.js'], { cwd: ROOT });
+  for (const version of ['18.20.4', '20.9.0'])
+    await t.throwsAsync(begin(version), { message: new RegExp(`needs Node.js 20\\.19 or newer, and this is ${version}`) });
+  for (const version of ['20.19.0', '22.1.0']) await t.notThrowsAsync(begin(version));
+});
