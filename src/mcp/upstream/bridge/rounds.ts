@@ -2,6 +2,7 @@
 
 import { signalOf } from '../../../base/cancellation.ts';
 import { unlessUnread } from '../../../base/json/built.ts';
+import { isObject } from '../../../base/json/json.ts';
 import { CODES, errorMessage } from '../../../protocol/message.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
@@ -82,7 +83,8 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
     if (answer.status === 200 && answer.type === 'stream') return { kind: 'events', id, answer };
     call.release = answer.discard;
     const found = await responseFrom(answer, id, limits.answerBytes, at);
-    if (found !== null) return isFault(found) ? found : outcome(call, found);
+    if (found !== null && isFault(found)) return found;
+    if (found !== null) return wantsSession(answer.status, found) ? { kind: 'lost' } : outcome(call, found);
     if (answer.status === 200) return { kind: 'answer', text: internalError(message.id, 'The target sent no valid answer') };
     return { kind: 'status', answer: statusAnswer(answer.status, answer.retryAfter) };
   }
@@ -165,6 +167,12 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       return statusAnswer(404);
     },
   };
+}
+
+/** Whether the target refuses the request as servers with sessions do. */
+function wantsSession(status: number, { reading: { value } }: Read): boolean {
+  const error = isObject(value) && isObject(value.error) ? value.error : {};
+  return (status === 400 && error.code === CODES.badSession) || (status === 404 && error.code === CODES.sessionNotFound);
 }
 
 async function outcome(call: Call, response: Read): Promise<Outcome | UpstreamFault> {

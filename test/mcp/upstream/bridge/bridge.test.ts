@@ -887,24 +887,44 @@ test.serial('the stream breaks off when the target breaks off', async (t) => {
   await t.throwsAsync(collect(succeeded(await driver.post({ id: 1, method: 'prompts/list' }))), { message: /too early/ });
 });
 
-test.serial('a target that has changed its mode ends the session, and the next session uses the new mode', async (t) => {
-  let sessions = false;
-  const { driver, target } = await scripted(t, (received, res) => {
-    if (!sessions) return modernScript({ 'prompts/list': { prompts: [] } })(received, res);
-    if (received.message?.method === 'initialize') return byMethod({})(received, res);
-    const error = { code: -32022, message: 'no', data: { supported: ['2025-11-25'], requested: '2026-07-28' } };
-    answerJson(res, { jsonrpc: '2.0', id: received.message?.id, error }, {}, 400);
+/** How servers with sessions refuse a request of 2026-07-28: the first as the revision says, the others as those of older SDKs do. */
+const REFUSED_BY_SESSIONS = [
+  [400, { code: -32022, message: 'no', data: { supported: ['2025-11-25'], requested: '2026-07-28' } }],
+  [400, { code: -32000, message: 'Bad Request: Mcp-Session-Id header is required' }],
+  [404, { code: -32001, message: 'Session not found' }],
+] as const;
+
+for (const [status, error] of REFUSED_BY_SESSIONS) {
+  test.serial(
+    `a target that has changed its mode ends the session, and the next session uses the new mode (${error.code})`,
+    async (t) => {
+      let sessions = false;
+      const { driver, target } = await scripted(t, (received, res) => {
+        if (!sessions) return modernScript({ 'prompts/list': { prompts: [] } })(received, res);
+        if (received.message?.method === 'initialize') return byMethod({})(received, res);
+        answerJson(res, { jsonrpc: '2.0', id: status === 400 ? null : received.message?.id, error }, {}, status);
+      });
+      await driver.open();
+      sessions = true;
+      t.is(statusOf(await driver.post({ id: 1, method: 'prompts/list' })), 404);
+      sessions = false;
+      t.is(statusOf(await driver.post({ id: 1, method: 'prompts/list' })), 404);
+      sessions = true;
+      driver.upstreamId = null;
+      await driver.open();
+      t.is(driver.upstreamId as unknown, 'upstream-session-1');
+      t.is(target.received.filter(({ message }) => message?.method === 'initialize').length, 2);
+    },
+  );
+}
+
+test.serial('an error of the target that reads like a session error is passed on', async (t) => {
+  const { driver } = await scripted(t, (received, res) => {
+    if (received.message?.method !== 'prompts/list') return modernScript({})(received, res);
+    answerJson(res, { jsonrpc: '2.0', id: received.message.id, error: { code: -32000, message: 'full' } }, {}, 200);
   });
   await driver.open();
-  sessions = true;
-  t.is(statusOf(await driver.post({ id: 1, method: 'prompts/list' })), 404);
-  sessions = false;
-  t.is(statusOf(await driver.post({ id: 1, method: 'prompts/list' })), 404);
-  sessions = true;
-  driver.upstreamId = null;
-  await driver.open();
-  t.is(driver.upstreamId as unknown, 'upstream-session-1');
-  t.is(target.received.filter(({ message }) => message?.method === 'initialize').length, 2);
+  t.like(await driver.ask('prompts/list'), { error: { code: -32000, message: 'full' } });
 });
 
 test.serial('a stateful target gets every message unchanged and keeps its session ids', async (t) => {
