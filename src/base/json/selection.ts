@@ -24,8 +24,8 @@ export const TARGET_RULES: LargeRules = {
 };
 
 /**
- * Rules for messages of clients and targets that the bridge translates. The bridge reads the schemas of tools, in which every name can be an
- * argument, and the input requests of results. Spans reach the parameters of input requests: message, result, requests, request, parameters.
+ * Rules for messages of clients and targets that the bridge translates. The bridge reads the schemas of tools and the arguments of calls, in
+ * which every name can be an argument, and the input requests of results. Spans reach the parameters of input requests: message, result, requests, request, parameters.
  */
 export const BRIDGE_RULES: LargeRules = {
   ...TARGET_RULES,
@@ -33,7 +33,7 @@ export const BRIDGE_RULES: LargeRules = {
   selection: {
     ...TARGET_RULES.selection,
     skipped: new Set(['structuredContent', 'outputSchema']),
-    kept: new Set(['inputSchema']),
+    kept: new Set(['inputSchema', 'arguments']),
     itemValues: 20_000,
   },
 };

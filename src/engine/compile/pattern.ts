@@ -20,7 +20,7 @@ export type PatternReading = PatternForm & { readonly cost: number };
 export type IsValidPattern = (pattern: string) => boolean;
 
 /** The memory of cached patterns, in bytes: their readings, and the verdicts on them. */
-const READ_BYTES = 32 * 1024 * 1024;
+const READ_BYTES = 128 * 1024 * 1024;
 const JUDGED_BYTES = 8 * 1024 * 1024;
 /** Estimates of what an entry takes, and a text in it, besides their characters. */
 const ENTRY_BYTES = 200;
@@ -89,7 +89,7 @@ export const knownReading = (pattern: string): PatternReading | string | undefin
 export function keepReading(pattern: string, reading: PatternReading | string): void {
   // Do not cache patterns that are too long.
   if (pattern.length > MAX_PATTERN_LENGTH) return;
-  readings.set(pattern, reading);
+  readings.set(copyOf(pattern), reading);
 }
 
 function readUncached(pattern: string): PatternReading | string {
@@ -108,7 +108,18 @@ function readUncached(pattern: string): PatternReading | string {
   if (price > MAX_PATTERN_COST) {
     return `The pattern costs ${price}, more than the limit of ${MAX_PATTERN_COST}. Use fewer repetitions, or smaller sets of characters in them.`;
   }
-  return { cost: price, ...formOf(tree) };
+  return compact({ cost: price, ...formOf(tree) });
+}
+
+/** A text that was cut from another, or put together, keeps far more memory than its own. */
+const copyOf = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le');
+
+function compact({ cost: price, shapes, screen: test }: PatternReading): PatternReading {
+  if (shapes !== null)
+    return { cost: price, shapes: shapes.map((shape) => ({ ...shape, text: copyOf(shape.text) })), screen: null };
+  const { guard, needs } = test;
+  const copied = guard && { ...guard, texts: guard.texts.map(copyOf) };
+  return { cost: price, shapes, screen: { guard: copied, needs: copyOf(needs) } };
 }
 
 export function formOf(tree: Node): PatternForm {
@@ -134,7 +145,7 @@ export function createPatternCheck(
       const reading = readPattern(pattern);
       if (typeof reading === 'string') problem = reading;
       else problem = !runs(reading) || isValid(pattern) ? null : 'RE2 does not accept the pattern.';
-      judged.set(pattern, problem);
+      if (pattern.length <= MAX_PATTERN_LENGTH) judged.set(copyOf(pattern), problem);
     }
     return problem;
   };

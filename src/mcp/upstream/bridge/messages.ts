@@ -69,13 +69,21 @@ export function statelessRequest(id: string, { message, reading }: Sourced, meta
     if (span === undefined || REPLACED.includes(name)) return [];
     return [`${JSON.stringify(name)}:${reading.text.slice(span.start, span.end)}`];
   });
-  const own = isObject(params._meta) ? params._meta : {};
-  const { [META_KEYS.logLevel]: _, ...kept } = own;
-  members.push(`"_meta":${JSON.stringify({ ...kept, ...meta })}`);
+  members.push(`"_meta":{${metaMembers(reading.text, params._meta, spans?.get('_meta'), meta).join()}}`);
   const { responses = null, state = null } = answered ?? {};
   if (responses !== null) members.push(`"inputResponses":${responses}`);
   if (state !== null) members.push(`"requestState":${state}`);
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)},"params":{${members.join()}}}`;
+}
+
+/** The members of `_meta`: those of the client, as it wrote them, and those of the gateway. */
+function metaMembers(text: string, own: JsonValue | undefined, span: JsonSpan | undefined, meta: JsonObject): string[] {
+  const kept = Object.keys(isObject(own) ? own : {}).flatMap((name) => {
+    const value = span?.members?.get(name);
+    if (value === undefined || name === META_KEYS.logLevel || Object.hasOwn(meta, name)) return [];
+    return [`${JSON.stringify(name)}:${text.slice(value.start, value.end)}`];
+  });
+  return [...kept, ...Object.entries(meta).map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`)];
 }
 
 /** A request and its source text. */

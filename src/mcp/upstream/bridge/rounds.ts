@@ -76,7 +76,9 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       return { kind: 'answer', text };
     }
     const id = newId();
-    const body = statelessRequest(id, call, envelope(session.client, session.logLevel), answered);
+    const body = unlessUnread(() => statelessRequest(id, call, envelope(session.client, session.logLevel), answered));
+    if (body === null)
+      return { kind: 'answer', text: internalError(message.id, 'The member params._meta holds too many values') };
     const sent = await sendStateless(http, at, message, body, headers);
     if (isFault(sent)) return sent;
     const answer = at.toRead === undefined ? sent : heldBack(sent, at.toRead);
@@ -120,6 +122,8 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
         if (round > MAX_ROUNDS)
           return yield [eventOf(internalError(id, `The target asked for input more than ${MAX_ROUNDS} times`))];
         kept = 0;
+        // What is kept while the client is asked is charged by itself.
+        call.release();
         const fault = charge(step.state?.length ?? 0);
         const replies =
           fault === null ? yield* call.session.questions.ask(step.asked, charge, call.at.signal) : { failure: fault.message };
@@ -149,7 +153,10 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       const { target, access, toRead } = request;
       const at = { target, access, signal, ...(toRead && { toRead }) };
       const call: Call = { ...source, session, at, release: () => undefined };
-      const step = await exchange(call, null);
+      const step = await exchange(call, null).catch((fault: unknown) => {
+        leave();
+        throw fault;
+      });
       if (!isFault(step) && (step.kind === 'events' || step.kind === 'input')) {
         return streamAnswer(follow(call, step, leave), () => {
           cancelled.abort();
