@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import fc from 'fast-check';
 import {
@@ -156,8 +158,9 @@ test('a pattern is parsed once', (t) => {
 test('patterns that are read again are kept, however many others are read', (t) => {
   const [stored, once] = ['^kept_[a-z]+$', '^read_once_[a-z]+$'];
   const [reading, gone] = [readPattern(stored), readPattern(once)];
-  for (let i = 0; i < 400_000; i++) {
-    keepReading(`other ${i}`, 'refused');
+  const refused = 'x'.repeat(1_000);
+  for (let i = 0; i < 250_000; i++) {
+    keepReading(`other ${i}`, refused);
     if (i % 40_000 === 0) readPattern(stored);
   }
   t.is(readPattern(stored), reading);
@@ -170,7 +173,23 @@ test('the memory of patterns that have been read is limited, whatever is found i
   const of = (i: number): string => `^(${Array.from({ length: 60 }, (_, n) => `t${n}x`).join('|')})_${i}$`;
   const reading = readPattern(of(0));
   t.is(typeof reading === 'object' ? reading.shapes?.length : 0, 60);
-  if (typeof reading === 'object') for (let i = 1; i < 12_000; i++) keepReading(of(i), reading);
+  if (typeof reading === 'object') for (let i = 1; i < 30_000; i++) keepReading(of(i), reading);
   t.is(knownReading(of(0)), undefined);
-  t.is(knownReading(of(11_000)), reading);
+  t.is(knownReading(of(29_000)), reading);
+});
+
+test('a pattern that was cut from a file, and its texts, keep no other text in memory', (t) => {
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const used = (): number => {
+    collectGarbage();
+    return process.memoryUsage().heapUsed;
+  };
+  const before = used();
+  for (let i = 0; i < 400; i++) {
+    const file = `pattern: ^[ab]_from_a_file_${i}[ab]_${'y'.repeat(400)}$ # ${'x'.repeat(100_000)}`;
+    readPattern(file.slice(9, file.indexOf(' #')));
+  }
+  const kept = (used() - before) / (1024 * 1024);
+  t.true(kept < 5, `${kept} MiB`);
 });
