@@ -268,9 +268,12 @@ test.serial('large questions, states and notifications of a target keep their te
   });
   t.teardown(() => target.stop());
   const limits = { ...LIMITS, answerBytes: 16 * 1024 * 1024 };
-  const http = createHttpUpstream(limits);
+  const stock = createStock('unread answers', { perKey: 2 * limits.answerBytes, all: 4 * limits.answerBytes });
+  const unread = createUnread(limits.answerBytes, stock);
+  const http = createHttpUpstream(limits, undefined, unread);
   let ids = 0;
-  const parts = { limits, newId: () => `own-${++ids}`, now: Date.now, unread: createUnread() };
+  const parts = { limits, newId: () => `own-${++ids}`, now: Date.now, unread };
+  let heldWhileAsked = Infinity;
   const bridge = createBridge({ http, modes: createUpstreamModes(http, Date.now), ...parts });
   t.teardown(() => bridge.close());
   const driver = drive(bridge, httpTarget('streamable-http', target.url));
@@ -290,11 +293,15 @@ test.serial('large questions, states and notifications of a target keep their te
       for (const { data } of events) {
         messages.push(data);
         const id = /"id":"(own-[0-9]+)"/.exec(data)?.[1];
-        if (id !== undefined) await driver.post({ id, result: { action: 'accept' } });
+        if (id === undefined) continue;
+        heldWhileAsked = stock.taken;
+        await driver.post({ id, result: { action: 'accept' } });
       }
     }
   });
   t.true(longest < STEP, `${longest} characters were written at once`);
+  // The state, in characters of two bytes. The answer that asked is not unread any more.
+  t.true(heldWhileAsked <= 2 * odd.length, `${heldWhileAsked} bytes`);
   const [changed, asked, answer] = messages;
   t.is(
     changed,
