@@ -8,8 +8,8 @@ import { createUpstreamModes, type UpstreamModes } from '../../../../src/mcp/ups
 import { createUnread } from '../../../../src/mcp/upstream/unread.ts';
 import { isFault, type ToRead, type Upstream, type UpstreamAnswer } from '../../../../src/mcp/upstream/upstream.ts';
 import type { SseEvent } from '../../../../src/protocol/sse.ts';
-import { ACCESS, type Driver, drive, httpTarget, LIMITS, succeeded } from '../../../support/upstreams/drive.ts';
-import { answerJson, answerText, startRecording } from '../../../support/upstreams/recording.ts';
+import { ACCESS, collect, type Driver, drive, httpTarget, LIMITS, succeeded } from '../../../support/upstreams/drive.ts';
+import { answerJson, answerText, type RecordingUpstream, startRecording } from '../../../support/upstreams/recording.ts';
 
 const DISCOVERED = {
   resultType: 'complete',
@@ -27,6 +27,7 @@ interface World {
   readonly driver: Driver;
   readonly modes: UpstreamModes;
   readonly url: string;
+  readonly target: RecordingUpstream;
   /** How many bytes of its answers count as unread. */
   readonly unread: () => number;
 }
@@ -60,7 +61,7 @@ async function start(
   const bridge = createBridge({ http, modes, limits, newId: () => `own-${++ids}`, now: Date.now, unread });
   t.teardown(() => bridge.close());
   const driver = drive(bridge, httpTarget('streamable-http', target.url));
-  return { driver, modes, url: target.url, unread: () => stock.taken };
+  return { driver, modes, url: target.url, target, unread: () => stock.taken };
 }
 
 /** Returns the length of the longest text that was parsed as a whole during the work. */
@@ -131,6 +132,25 @@ test.serial('an argument of a tool may have any name, also in a long list', asyn
   const list = succeeded(await driver.send({ body: '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' }));
   const { result } = JSON.parse(list.type === 'json' ? String(await list.read()) : '') as { result: { tools: object[] } };
   t.deepEqual(result.tools, named);
+});
+
+test.serial('a long request keeps its _meta, and an argument of any name can have a header', async (t) => {
+  const argument = { type: 'object', properties: { region: { type: 'string', 'x-mcp-header': 'Region' } } };
+  const takes = { name: 'takes', inputSchema: { type: 'object', properties: { outputSchema: argument } } };
+  const { driver, target } = await start(t, 0, [takes]);
+  await driver.open();
+  const own = { structuredContent: { a: [1.0, 'x'] }, outputSchema: {}, __proto__x: { outputSchema: [{}] } };
+  const params = { name: 'takes', arguments: { outputSchema: { region: 'eu' }, text: 'x'.repeat(100_000) }, _meta: { own } };
+  for (const id of [1, 2, 1]) {
+    await collect(succeeded(await driver.post({ id, method: 'tools/call', params })));
+    const { message, headers } = target.received.at(-1) ?? {};
+    t.deepEqual((message?.params?.['_meta'] as Record<string, unknown> | undefined)?.['own'], own);
+    t.is(headers?.['mcp-param-region'], 'eu');
+  }
+  const many = { ...params, _meta: { many: Array.from({ length: 30_000 }, () => 0) } };
+  t.regex(JSON.stringify(await driver.ask('tools/call', many)), /params\._meta holds too many values/);
+  // The id is free again.
+  await collect(succeeded(await driver.post({ id: 1, method: 'tools/call', params })));
 });
 
 /** Ends what the target has sent as soon as it is asked for, so that only the bridge counts it. */
