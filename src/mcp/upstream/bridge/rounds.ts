@@ -76,9 +76,7 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       return { kind: 'answer', text };
     }
     const id = newId();
-    const body = unlessUnread(() => statelessRequest(id, call, envelope(session.client, session.logLevel), answered));
-    if (body === null)
-      return { kind: 'answer', text: internalError(message.id, 'The member params._meta holds too many values') };
+    const body = statelessRequest(id, call, envelope(session.client, session.logLevel), answered);
     const sent = await sendStateless(http, at, message, body, headers);
     if (isFault(sent)) return sent;
     const answer = at.toRead === undefined ? sent : heldBack(sent, at.toRead);

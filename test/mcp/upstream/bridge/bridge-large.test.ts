@@ -8,7 +8,16 @@ import { createUpstreamModes, type UpstreamModes } from '../../../../src/mcp/ups
 import { createUnread } from '../../../../src/mcp/upstream/unread.ts';
 import { isFault, type ToRead, type Upstream, type UpstreamAnswer } from '../../../../src/mcp/upstream/upstream.ts';
 import type { SseEvent } from '../../../../src/protocol/sse.ts';
-import { ACCESS, collect, type Driver, drive, httpTarget, LIMITS, succeeded } from '../../../support/upstreams/drive.ts';
+import {
+  ACCESS,
+  collect,
+  type Driver,
+  drive,
+  httpTarget,
+  LIMITS,
+  statusOf,
+  succeeded,
+} from '../../../support/upstreams/drive.ts';
 import { answerJson, answerText, type RecordingUpstream, startRecording } from '../../../support/upstreams/recording.ts';
 
 const DISCOVERED = {
@@ -148,8 +157,7 @@ test.serial('a long request keeps its _meta, and an argument of any name can hav
     t.is(headers?.['mcp-param-region'], 'eu');
   }
   const many = { ...params, _meta: { many: Array.from({ length: 30_000 }, () => 0) } };
-  t.regex(JSON.stringify(await driver.ask('tools/call', many)), /params\._meta holds too many values/);
-  // The id is free again.
+  t.is(statusOf(await driver.post({ id: 1, method: 'tools/call', params: many })), 400);
   await collect(succeeded(await driver.post({ id: 1, method: 'tools/call', params })));
 });
 
