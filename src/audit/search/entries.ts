@@ -32,8 +32,17 @@ export interface EntryRow extends Omit<AuditEntry, 'user_groups' | 'arguments' |
 export function entryOf({ shown, hidden, names, ...row }: EntryRow): AuditEntry {
   return {
     ...row,
-    user_groups: JSON.parse(row.user_groups),
-    arguments: row.arguments === null ? null : JSON.parse(row.arguments),
-    shown: shown === null ? null : { count: shown, hidden, names: JSON.parse(names ?? '[]') },
+    user_groups: parsed(row.user_groups, []),
+    arguments: parsed(row.arguments, null),
+    shown: shown === null ? null : { count: shown, hidden, names: parsed(names, []) },
   };
+}
+
+/** A row that somebody has altered must not keep the others from being read. Verification names it. */
+function parsed<T>(json: string | null, otherwise: T): T {
+  try {
+    return (JSON.parse(json ?? 'null') as T | null) ?? otherwise;
+  } catch {
+    return otherwise;
+  }
 }

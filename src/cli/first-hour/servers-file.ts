@@ -175,11 +175,12 @@ const SECRET_NAME =
   /key|token|secret|pass|pwd|credential|auth|cookie|session|dsn|private|signature|webhook|conn\w*str|(\b|_)(pat|pin|otp|mfa|totp)(\b|_)/i;
 /** Names of secrets that can be short numbers. */
 const SECRET_NUMBER = /pass|pwd|secret|(\b|_)(pin|otp|mfa|totp)(\b|_)/i;
-/** A secret inside a value, such as a connection string. */
-const SECRET_INSIDE = /\b(password|passwd|pwd|accountkey|sharedaccess\w*|secret|token|api_?key|sig)=[^\s;&]/i;
+/** A secret inside a value, such as a connection string, an address, JSON or a header. */
+const SECRET_INSIDE =
+  /(pass(word|wd|phrase|code)?|pwd|accountkey|sharedaccess\w*|secret|token|api[_-]?key|\bsig|\bauth|authorization)["']?\s*[=:]\s*["']?[^\s;&"']|-----BEGIN [A-Z ]*PRIVATE KEY/i;
 /** Beginnings of keys and tokens of well-known services. */
 const SECRET_START =
-  /^(sk-|pk_|rk_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|Bearer |Basic )/;
+  /^(sk[-_]|pk_|rk_|gsk_|whsec_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|Bearer |Basic )/;
 
 /** Whether a value may be secret. If in doubt, it is. */
 function isSecret(name: string, value: string): boolean {
@@ -199,10 +200,10 @@ function isSecret(name: string, value: string): boolean {
 
 /** Whether an argument is a secret: because it looks like one, as `--name=value`, as a header, or as the value of the option in front of it. */
 function isSecretWord(before: string, word: string): boolean {
-  const [, name, value] = /^--?([\w-]+)=(.*)$/s.exec(word) ?? /^([\w-]+): *(.*)$/s.exec(word) ?? [];
+  const [, name, value] = /^-{0,2}([\w.-]+)=(.*)$/s.exec(word) ?? /^([\w-]+): *(.*)$/s.exec(word) ?? [];
   if (name !== undefined && value !== undefined && isSecret(name, value)) return true;
   if (word.startsWith('-')) return false;
-  return isSecret(/^--?([\w-]+)$/.exec(before)?.[1] ?? '', word);
+  return isSecret(/^--?([\w.-]+)$/.exec(before)?.[1] ?? '', word);
 }
 
 /** `${NAME}`, `${env:NAME}`, `${input:id}`, `${NAME:-default}`, and `{env:NAME}`. */

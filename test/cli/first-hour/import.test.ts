@@ -220,6 +220,10 @@ test('secrets are told by their names, their beginnings and what is inside them'
     AZURE_STORAGE_CONNECTION_STRING: 'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b',
     CONN: 'Server=db;User=sa;Password=geheim',
     DB_PASSWORD: '1234',
+    CONFIG: '{"apiKey":"abc"}',
+    HEADERS: 'Authorization: Bearer abc',
+    TLS: '-----BEGIN EC PRIVATE KEY-----\nabc',
+    URL: 'https://x.example/?access_token=abc',
     HELLO: 'ghp_0123456789abcdefghij',
   };
   const plain = {
@@ -229,6 +233,8 @@ test('secrets are told by their names, their beginnings and what is inside them'
     REGION: 'eu-west-1',
     DATA_DIR: '/var/data',
     MODE: 'true',
+    SITE: 'https://x.example/a?page=2',
+    NOTE: 'a: b',
   };
   const command = { command: 'node', args: ['server.js'] };
   const [found] = readServers(JSON.stringify({ servers: { x: { ...command, env: { ...secret, ...plain } } } }));
@@ -240,6 +246,10 @@ test('secrets are told by their names, their beginnings and what is inside them'
     ['--passphrase=geheim'],
     ['--dsn', 'postgres://x'],
     ['--password', 'a:b'],
+    ['-e', 'DB_PASS=geheim'],
+    ['--env=DB_PASSWORD=geheim'],
+    ['--config', '{"apiKey":"abc"}'],
+    ['--db.password', 'geheim'],
     ['Password=geheim;Server=db'],
   ]) {
     const [skipped] = readServers(JSON.stringify({ servers: { x: { command: 'node', args } } }));
