@@ -381,4 +381,10 @@ test('the names outside of the same limits are searched once for each pattern, a
   // The limits are read again when a plan is repeated.
   t.is((await check(of(['b', 'tool'], ['^ab', 'tool'], ['c', 'prompt']), findNames))[0]?.length, 1);
   t.deepEqual(asked, [['tool ^ab', 'tool b', 'resource b'], ['prompt c']]);
+  // A search that fails leaves nothing behind.
+  await t.throwsAsync(check(of(['d', 'tool']), async () => Promise.reject(new Error('no thread'))));
+  t.deepEqual(
+    (await check(of(['d', 'tool']), findNames))[0]?.map(({ undecided }) => undecided),
+    [false],
+  );
 });

@@ -111,23 +111,23 @@ export function createLimitCheck(): LimitCheck {
   const nameKey = (type: ResourceType, pattern: string | null): string => JSON.stringify([type === 'resource', pattern]);
 
   async function find(of: readonly Limited[], findNames: FindNames): Promise<void> {
-    const missing: (NamesOutside & { readonly found: Map<string, Found>; readonly key: string })[] = [];
+    const asked = new Map<Map<string, Found>, Map<string, NamesOutside>>();
     for (const { policy, limits } of of) {
       const { resource_patterns: patterns } = limits;
       if (patterns === undefined) continue;
       await pause();
       const found = foundWith(patterns);
+      const missing = asked.get(found) ?? new Map<string, NamesOutside>();
+      asked.set(found, missing);
       for (const type of typesOf(policy.resource_type)) {
         const key = nameKey(type, policy.resource_pattern);
-        if (found.has(key)) continue;
-        // Asked once. If the search fails, so does the request.
-        found.set(key, undefined);
-        missing.push({ type, pattern: policy.resource_pattern, patterns, found, key });
+        if (!found.has(key) && !missing.has(key)) missing.set(key, { type, pattern: policy.resource_pattern, patterns });
       }
     }
-    if (missing.length === 0) return;
-    const names = await findNames(missing.map(({ type, pattern, patterns }) => ({ type, pattern, patterns })));
-    for (const [at, { found, key }] of missing.entries()) found.set(key, names[at]);
+    const all = [...asked].flatMap(([found, missing]) => [...missing].map(([key, outside]) => ({ found, key, outside })));
+    if (all.length === 0) return;
+    const names = await findNames(all.map(({ outside }) => outside));
+    for (const [at, { found, key }] of all.entries()) found.set(key, names[at]);
   }
 
   function* outside({ policy, limits }: Limited, targetName: (id: string) => string): Generator<undefined, Outside[]> {
