@@ -188,7 +188,6 @@ export async function planRollback(
 ): Promise<SetPlan> {
   const { policies, position } = state;
   requireRevision(position, request.expectedRevision);
-  requireOwned(policies, old, request);
   const now = new Map(policies.map((policy) => [policy.id, policy]));
   const candidate = (request.owner === null ? old : ofOwnerAsThen(policies, old, request.owner)).map((policy) => ({
     ...policy,
@@ -227,16 +226,6 @@ export async function planRollback(
   ]);
   if (outside.length > 0) throw outsideLimits(outside, ({ message }) => message);
   return { changes, candidate };
-}
-
-/** Throws AppError `not_found` if the owner has no policies now and had none at the revision: its name is probably misspelt. */
-function requireOwned(
-  now: readonly StoredPolicy[],
-  then: readonly StoredPolicy[],
-  { owner, revision }: Pick<RollbackRequest, 'owner' | 'revision'>,
-): void {
-  if (owner === null || [...now, ...then].some(({ managed_as }) => isOf(managed_as, owner))) return;
-  throw new AppError('not_found', `The owner ${owner} has no policies, and had none at revision ${revision}.`);
 }
 
 export interface MoveRequest {

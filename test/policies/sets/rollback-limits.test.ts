@@ -1,5 +1,4 @@
 import test from 'ava';
-import type { StoredPolicy } from '../../../src/engine/compile/policy.ts';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
 import { createNameSearch } from '../../../src/policies/limits/limits.ts';
 import { madeForRequest, planRollback, type SetState } from '../../../src/policies/sets/planning.ts';
@@ -37,28 +36,4 @@ test('a rollback is not refused for what other owners have above the limits, but
     ['^before$'],
   );
   await t.throwsAsync(back('a[ab]{50}h'), { code: 'invalid_request', message: /too many states/ });
-});
-
-test('a rollback of an owner who has no policies is refused, because the name is probably misspelt', async (t) => {
-  const now = policy('now', { managed_as: 'team/now' });
-  const state: SetState = {
-    position: { sequence: 2, nonce: 'n', revision: 2 },
-    policies: [now],
-    targets: [],
-    limits: new Map(),
-    history: { revision: 2, deleted: new Map() },
-  };
-  const made = {
-    ...madeForRequest({ newId: () => 'new', now: () => 3 }),
-    checkSet: createSetCheck(() => null),
-    findNames: createNameSearch(),
-  };
-  const back = (owner: string, old: StoredPolicy[]) =>
-    planRollback(state, old, { revision: 1, owner, expectedRevision: null }, made);
-  await t.throwsAsync(back('taem', [now]), {
-    code: 'not_found',
-    message: /owner taem has no policies, and had none at revision 1/,
-  });
-  t.is((await back('team', [])).changes.length, 1);
-  t.is((await back('gone', [policy('then', { managed_as: 'gone/then' })])).changes.length, 1);
 });
