@@ -62,3 +62,6 @@ export function createRecent<K, V>(capacity: number, weightOf: (key: K, value: V
     },
   };
 }
+
+/** For texts that are kept: one that was cut from another, or put together, keeps far more memory than its own. */
+export const copyOf = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le');

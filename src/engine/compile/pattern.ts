@@ -1,5 +1,5 @@
 /** Decides which resource patterns are accepted, and computes their costs. The limits of a whole set are in set-limits.ts. */
-import { createRecent } from '../../base/kept.ts';
+import { copyOf, createRecent } from '../../base/kept.ts';
 import { atOnce } from '../../base/turns/slices.ts';
 import { stateWorkInSteps } from './automaton.ts';
 import { lower, type Screen, type Shape, screen } from './lower.ts';
@@ -110,9 +110,6 @@ function readUncached(pattern: string): PatternReading | string {
   }
   return compact({ cost: price, ...formOf(tree) });
 }
-
-/** A text that was cut from another, or put together, keeps far more memory than its own. */
-const copyOf = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le');
 
 function compact({ cost: price, shapes, screen: test }: PatternReading): PatternReading {
   if (shapes !== null)

@@ -73,7 +73,7 @@ export async function askAmong<T>(
           pause();
           const mayRead = await room.take(bytes);
           if (isRunning) resume();
-          // The target is not late: nobody wants its answer.
+          // No request waits for this answer any more, so the target is not late.
           if (!mayRead) own.ended(true);
           return mayRead;
         },

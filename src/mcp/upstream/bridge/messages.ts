@@ -4,6 +4,7 @@ import { isUnread, unlessUnread } from '../../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonReading, type JsonSpan, type JsonValue } from '../../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
 import { BRIDGE_RULES } from '../../../base/json/selection.ts';
+import { copyOf } from '../../../base/kept.ts';
 import { laneSteps } from '../../../base/turns/lane.ts';
 import { atOnce } from '../../../base/turns/slices.ts';
 import { isOffered, reduceServerCapabilities } from '../../../protocol/capabilities.ts';
@@ -235,9 +236,6 @@ function inputOf(reading: Reading, result: JsonObject, capabilities: JsonObject)
   return { kind: 'input', asked, state: span === undefined ? null : copyOf(reading.text.slice(span.start, span.end)) };
 }
 
-/** A slice would keep the whole answer of the target in memory. */
-const copyOf = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le');
-
 /** Returns the request for a session's client. */
 export function askedRequest(id: string, { method, params, lacksId }: Asked): string {
   const own = JSON.stringify(id);
@@ -260,7 +258,7 @@ export function inputResponse(method: string, { outcome, located }: Replied): st
 }
 
 /** A listed tool and the headers that it declares. */
-export interface DeclaredTool {
+interface DeclaredTool {
   /** null: the tool has no name. */
   readonly name: string | null;
   readonly headers: readonly ParamHeader[];

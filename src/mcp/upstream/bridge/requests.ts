@@ -61,11 +61,14 @@ export async function askTarget(
   const body = JSON.stringify({ jsonrpc: '2.0', id, method, params });
   const answer = await sendStateless(http, at, { method, params: undefined }, body, []);
   if (isFault(answer)) return answer;
-  const found = answer.status === 200 ? await responseFrom(answer, id, maxBytes, at) : null;
-  const isFound = found !== null && !isFault(found);
-  if (isFound) await learn(found);
-  answer.discard();
-  return isFound ? found : null;
+  try {
+    const found = answer.status === 200 ? await responseFrom(answer, id, maxBytes, at) : null;
+    if (found === null || isFault(found)) return null;
+    await learn(found);
+    return found;
+  } finally {
+    answer.discard();
+  }
 }
 
 /** Returns the answer, of which nothing is read before `toRead` allows it. */

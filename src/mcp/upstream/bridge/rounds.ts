@@ -152,6 +152,7 @@ export function createRounds({ http, limits, newId, unread }: BridgeParts, forge
       const at = { target, access, signal, ...(toRead && { toRead }) };
       const call: Call = { ...source, session, at, release: () => undefined };
       const step = await exchange(call, null).catch((fault: unknown) => {
+        call.release();
         leave();
         throw fault;
       });
