@@ -10,7 +10,7 @@ import { createRequire } from 'node:module';
 import type * as OpaWasm from '@open-policy-agent/opa-wasm';
 import { atOnce, inSlices } from '../base/turns/slices.ts';
 import { type Compiled, compile, compileInSteps, type Finding } from './compile/compile.ts';
-import { createPatternCheck, type PatternCheck, readPattern, workOfInSteps } from './compile/pattern.ts';
+import { createPatternCheck, formIn, type PatternCheck, readPattern, workOfInSteps } from './compile/pattern.ts';
 import type { Policy } from './compile/policy.ts';
 import { firstUse, NOTHING, regexWeight, type Weight } from './compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
@@ -96,7 +96,7 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   const module: PolicyModule = {
     hash,
     checkPattern: createPatternCheck(isValid),
-    checkStoredPattern: createPatternCheck(isValid, ({ shapes }) => shapes === null),
+    checkStoredPattern: createPatternCheck(isValid, ({ kind }) => kind === 'regex'),
     instantiate,
   };
   const compiled = compile(GOLDEN_POLICIES, { checkPattern: module.checkStoredPattern });
@@ -381,7 +381,7 @@ function tryOut(engine: Engine, { policies }: Compiled['document']): void {
     const { pattern, subjects, target, type } = policies[rank] ?? { pattern: null, subjects: [], target: null, type: 'all' };
     const [subject] = subjects;
     const reading = pattern === null ? null : readPattern(pattern);
-    const shape = reading === null ? { text: 'any' } : typeof reading === 'string' ? undefined : reading.shapes?.[0];
+    const shape = reading === null ? { text: 'any' } : typeof reading === 'string' ? undefined : formIn(reading).shapes?.[0];
     if (subject === undefined || shape === undefined) continue;
     const [kind, value = ''] = subject;
     const principal: PrincipalFacts = {

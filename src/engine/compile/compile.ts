@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { atOnce } from '../../base/turns/slices.ts';
 import { edgeOf, type Screen, type Shape } from './lower.ts';
-import { type PatternCheck, readPattern } from './pattern.ts';
+import { formIn, type PatternCheck, readPattern } from './pattern.ts';
 import {
   EFFECTS,
   type Effect,
@@ -268,7 +268,7 @@ function placesOf(pattern: string | null, rank: Rank): readonly Place[] {
   const reading = readPattern(pattern);
   // This cannot happen: `readStrictly` has already accepted the pattern.
   if (typeof reading === 'string') throw new Error(reading);
-  const { shapes, screen } = reading;
+  const { shapes, screen } = formIn(reading);
   return shapes === null ? placesOfRegex(pattern, screen, rank) : shapes.map((shape) => placeOf(shape, rank));
 }
 

@@ -14,26 +14,27 @@ export type PatternForm =
   | { readonly shapes: readonly Shape[]; readonly screen: null }
   | { readonly shapes: null; readonly screen: Screen };
 
-export type PatternReading = PatternForm & { readonly cost: number };
+/**
+ * `form` is packed (`formIn`): many thousands of readings are kept and sent to threads, and texts as objects take eight times the memory. `kind`
+ * says what the form is: names that are compared as wholes, texts that are searched, or a regular expression.
+ */
+export interface PatternReading {
+  readonly cost: number;
+  readonly kind: 'exact' | 'texts' | 'regex';
+  readonly form: string;
+}
 
 /** Asks the WASM that will run the pattern (`regex.is_valid`). */
 export type IsValidPattern = (pattern: string) => boolean;
 
 /** The memory of cached patterns, in bytes: their readings, and the verdicts on them. */
-const READ_BYTES = 128 * 1024 * 1024;
+const READ_BYTES = 32 * 1024 * 1024;
 const JUDGED_BYTES = 8 * 1024 * 1024;
-/** Estimates of what an entry takes, and a text in it, besides their characters. */
-const ENTRY_BYTES = 200;
-const TEXT_BYTES = 80;
+/** An estimate of what an entry takes besides its characters. */
+const ENTRY_BYTES = 250;
 
-const textBytes = (texts: readonly string[]): number => texts.reduce((sum, { length }) => sum + TEXT_BYTES + length, 0);
-
-function bytesOf(pattern: string, reading: PatternReading | string): number {
-  const entry = ENTRY_BYTES + pattern.length;
-  if (typeof reading === 'string') return entry + reading.length;
-  const { shapes, screen } = reading;
-  return entry + textBytes(shapes === null ? [screen.needs, ...(screen.guard?.texts ?? [])] : shapes.map(({ text }) => text));
-}
+const bytesOf = (pattern: string, reading: PatternReading | string): number =>
+  ENTRY_BYTES + Buffer.byteLength(pattern) + Buffer.byteLength(typeof reading === 'string' ? reading : reading.form);
 
 /**
  * The cache saves work: every change of one policy also reads the patterns of all others. So those of stored policies stay, and only patterns
@@ -67,7 +68,7 @@ export const workOf = (pattern: string, reading: PatternReading): number | null 
 export function* workOfInSteps(pattern: string, reading: PatternReading): Generator<undefined, number | null> {
   const known = works.get(reading);
   if (known !== undefined) return known;
-  const work = reading.shapes === null ? yield* stateWorkInSteps(parse(pattern), pattern) : 0;
+  const work = reading.kind === 'regex' ? yield* stateWorkInSteps(parse(pattern), pattern) : 0;
   works.set(reading, work);
   return work;
 }
@@ -108,15 +109,50 @@ function readUncached(pattern: string): PatternReading | string {
   if (price > MAX_PATTERN_COST) {
     return `The pattern costs ${price}, more than the limit of ${MAX_PATTERN_COST}. Use fewer repetitions, or smaller sets of characters in them.`;
   }
-  return compact({ cost: price, ...formOf(tree) });
+  return { cost: price, ...packed(formOf(tree)) };
 }
 
-function compact({ cost: price, shapes, screen: test }: PatternReading): PatternReading {
-  if (shapes !== null)
-    return { cost: price, shapes: shapes.map((shape) => ({ ...shape, text: copyOf(shape.text) })), screen: null };
-  const { guard, needs } = test;
-  const copied = guard && { ...guard, texts: guard.texts.map(copyOf) };
-  return { cost: price, shapes, screen: { guard: copied, needs: copyOf(needs) } };
+const LETTERS = { exact: 'e', prefix: 'p', suffix: 's', contains: 'c' } as const;
+const KINDS: ReadonlyMap<string, Shape['kind']> = new Map(
+  Object.entries(LETTERS).map(([kind, letter]) => [letter, kind as Shape['kind']]),
+);
+
+/** Each text with a letter before it: of its kind, or of what the screen's texts are for. */
+function packed({ shapes, screen: test }: PatternForm): Pick<PatternReading, 'kind' | 'form'> {
+  if (shapes === null) {
+    const { guard, needs } = test;
+    const before = guard === null ? 'n' : guard.side === 'start' ? 's' : 'e';
+    return { kind: 'regex', form: joined([before + needs, ...(guard?.texts ?? [])]) };
+  }
+  const texts = shapes.map(({ kind, oneLine, text }) => (oneLine ? LETTERS[kind].toUpperCase() : LETTERS[kind]) + text);
+  return { kind: shapes.every(({ kind }) => kind === 'exact') ? 'exact' : 'texts', form: joined(texts) };
+}
+
+/** Returns the form that `readPattern` found. */
+export function formIn({ kind, form }: PatternReading): PatternForm {
+  const texts = form.split(form.charAt(0)).slice(1);
+  if (kind === 'regex') {
+    const [first = '', ...others] = texts;
+    const side = first.startsWith('n') ? null : first.startsWith('s') ? 'start' : 'end';
+    return { shapes: null, screen: { guard: side && { side, texts: others }, needs: first.slice(1) } };
+  }
+  return { shapes: texts.map(shapeOf), screen: null };
+}
+
+function shapeOf(text: string): Shape {
+  const letter = text.charAt(0);
+  const kind = KINDS.get(letter.toLowerCase());
+  if (kind === undefined) throw new Error(`No shape has the letter ${letter}`);
+  return { kind, text: text.slice(1), oneLine: letter !== letter.toLowerCase() };
+}
+
+/** Before each text stands a character that is in none of them. */
+function joined(texts: readonly string[]): string {
+  const whole = texts.join('');
+  let code = 0;
+  while (whole.includes(String.fromCharCode(code))) code += 1;
+  const separator = String.fromCharCode(code);
+  return copyOf(texts.map((text) => separator + text).join(''));
 }
 
 export function formOf(tree: Node): PatternForm {

@@ -2,7 +2,7 @@
 import { atOnce } from '../../base/turns/slices.ts';
 import { MAX_WORK } from './automaton.ts';
 import { edgeOf } from './lower.ts';
-import { knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
+import { formIn, knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
 import { type Policy, type PolicySubject, RESOURCE_TYPES, type StoredPolicy } from './policy.ts';
 import { mostTextsInSteps } from './texts.ts';
 import { regexSearches, searches } from './weight.ts';
@@ -89,7 +89,7 @@ export function* checkPolicySetInSteps(
     if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null) continue;
     const reading = readPattern(policy.resource_pattern);
-    if (typeof reading === 'string' || reading.shapes !== null) continue;
+    if (typeof reading === 'string' || reading.kind !== 'regex') continue;
     const isNew = knownWork(reading) === undefined;
     if (isNew && newWork > mostNewWork) {
       unread.add(policy.id);
@@ -162,7 +162,7 @@ function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, 
 /** The tables of texts in the engine that the policy needs. Others may need the same. */
 function* tablesOf(policy: Policy): Generator<string> {
   const reading = policy.resource_pattern === null ? null : readPattern(policy.resource_pattern);
-  if (reading === null || typeof reading === 'string' || reading.shapes?.every(({ kind }) => kind === 'exact') === true) return;
+  if (reading === null || typeof reading === 'string' || reading.kind === 'exact') return;
   for (const { subject_type, subject_value } of policy.subjects)
     for (const type of typesOf(policy)) yield JSON.stringify([policy.target_id, type, subject_type, subject_value]);
 }
@@ -175,7 +175,8 @@ function entriesOf(policy: Policy): number {
 }
 
 /** A text that is looked up at an edge is there twice. A regular expression is there with each of its texts. */
-function entriesOfTexts(pattern: string, { shapes, screen }: PatternReading): number {
+function entriesOfTexts(pattern: string, reading: PatternReading): number {
+  const { shapes, screen } = formIn(reading);
   const lengths =
     shapes === null
       ? (screen.guard?.texts ?? ['']).map((text) => bytesOf(text) + bytesOf(screen.needs) + bytesOf(pattern))
@@ -226,7 +227,7 @@ function* nameProblems(policies: readonly Policy[]): Generator<undefined, SetPro
 function namesIn(pattern: string): number {
   const reading = readPattern(pattern);
   if (typeof reading === 'string') return 0;
-  const { shapes, screen } = reading;
+  const { shapes, screen } = formIn(reading);
   if (shapes === null) return 2 * (screen.guard?.texts.length ?? 0);
   return shapes.reduce((sum, { kind, text }) => sum + (kind === 'exact' ? 1 : kind === 'contains' || text === '' ? 0 : 2), 0);
 }
@@ -239,31 +240,33 @@ const typesOf = ({ resource_type }: Policy): readonly Policy['resource_type'][] 
   resource_type === 'all' ? RESOURCE_TYPES : [resource_type];
 
 function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
-  const sought: { readonly policy: Policy; readonly needed: Needed }[] = [];
+  const sought: { readonly policy: Policy; readonly pattern: string; readonly reading: PatternReading }[] = [];
   /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
   const bounds = new Map<string, number>();
   const boundKey = ({ target_id }: Policy, type: string): string => `${type} ${target_id}`;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
-    if (!policy.enabled || policy.resource_pattern === null) continue;
-    const reading = readPattern(policy.resource_pattern);
-    const needed = typeof reading === 'string' ? null : searchesOf(policy.resource_pattern, reading);
-    if (needed === null || needed.most === 0) continue;
-    sought.push({ policy, needed });
+    const { resource_pattern: pattern } = policy;
+    if (!policy.enabled || pattern === null) continue;
+    const reading = readPattern(pattern);
+    const most = typeof reading === 'string' ? 0 : mostSearches(pattern, reading);
+    if (typeof reading === 'string' || most === 0) continue;
+    sought.push({ policy, pattern, reading });
     for (const type of typesOf(policy)) {
       const key = boundKey(policy, type);
-      bounds.set(key, (bounds.get(key) ?? 0) + needed.most * policy.subjects.length);
+      bounds.set(key, (bounds.get(key) ?? 0) + most * policy.subjects.length);
     }
   }
   const buckets = new Map<string, Searched>();
   let placed = 0;
-  for (const { policy, needed } of sought) {
+  for (const { policy, pattern, reading } of sought) {
     const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_BUCKET_SEARCHES);
     if (types.length === 0) continue;
+    const searches = listSearches(pattern, reading);
     for (const { subject_type, subject_value } of policy.subjects) {
       for (const type of types) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
-        addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, needed.searches);
+        addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, searches);
       }
     }
   }
@@ -306,36 +309,29 @@ interface Search {
   readonly read?: { readonly text: string; readonly count: number };
 }
 
-/** What a pattern needs. */
-interface Needed {
-  readonly searches: readonly Search[];
-  /** The most that one name needs. */
-  readonly most: number;
-}
+/** By reading. Readings are cached, so this is computed once for each pattern. */
+const searchesNeeded = new WeakMap<PatternReading, number>();
 
-/** Readings are cached, so this is computed once for each pattern. */
-const needs = new WeakMap<PatternReading, Needed>();
-
-function searchesOf(pattern: string, reading: PatternReading): Needed {
-  const known = needs.get(reading);
+/** The most searches that one name needs for the pattern. */
+function mostSearches(pattern: string, reading: PatternReading): number {
+  const known = searchesNeeded.get(reading);
   if (known !== undefined) return known;
   const counts = newCounts();
-  const needed = listSearches(pattern, reading);
-  for (const search of needed) count(counts, search);
-  const made = { searches: needed, most: mostOf(counts, counts.ofTexts.size) };
-  needs.set(reading, made);
-  return made;
+  for (const search of listSearches(pattern, reading)) count(counts, search);
+  const most = mostOf(counts, counts.ofTexts.size);
+  searchesNeeded.set(reading, most);
+  return most;
 }
 
 /** A name is searched for the text of each test. A regular expression also reads it. */
 function listSearches(pattern: string, reading: PatternReading): Search[] {
-  const { shapes, screen, cost } = reading;
+  const { shapes, screen } = formIn(reading);
   if (shapes === null) {
     const { guard, needs } = screen;
     const work = workOf(pattern, reading);
     // The pattern is refused in any case.
     if (work === null) return [];
-    const read = { text: needs, count: regexSearches(cost, work) };
+    const read = { text: needs, count: regexSearches(reading.cost, work) };
     if (guard === null) return [{ edge: null, count: searches(needs), read }];
     return guard.texts.map((text) => ({ edge: edgeOf(text, guard.side), count: searches(needs) + read.count }));
   }
@@ -387,14 +383,14 @@ interface Searched {
   readonly counts: Counts;
 }
 
-function addSearched(all: Map<string, Searched>, key: string, policy: Policy, needed: readonly Search[]): void {
+function addSearched(all: Map<string, Searched>, key: string, policy: Policy, searches: readonly Search[]): void {
   const found = all.get(key) ?? { patterns: new Set(), policyIds: new Set(), counts: newCounts() };
   all.set(key, found);
   found.policyIds.add(policy.id);
   const pattern = policy.resource_pattern ?? '';
   if (found.patterns.has(pattern)) return;
   found.patterns.add(pattern);
-  for (const search of needed) count(found.counts, search);
+  for (const search of searches) count(found.counts, search);
 }
 
 /** `searches`: the most that one name needs. */

@@ -5,7 +5,7 @@
  * src/protocol/operation.ts refuses names with control characters.
  */
 import type { Shape } from '../../engine/compile/lower.ts';
-import { formOf, readPattern } from '../../engine/compile/pattern.ts';
+import { formIn, formOf, readPattern } from '../../engine/compile/pattern.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import { parse } from '../../engine/compile/re2.ts';
 import { isDecidableResource } from '../../protocol/uri.ts';
@@ -83,7 +83,7 @@ function namesOf(pattern: string, room: Budget): Names {
   const automaton = once(() => patternAutomaton(parse(pattern), [room, { left: ROOM_FOR_ONE }]));
   const reading = readPattern(pattern);
   // The patterns of the analysis itself may exceed the limits.
-  const { shapes, screen } = typeof reading === 'string' ? formOf(parse(pattern)) : reading;
+  const { shapes, screen } = typeof reading === 'string' ? formOf(parse(pattern)) : formIn(reading);
   if (shapes === null) {
     const { guard, needs } = screen;
     const fitsGuard = (name: string): boolean =>

@@ -1,6 +1,6 @@
 /** Patterns that match given names and nothing else. */
 import { MAX_TEXTS } from '../../engine/compile/lower.ts';
-import { MAX_PATTERN_LENGTH, readPattern } from '../../engine/compile/pattern.ts';
+import { formIn, MAX_PATTERN_LENGTH, readPattern } from '../../engine/compile/pattern.ts';
 
 export interface ExactPattern {
   readonly pattern: string;
@@ -79,7 +79,7 @@ const quoted = (name: string): string => `\\Q${name.replaceAll('\\E', '\\E\\\\E\
 /** Whether the compiler reads the pattern as comparisons with exactly these names. */
 export function isExact({ pattern, names }: ExactPattern): boolean {
   const reading = readPattern(pattern);
-  if (typeof reading === 'string' || reading.shapes === null) return false;
-  const texts = new Set(reading.shapes.map(({ kind, text }) => (kind === 'exact' ? text : null)));
+  if (typeof reading === 'string' || reading.kind !== 'exact') return false;
+  const texts = new Set(formIn(reading).shapes?.map(({ text }) => text));
   return texts.size === new Set(names).size && names.every((name) => texts.has(name));
 }
