@@ -5,11 +5,13 @@ import fc from 'fast-check';
 import {
   createPatternCheck,
   formIn,
+  formOf,
   keepReading,
   knownReading,
   MAX_PATTERN_COST,
   readPattern,
 } from '../../../src/engine/compile/pattern.ts';
+import { parse } from '../../../src/engine/compile/re2.ts';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
 
 const { checkPattern } = await loadPolicyModule();
@@ -175,9 +177,9 @@ test('the memory of patterns that have been read is limited, whatever is found i
   const reading = readPattern(of(0));
   if (typeof reading !== 'object') return t.fail();
   t.is(formIn(reading).shapes?.length, 60);
-  for (let i = 1; i < 30_000; i++) keepReading(of(i), reading);
+  for (let i = 1; i < 40_000; i++) keepReading(of(i), reading);
   t.is(knownReading(of(0)), undefined);
-  t.is(knownReading(of(29_000)), reading);
+  t.is(knownReading(of(39_000)), reading);
 });
 
 test('a pattern that was cut from a file, and its texts, keep no other text in memory', (t) => {
@@ -194,4 +196,24 @@ test('a pattern that was cut from a file, and its texts, keep no other text in m
   }
   const kept = (used() - before) / (1024 * 1024);
   t.true(kept < 5, `${kept} MiB`);
+});
+
+test('a reading returns the form that was found, whatever its texts contain', (t) => {
+  const every = Array.from({ length: 40 }, (_, i) => `\\x{${i.toString(16)}}`);
+  for (const pattern of [
+    '^a$',
+    '^(?s:a.*)$|b$|(?:^c)|e',
+    '^$',
+    '^(?:)',
+    `^(?:${every.join('|')})$`,
+    `^[\\x00-\\x1f]b[0-9]+`,
+    'x[0-9]+y',
+    '^ab[0-9]+',
+    '[0-9]+cd$',
+    '[0-9]+',
+  ]) {
+    const reading = readPattern(pattern);
+    if (typeof reading === 'string') return t.fail(reading);
+    t.deepEqual(formIn(structuredClone(reading)), formOf(parse(pattern)), pattern);
+  }
 });
