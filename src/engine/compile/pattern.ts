@@ -130,7 +130,8 @@ function packed({ shapes, screen: test }: PatternForm): Pick<PatternReading, 'ki
 
 /** Returns the form that `readPattern` found. */
 export function formIn({ kind, form }: PatternReading): PatternForm {
-  const texts = form.split(form.charAt(0)).slice(1);
+  // Without a text, it matches no name.
+  const texts = form === '' ? [] : form.split(SEPARATOR);
   if (kind === 'regex') {
     const [first = '', ...others] = texts;
     const side = first.startsWith('n') ? null : first.startsWith('s') ? 'start' : 'end';
@@ -146,14 +147,10 @@ function shapeOf(text: string): Shape {
   return { kind, text: text.slice(1), oneLine: letter !== letter.toLowerCase() };
 }
 
-/** Before each text stands a character that is in none of them. */
-function joined(texts: readonly string[]): string {
-  const whole = texts.join('');
-  let code = 0;
-  while (whole.includes(String.fromCharCode(code))) code += 1;
-  const separator = String.fromCharCode(code);
-  return copyOf(texts.map((text) => separator + text).join(''));
-}
+/** Texts of a form have only printable characters (lower.ts). */
+const SEPARATOR = '\0';
+
+const joined = (texts: readonly string[]): string => copyOf(texts.join(SEPARATOR));
 
 export function formOf(tree: Node): PatternForm {
   const shapes = lower(tree);
