@@ -8,6 +8,7 @@ import { createIndexCheck } from '../audit/verify/index-check.ts';
 import { auditLines, readLine } from '../audit/verify/lines.ts';
 import type { Problem, Report } from '../audit/verify/report.ts';
 import { type SignedStatement, signed, statementJson } from '../audit/verify/statement.ts';
+import { unreadableIn } from '../audit/verify/unreadable.ts';
 import { createVerification, type Verification } from '../audit/verify/verify.ts';
 import { createVault, masterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
@@ -104,10 +105,14 @@ async function verify(options: Options, { config, keys, say }: Verifying): Promi
   const timer = setInterval(() => {
     say(`${verification.taken()} records checked`);
   }, PROGRESS_MS);
-  let others: Problem[] = [];
+  let others: readonly Problem[] = [];
   try {
-    if (options.file === undefined) others = await takeDatabase(verification, config);
-    else await takeExport(verification, options.file);
+    if (options.file !== undefined) await takeExport(verification, options.file);
+    else {
+      const found = await takeDatabase(verification, config);
+      if ('unreadable' in found) return { ...verification.finish().report, intact: false, problems: found.unreadable };
+      others = found.others;
+    }
   } finally {
     clearInterval(timer);
   }
@@ -172,17 +177,27 @@ export async function openExisting(where: DatabaseConfig, prepare: Parameters<ty
   );
 }
 
-/** Returns what else is wrong: decisions that the search index hides, and damage of the database file. */
-async function takeDatabase(verification: Verification, { database: where }: Config): Promise<Problem[]> {
+type Unreadable = { readonly unreadable: readonly Problem[] };
+
+/**
+ * Returns what else is wrong: decisions that the search index hides, and damage of the database file. If there is something that must not be
+ * read, it reads nothing.
+ */
+async function takeDatabase(
+  verification: Verification,
+  { database: where }: Config,
+): Promise<Unreadable | { readonly others: readonly Problem[] }> {
   const database = await openExisting(where, async () => {});
   try {
+    const unreadable = await unreadableIn(database.knex);
+    if (unreadable.length > 0) return { unreadable };
     const index = createIndexCheck(database.knex);
     for await (const line of auditLines(database.knex, Date.now(), null, verification.skipping(), true)) {
       verification.take(line);
       const reading = line.kind === 'decision' ? index.take(line) : null;
       if (reading !== null) await reading;
     }
-    return [...(await index.hidden()), ...(await damageOf(database.knex))];
+    return { others: [...(await index.hidden()), ...(await damageOf(database.knex))] };
   } finally {
     await database.close();
   }

@@ -1,6 +1,8 @@
 /** Decisions as readers of the log get them, with their lists and outcomes, page by page. */
+import { timeOf } from '../chain/chain.ts';
 import type { CapturedArguments } from '../records/arguments.ts';
 import type { DecisionRecord, Outcome } from '../records/records.ts';
+import { textsIn } from './recorded-store.ts';
 
 /** A decision with its list and its outcome. */
 export interface AuditEntry extends Omit<DecisionRecord, 'arguments'> {
@@ -29,20 +31,34 @@ export interface EntryRow extends Omit<AuditEntry, 'user_groups' | 'arguments' |
   readonly names: string | null;
 }
 
+/**
+ * A row that somebody has altered must not keep the others from being read, so each member gets a value of its type. Verification names the
+ * row.
+ */
 export function entryOf({ shown, hidden, names, ...row }: EntryRow): AuditEntry {
   return {
     ...row,
-    user_groups: parsed(row.user_groups, []),
-    arguments: parsed(row.arguments, null),
-    shown: shown === null ? null : { count: shown, hidden, names: parsed(names, []) },
+    created_at: readableTime(row.created_at, row.id),
+    // Its row can be missing.
+    method: row.method ?? '',
+    user_groups: textsIn(row.user_groups) ?? [],
+    arguments: parsed(row.arguments),
+    shown: shown === null ? null : { count: shown, hidden, names: textsIn(names) ?? [] },
   };
 }
 
-/** A row that somebody has altered must not keep the others from being read. Verification names it. */
-function parsed<T>(json: string | null, otherwise: T): T {
+/** The last time that a `Date` can have, in milliseconds since 1970. */
+const LAST_MS = 8.64e15;
+
+function readableTime(ms: number, id: string): number {
+  const [time = 0] = [ms, timeOf(String(id))].filter(Number.isSafeInteger);
+  return Math.min(Math.max(time, -LAST_MS), LAST_MS);
+}
+
+function parsed<T>(json: string | null): T | null {
   try {
-    return (JSON.parse(json ?? 'null') as T | null) ?? otherwise;
+    return JSON.parse(json ?? 'null') as T | null;
   } catch {
-    return otherwise;
+    return null;
   }
 }

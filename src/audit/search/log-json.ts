@@ -10,14 +10,11 @@ const MEMBERS = [
 
 export type LogJson = Pick<AuditEntry, Exclude<(typeof MEMBERS)[number], 'created_at'>> & { readonly created_at: string };
 
-/** The last time that a `Date` can have, in milliseconds since 1970. Somebody may have written a later one into the database. */
-const LAST_MS = 8.64e15;
-
 export function logJson(entry: AuditEntry): LogJson {
   // The members are named one by one, because an object that is made from a list of names takes several times as long.
   return {
     id: entry.id,
-    created_at: new Date(Math.min(Math.max(entry.created_at, -LAST_MS), LAST_MS)).toISOString(),
+    created_at: new Date(entry.created_at).toISOString(),
     user_id: entry.user_id,
     user_email: entry.user_email,
     user_role: entry.user_role,

@@ -77,6 +77,8 @@ export function logSearch(db: Connection) {
     const nearMs = isFiltered ? NEAR_MS : OUTCOMES_SPAN_MS;
     const groups: string[][] = [];
     for (const id of ids) {
+      // Somebody has altered the id. It has no outcomes.
+      if (Number.isNaN(timeOf(id))) continue;
       const last = groups.at(-1);
       if (last !== undefined && timeOf(id) - timeOf(last.at(-1) ?? '') < nearMs) last.push(id);
       else groups.push([id]);
@@ -92,6 +94,7 @@ export function logSearch(db: Connection) {
         (isFiltered ? ` and (${has.join(' or ')})` : '')
       );
     });
+    if (groups.length === 0) return [];
     const records = await reader().stored('outcome', (query) =>
       query
         .whereRaw(`((${conditions.join(') or (')}))`)

@@ -72,9 +72,9 @@ const listRowsOf = (records: readonly StoredRecord[]): ListRow[] =>
   }));
 
 /** Returns the texts in the JSON text of an array; null: it is something else, so the log was changed. */
-export function textsIn(json: string): readonly string[] | null {
+export function textsIn(json: string | null): readonly string[] | null {
   try {
-    const value: unknown = JSON.parse(json);
+    const value: unknown = JSON.parse(json ?? 'null');
     return Array.isArray(value) && value.every((item) => typeof item === 'string') ? value : null;
   } catch {
     return null;

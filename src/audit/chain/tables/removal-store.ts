@@ -3,7 +3,7 @@ import type { Connection } from '../../../db/database.ts';
 import { idOf } from '../binary-form.ts';
 import { firstIdOf, type RecordKind, type RetentionRow } from '../chain.ts';
 import { dayOf, firstKeyOf } from '../facts.ts';
-import { FACT_TABLES, hexOfBytes, KINDS, LEGACY_TABLES, LOG_TABLES, literalId, tailOf } from './log-tables.ts';
+import { FACT_TABLES, KINDS, LEGACY_TABLES, LOG_TABLES, literalId, tailOf } from './log-tables.ts';
 import { segmentStore } from './segment-store.ts';
 
 /** Facts are removed this many days later than the records, because clocks differ. */
@@ -38,9 +38,10 @@ export function removalStore(db: Connection) {
         .whereRaw(`chain = x'${tailOf(chain_id)}'`)
         .andWhere('seq', '>', after)
         .andWhere('seq', '<=', seq);
-    const ids: { id: unknown }[] = await among('decision').select('id');
+    // As digits, because SQLite accepts every type in every column.
+    const ids: { id: string }[] = await among('decision').select(db.raw('hex(id) as id'));
     if (ids.length > 0) {
-      const gone = ids.map(({ id }) => literalId(idOf(hexOfBytes(id))));
+      const gone = ids.map(({ id }) => literalId(idOf(id)));
       await db('log_arguments').whereRaw(`id in (${gone.join()})`).delete();
     }
     let removed = 0;
@@ -90,11 +91,16 @@ export function removalStore(db: Connection) {
     async removeFacts(now: number): Promise<void> {
       let first = dayOf(firstIdOf(now)) - SPARE_DAYS;
       for (const kind of ['decision', 'shown'] as const) {
-        const [oldest]: { id: unknown }[] = await db(LOG_TABLES[kind]).orderBy('id').limit(1).select('id');
-        const [newest]: { id: unknown }[] = await db(LOG_TABLES[kind]).orderBy('id', 'desc').limit(1).select('id');
-        if (oldest !== undefined) first = Math.min(first, dayOf(idOf(hexOfBytes(oldest.id))));
-        if (newest !== undefined) first = Math.min(first, dayOf(idOf(hexOfBytes(newest.id))) - SPARE_DAYS);
+        const [oldest]: { id: string }[] = await db(LOG_TABLES[kind]).orderBy('id').limit(1).select(db.raw('hex(id) as id'));
+        const [newest]: { id: string }[] = await db(LOG_TABLES[kind])
+          .orderBy('id', 'desc')
+          .limit(1)
+          .select(db.raw('hex(id) as id'));
+        if (oldest !== undefined) first = Math.min(first, dayOf(idOf(oldest.id)));
+        if (newest !== undefined) first = Math.min(first, dayOf(idOf(newest.id)) - SPARE_DAYS);
       }
+      // Somebody has altered an id. Until it is removed, no fact is known to be unused.
+      if (Number.isNaN(first)) return;
       for (const table of Object.values(FACT_TABLES))
         await db(table)
           .whereRaw(`id < x'${firstKeyOf(first)}'`)

@@ -47,9 +47,11 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
       if (discovered === null || isFault(discovered)) {
         refusing.delete(address);
         // The refusal of the target would be the wrong reason.
-        if (discovered?.fault === CHANGED.fault) return discovered;
-        return refusal ?? (discovered === null ? http.send(request) : discovered);
+        if (discovered?.fault !== CHANGED.fault) return refusal ?? (discovered === null ? http.send(request) : discovered);
+        refusal?.discard();
+        return discovered;
       }
+      refusal?.discard();
       modes.learn(request, true, discovered.result);
       refusing.set(address, now() + REFUSING_MS);
       const result = openingResult(params, discovered.result, request.target.name);

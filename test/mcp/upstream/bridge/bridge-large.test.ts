@@ -391,3 +391,17 @@ test('the bridge reads an answer to a list only when it may', async (t) => {
   t.true((asked[0] ?? 0) > 1_000);
   t.like(await driver.send({ ...list, toRead: toRead(false) }), { fault: 'aborted' });
 });
+
+test('the refusal of a session counts as unread only until the target turns out to need none', async (t) => {
+  const { driver, target, unread } = await start(t, 0);
+  const { script } = target;
+  let pages = 0;
+  target.script = (entry, res) => {
+    if (entry.message?.method !== 'initialize') return script(entry, res);
+    pages += 1;
+    return answerText(res, 'x'.repeat(1_000_000), 'text/html', 404);
+  };
+  await driver.open();
+  t.is(pages, 1);
+  t.is(unread(), 0);
+});
