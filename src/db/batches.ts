@@ -12,12 +12,12 @@ export const MAX_STATEMENT_ROWS = 500;
  * Splits the rows into batches and keeps their order. `bytesOf` estimates the size of a row in a statement; escaping at most
  * doubles it. A larger row gets its own batch.
  */
-export function* batches<T>(rows: Iterable<T>, bytesOf: (row: T) => number): Generator<T[]> {
+export function* batches<T>(rows: Iterable<T>, bytesOf: (row: T) => number, mostBytes = MAX_STATEMENT_BYTES): Generator<T[]> {
   let batch: T[] = [];
   let size = 0;
   for (const row of rows) {
     const bytes = bytesOf(row);
-    if (batch.length > 0 && (size + bytes > MAX_STATEMENT_BYTES || batch.length === MAX_STATEMENT_ROWS)) {
+    if (batch.length > 0 && (size + bytes > mostBytes || batch.length === MAX_STATEMENT_ROWS)) {
       yield batch;
       batch = [];
       size = 0;

@@ -6,8 +6,9 @@ import { randomBytes } from 'node:crypto';
 import type { Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
 import { pause } from '../base/turns/slices.ts';
-import { batches, bytesOfRow, furtherRows } from './batches.ts';
+import { furtherRows } from './batches.ts';
 import type { Connection, Database, Transaction } from './database.ts';
+import { insertRows } from './rows.ts';
 import { statement } from './statement.ts';
 import { transact } from './transact.ts';
 import { createTurns } from './turns.ts';
@@ -146,10 +147,16 @@ export async function changedBetween(db: Connection, from: Position, to: Positio
 /** Inserts the counter row, under the migration lock. */
 export async function makeCounter(db: Connection): Promise<void> {
   if (await db('counter').where('id', 1).first()) return;
-  await db('counter').insert({ id: 1, sequence: 0, nonce: newNonce(), revision: 0 });
+  await db('counter').insert({ id: 1, sequence: 0, nonce: newNonces(1)[0], revision: 0 });
 }
 
-const newNonce = (): string => randomBytes(16).toString('hex');
+const NONCE_BYTES = 16;
+
+/** Together, because one change can make thousands. */
+function newNonces(count: number): string[] {
+  const bytes = randomBytes(count * NONCE_BYTES);
+  return Array.from({ length: count }, (_, i) => bytes.toString('hex', i * NONCE_BYTES, (i + 1) * NONCE_BYTES));
+}
 
 export type Changes = Awaited<ReturnType<typeof createChanges>>;
 type Made = Changed & { readonly from: Position };
@@ -170,16 +177,15 @@ export async function createChanges(database: Database, now: () => number) {
       if (database.kind === 'mysql') await locked;
       // Statements are sent together where they can be: on SQLite all requests wait for this transaction.
       const [{ result, changes }, from] = await Promise.all([work(trx), locked]);
-      let position = from;
-      const revision = position.revision + (changes.some((change) => typeOf(change) === 'policy') ? 1 : 0);
+      const revision = from.revision + (changes.some((change) => typeOf(change) === 'policy') ? 1 : 0);
       const created_at = now();
-      const made: Made[] = [];
+      const nonces = newNonces(changes.length);
+      const positions = nonces.map((nonce, i): Position => ({ sequence: from.sequence + i + 1, nonce, revision }));
+      const position = positions.at(-1) ?? from;
       function* rows(): Generator<object> {
-        for (const change of changes) {
-          made.push({ from: position, object_type: typeOf(change), object_id: change.object_id });
-          position = { sequence: position.sequence + 1, nonce: newNonce(), revision };
+        for (const [i, change] of changes.entries()) {
           yield {
-            ...position,
+            ...positions[i],
             ...change,
             owner: change.owner ?? null,
             override: change.override ?? false,
@@ -194,18 +200,17 @@ export async function createChanges(database: Database, now: () => number) {
           };
         }
       }
-      let last: object[] = [];
-      for (const batch of batches(rows(), bytesOfRow)) {
-        if (last.length > 0) await trx('changes').insert(last);
-        last = batch;
-      }
-      if (last.length > 0)
+      if (changes.length > 0)
         await Promise.all([
-          trx('changes').insert(last),
+          insertRows(trx, 'changes', rows()),
           trx('counter')
             .where('id', 1)
             .update({ ...position }),
         ]);
+      const made = changes.map((change, i): Made => {
+        const before = positions[i - 1] ?? from;
+        return { from: before, object_type: typeOf(change), object_id: change.object_id };
+      });
       return { result, position, made };
     });
 

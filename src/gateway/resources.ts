@@ -43,7 +43,7 @@ export function createPolicies(
   };
   const targetExists = async (db: Connection, id: string) => (await targetStore(db).find(id)) !== null;
   const edits = createPolicyEdits({ ...parts, targetExists });
-  const ownerEdits = createOwnerEdits({ ...parts, targetExists });
+  const ownerEdits = createOwnerEdits({ ...parts, targetExists, settle: parts.guard.settle });
   const invariants = createInvariantEdits({ ...parts, check, targets, readFiles: heavy.readInvariantFiles });
   const { readFiles, build, checkSet } = heavy;
   const sets = createPolicySets({ ...parts, targets, readFiles, tryPolicies: build, checkSet });

@@ -4,15 +4,16 @@ import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, isInHistory, readPosition } from '../db/changes.ts';
-import type { Connection, Database } from '../db/database.ts';
+import type { Connection, Database, Transaction } from '../db/database.ts';
 import { type PatternCheck, stateProblem } from '../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
 import type { FindNamesFor } from './edit.ts';
-import { createLimitCheck, type LimitCheck, type Limits } from './limits/limits.ts';
+import { createLimitCheck, type FindNames, type LimitCheck, type Limits } from './limits/limits.ts';
 import { type Owner, ownerStore } from './limits/owner-store.ts';
 import { type OutsideField, outsideLimits } from './limits/refusal.ts';
 import { type OwnerUpdate, ownerJson } from './owner-document.ts';
 import { policyStore } from './policy-store.ts';
+import { Moved, type Settle } from './settle.ts';
 
 const MOST = 1_000;
 
@@ -22,15 +23,18 @@ export interface OwnerEditParts {
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
   readonly findNames: FindNamesFor;
+  /** Runs a change that throws `Moved`. */
+  readonly settle: Settle;
   readonly now: () => number;
 }
 
-/** All methods throw AppError `precondition_failed` and what `Administer` throws. `ifMatch` is the header of the request. */
+/** All methods throw AppError `precondition_failed`, `put` also `retry`, and what `Administer` throws. `ifMatch` is the header of the request. */
 export type OwnerEdits = ReturnType<typeof createOwnerEdits>;
 
 export const ownerEtag = (owner: Owner): string => etagOf(ownerJson(owner));
 
-export function createOwnerEdits({ database, administer, targetExists, checkPattern, findNames, now }: OwnerEditParts) {
+export function createOwnerEdits(parts: OwnerEditParts) {
+  const { database, administer, targetExists, checkPattern, findNames, settle, now } = parts;
   /** Throws AppError `invalid_request`. A target that the record names already may be deleted by now. */
   async function checkLimits(
     db: Connection,
@@ -67,7 +71,7 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
       const check = async (
         db: Connection,
         { before, policies }: Awaited<ReturnType<typeof read>>,
-        turnOf: Caller | null,
+        search: FindNames,
       ): Promise<void> => {
         if (before !== null) {
           const errors = readOnlyErrors(['name', 'created_at', 'updated_at'], rest, ownerJson(before));
@@ -75,11 +79,16 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
         }
         await checkLimits(db, limits, before);
         const limited = policies.map((policy) => ({ policy, limits }));
-        requireWithin(policies, await outsideOf(limited, (outside) => findNames(outside, turnOf)));
+        requireWithin(policies, await outsideOf(limited, search));
       };
-      const early = await database.snapshot(read);
-      await check(database.knex, early, caller);
-      const { result } = await administer(caller, ['boundaries:manage'], async (trx) => {
+      const replace = async (calm: () => Promise<void>): Promise<{ readonly owner: Owner; readonly created: boolean }> => {
+        const early = await database.snapshot(read);
+        await check(database.knex, early, (outside) => findNames(outside, caller));
+        await calm();
+        const { result } = await administer(caller, ['boundaries:manage'], (trx) => replaceIn(trx, early));
+        return result;
+      };
+      const replaceIn = async (trx: Transaction, early: Awaited<ReturnType<typeof read>>) => {
         const store = ownerStore(trx);
         const { sequence, revision } = await readPosition(trx);
         const before = await store.find(name);
@@ -87,7 +96,7 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No owner has the name ${name}.`);
         // Check again only what has changed in the meantime. The targets of a record are ids, which are never used again.
         const isSame = revision === early.position.revision && before?.sequence === early.before?.sequence;
-        if (!isSame || !(await isInHistory(trx, early.position))) await check(trx, await read(trx), null);
+        if (!isSame || !(await isInHistory(trx, early.position))) await check(trx, await read(trx), notInTransaction);
         if (before === null && (await store.glance()).owners >= MOST)
           throw new AppError('limit_reached', `At most ${MOST} owners can have a record. Delete one first.`);
         const owner: Owner = {
@@ -98,8 +107,8 @@ export function createOwnerEdits({ database, administer, targetExists, checkPatt
           return { result: { owner: before, created: false }, changes: [] };
         await store.put(owner);
         return { result: { owner, created: before === null }, changes: [changeOf(before, owner)] };
-      });
-      return result;
+      };
+      return settle(caller, replace);
     },
 
     /** Throws AppError `not_found`, and `owner_in_use` if the owner has policies: they would no longer have limits. */
@@ -132,6 +141,11 @@ function requireWithin(policies: readonly StoredPolicy[], outside: Awaited<Retur
   }
   if (errors.length > 0) throw outsideLimits(errors, ({ message }) => message);
 }
+
+/** A search takes long, and on SQLite all requests wait for the transaction. */
+const notInTransaction: FindNames = async () => {
+  throw new Moved();
+};
 
 const changeOf = (before: Owner | null, after: Owner | null): Change => ({
   action: `owner.${before === null ? 'create' : after === null ? 'delete' : 'update'}`,

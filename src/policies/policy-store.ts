@@ -1,8 +1,10 @@
 /** Policies in the database. Only administrative transactions write them, and these run one at a time. */
 import type { Knex } from 'knex';
 import type { Owners } from '../auth/rights.ts';
-import { batches, bytesOfRow, furtherRows } from '../db/batches.ts';
+import { pause } from '../base/turns/slices.ts';
+import { furtherRows } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
+import { deleteRows, insertRows } from '../db/rows.ts';
 import {
   EFFECTS,
   type Effect,
@@ -119,8 +121,6 @@ function ofOwners(policies: Knex.QueryBuilder, owners: readonly string[]): void 
   else policies.whereRaw(`substr(managed_as, 1, instr(managed_as, '/') - 1) in (${owners.map(() => '?').join()})`, owners);
 }
 
-const bytesOfId = (id: string): number => id.length;
-
 export function policyStore(db: Connection) {
   // Use one statement: outside a snapshot, two would read two different states.
   const read = async (narrow: (policies: Knex.QueryBuilder) => Knex.QueryBuilder): Promise<StoredPolicy[]> => {
@@ -182,12 +182,6 @@ export function policyStore(db: Connection) {
       .orderBy('place')
       .limit(limit);
   }
-  const insert = async (table: string, rows: Iterable<object>): Promise<void> => {
-    for (const batch of batches(rows, bytesOfRow)) await db(table).insert(batch);
-  };
-  const deleteWhere = async (table: string, column: string, ids: Iterable<string>): Promise<void> => {
-    for (const batch of batches(ids, bytesOfId)) await db(table).whereIn(column, batch).delete();
-  };
 
   return {
     /**
@@ -265,6 +259,7 @@ export function policyStore(db: Connection) {
       const subjectsGone: string[] = [];
       const subjectsMade: ReturnType<typeof subjectRow>[] = [];
       for (const { before, after } of changes) {
+        await pause();
         for (const policy of [before, after]) if (policy !== null && policy.managed_as !== null) files.add(policy.managed_as);
         if (after === null) {
           if (before !== null) gone.push(before.id);
@@ -280,16 +275,15 @@ export function policyStore(db: Connection) {
         const there = new Set(known.map(({ id }) => id));
         for (const subject of after.subjects) if (!there.has(subject.id)) subjectsMade.push(subjectRow(after.id, subject));
       }
-      await deleteWhere('policy_subjects', 'policy_id', gone);
-      await deleteWhere('policies', 'id', gone);
-      await insert('policies', made.map(columnsOf));
-      for (const batch of batches(changed.map(columnsOf), bytesOfRow))
-        await db('policies').insert(batch).onConflict('id').merge();
+      await deleteRows(db, 'policy_subjects', 'policy_id', gone);
+      await deleteRows(db, 'policies', 'id', gone);
+      await insertRows(db, 'policies', made.map(columnsOf));
+      await insertRows(db, 'policies', changed.map(columnsOf), 'id');
       // Delete first, because another subject may take the place of a deleted one.
-      await deleteWhere('policy_subjects', 'id', subjectsGone);
-      await insert('policy_subjects', subjectsMade);
-      await deleteWhere('deleted_policies', 'managed_as', files);
-      await insert('deleted_policies', missing);
+      await deleteRows(db, 'policy_subjects', 'id', subjectsGone);
+      await insertRows(db, 'policy_subjects', subjectsMade);
+      await deleteRows(db, 'deleted_policies', 'managed_as', files);
+      await insertRows(db, 'deleted_policies', missing);
     },
 
     /** Returns whether a policy names this target. */

@@ -163,11 +163,13 @@ export function createLimitCheck(): LimitCheck {
     const { min, max } = { min: priority?.min ?? -Infinity, max: priority?.max ?? Infinity };
     if (policy.priority < min || policy.priority > max) add('priority', `it must be from ${shown(min)} to ${shown(max)}`);
     if (subjects !== undefined) {
-      const [covered, text] = [new Set(subjects.map(keyOf)), allowedText(subjects, textOf)];
+      const covered = new Set(subjects.map(keyOf));
+      const others: LimitSubject[] = [];
       for (const subject of policy.subjects) {
         yield;
-        if (!covered.has(keyOf(subject)) && !covered.has(subject.subject_type)) add('subjects', `${textOf(subject)}. ${text}`);
+        if (!covered.has(keyOf(subject)) && !covered.has(subject.subject_type)) others.push(subject);
       }
+      if (others.length > 0) add('subjects', `${someOf(others, textOf)}. ${allowedText(subjects, textOf)}`);
     }
     return found;
   }
@@ -195,11 +197,13 @@ const textOf = ({ subject_type, subject_value = null }: LimitSubject): string =>
 const shown = (priority: number): string =>
   Number.isFinite(priority) ? String(priority) : priority < 0 ? 'the lowest' : 'the highest';
 
-/** An error message names at most this many allowed values. */
+/** A list in an error message names at most this many values. */
 const VALUES_NAMED = 20;
 
-function allowedText<T>(allowed: readonly T[], textOf: (value: T) => string = String): string {
-  if (allowed.length === 0) return 'No value is within the limits';
-  const more = allowed.length - VALUES_NAMED;
-  return `Within the limits: ${allowed.slice(0, VALUES_NAMED).map(textOf).join(', ')}${more > 0 ? `, and ${more} more` : ''}`;
+function someOf<T>(values: readonly T[], textOf: (value: T) => string): string {
+  const more = values.length - VALUES_NAMED;
+  return `${values.slice(0, VALUES_NAMED).map(textOf).join(', ')}${more > 0 ? `, and ${more} more` : ''}`;
 }
+
+const allowedText = <T>(allowed: readonly T[], textOf: (value: T) => string = String): string =>
+  allowed.length === 0 ? 'No value is within the limits' : `Within the limits: ${someOf(allowed, textOf)}`;

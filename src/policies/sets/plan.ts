@@ -102,6 +102,7 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
 
   const left: { file: string; policy: StoredPolicy }[] = [];
   for (const policy of policies) {
+    yield;
     const file = managedFile(policy, owner);
     if (file === null || files.has(file)) continue;
     if (prune) changes.push({ action: 'delete', file, before: policy, after: null });
@@ -109,7 +110,9 @@ export function* planFilesInSteps(request: PlanRequest, context: PlanContext): G
   }
   changes.sort((a, b) => compareText(a.file ?? '', b.file ?? ''));
   left.sort((a, b) => compareText(a.file, b.file));
+  yield;
   const candidate = withChanges(policies, changes);
+  yield;
   return { changes, unchanged, left, unmanaged: candidate.filter(({ managed_as }) => managed_as === null).length, candidate };
 }
 

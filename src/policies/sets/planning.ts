@@ -121,6 +121,7 @@ async function check(
 ): Promise<void> {
   const brought = new Map<string, ParsedPolicyFile>();
   for (const { file, after } of changes) {
+    await pause();
     const parsed = files.get(file ?? '');
     if (after === null || parsed === undefined) continue;
     brought.set(after.id, parsed);

@@ -164,8 +164,11 @@ function carryingOut<T>(result: T, changes: readonly PolicyChange[], outsideAt: 
       changes.length === 0
         ? null
         : async (store) => {
-            await store.change(changes, outsideAt);
-            return inSlices(recordsOf(changes, outsideAt !== null));
+            const [records] = await Promise.all([
+              inSlices(recordsOf(changes, outsideAt !== null)),
+              store.change(changes, outsideAt),
+            ]);
+            return records;
           },
   };
 }
