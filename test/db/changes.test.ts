@@ -191,8 +191,14 @@ eachEngine(
     const { knex } = database;
     const changes = await createChanges(database, Date.now);
     let statements = 0;
-    knex.on('query', ({ sql }: { sql: string }) => {
-      if (/^insert into .changes/.test(sql)) statements++;
+    const prototype = Object.getPrototypeOf(knex.client) as { _query(connection: unknown, query: { sql: string }): unknown };
+    const { _query } = prototype;
+    prototype._query = function (connection, query) {
+      if (/^insert into .changes/.test(query.sql)) statements++;
+      return _query.call(this, connection, query);
+    };
+    t.teardown(() => {
+      prototype._query = _query;
     });
     const many = Array.from({ length: 1_200 }, (_, i) =>
       change(`policy ${i}`, { after: { name: "'\u20ac".repeat(i < 300 ? 2_000 : 1) } }),
@@ -206,7 +212,7 @@ eachEngine(
     );
     t.is(new Set(rows.map(({ nonce }) => nonce)).size, 1_200);
     t.is(rows.at(-1)?.nonce, position.nonce);
-    t.true(statements > 3 && statements < 20, `${statements}`);
+    t.true(statements > 3 && statements < 40, `${statements}`);
   },
 );
 

@@ -355,8 +355,11 @@ test('a thousand subjects are compared with a thousand of the limits in one pass
     subject_value,
   }));
   const outside = await outsideOf(policy('p', { subjects }), { subjects: limited });
-  t.is(outside.length, 1_000);
-  t.regex(outside[0]?.message ?? '', /group "out0"\. Within the limits: group "in0", .*, and 980 more$/);
+  t.is(outside.length, 1);
+  t.regex(
+    outside[0]?.message ?? '',
+    /group "out0", group "out1", .*, and 980 more\. Within the limits: group "in0", .*, and 980 more$/,
+  );
   t.true(read < 3_000, `${read} reads`);
 });
 

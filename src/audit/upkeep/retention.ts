@@ -47,6 +47,8 @@ const PAUSE_MS = 20;
 /** How many chains one log line names. */
 const NAMED = 5;
 
+const UNFIT_HEADER = 'the header of the chain does not fit its MAC';
+
 /** Says why the removal stops in a chain. */
 class Unfit extends Error {
   /** The first record that stays; null: the chain's header fails its check. */
@@ -109,6 +111,8 @@ export function createRetention(parts: RetentionParts) {
   }
 
   async function removeSome(chain: ChainRow, before: number): Promise<number> {
+    // SQLite accepts bytes in a column of texts.
+    if (typeof chain.chain_id !== 'string') throw new Unfit(null, UNFIT_HEADER);
     const store = chainStore(database.knex);
     const row = await store.retention(chain.chain_id);
     try {
@@ -170,7 +174,7 @@ export function createRetention(parts: RetentionParts) {
     const writer = keyOf.get(chain.key_id);
     if (writer === undefined)
       throw new Unfit(null, 'the chain was written under a master key that is not in MASTER_KEY or MASTER_KEY_PREVIOUS');
-    if (chainMac(writer, chain) !== chain.mac) throw new Unfit(null, 'the header of the chain does not fit its MAC');
+    if (chainMac(writer, chain) !== chain.mac) throw new Unfit(null, UNFIT_HEADER);
     const { chain_id, mac } = chain;
     if (row === null) return { key: writer, at: { chain_id, seq: 0, mac }, newest: null, unproven: null };
     const signer = keyOf.get(row.key_id);
