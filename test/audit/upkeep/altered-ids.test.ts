@@ -62,9 +62,9 @@ test.serial('a chain whose id is bytes keeps no other chain from being removed',
     await writer.decision(decision({ id: idAt(time), created_at: time }));
     await writer.close();
   }
+  const [{ chain_id }] = await knex('audit_chains').orderBy('started_at').limit(1).select('chain_id');
   await knex('audit_chains')
-    .orderBy('started_at')
-    .limit(1)
+    .where({ chain_id })
     .update({ chain_id: knex.raw('cast(chain_id as blob)') });
   const keeper = keeperOf(database);
   t.is(await keeper.run(), 1);
