@@ -115,20 +115,26 @@ function readServer(value: JsonValue): Read | string {
 
 function readRemote(value: JsonObject, url: JsonValue | undefined): Read | string {
   if (typeof url !== 'string' || !/^https?:\/\//i.test(url)) return 'it has neither a command nor a URL with http or https';
+  const given = value.type ?? value.transport;
+  const type = typeof given === 'string' ? given.toLowerCase() : undefined;
+  if (type !== undefined && !REMOTE_TYPES.has(type)) return 'it has a URL, but its type is neither Streamable HTTP nor SSE';
+  const unread = NOT_READ.find((member) => value[member] !== undefined);
+  if (unread !== undefined) return `its ${unread} is not read: put what it gives into headers, or add the target yourself`;
   const bare = withoutPlaceholders(url);
   if (!URL.canParse(bare)) return 'its URL is not valid';
-  const { username, password, searchParams, pathname } = new URL(bare);
-  // Some services put the key of the account into the path.
-  const parts = [...searchParams, ...pathname.split('/').map((part): [string, string] => ['', part])];
   // Everybody who may read targets sees their URLs.
-  if (username !== '' || password !== '' || parts.some(([name, text]) => isSecret(name, text)) || bare !== url)
+  if (isSecretUrl(bare) || bare !== url)
     return 'its URL contains a secret or a variable, and the gateway shows URLs: put it into a header, or add the target yourself';
   const headers = strings(value.headers);
   if (headers === null) return 'its headers are not an object of strings';
-  const type = value.type ?? value.transport;
   const isSse = type === 'sse' || (type === undefined && /\/sse\/?$/.test(new URL(url).pathname));
   return { transport: isSse ? 'sse' : 'streamable-http', url, secrets: headers.map(([name, text]) => headerOf(name, text)) };
 }
+
+/** `http` and its other names mean Streamable HTTP. */
+const REMOTE_TYPES = new Set(['http', 'https', 'streamable-http', 'streamablehttp', 'streamable_http', 'sse', 'url', 'remote']);
+/** Members that give headers or variables that are not in the file. */
+const NOT_READ = ['headersHelper', 'envFile'] as const;
 
 function headerOf(name: string, value: string): Secret {
   const [, token] = /^Bearer +(.*)$/is.exec(value) ?? [];
@@ -139,6 +145,7 @@ function headerOf(name: string, value: string): Secret {
 
 function readLocal(value: JsonObject, command: JsonValue): Read | string {
   const { args = [], cwd } = value;
+  if (value.envFile !== undefined) return 'its envFile is not read: put the variables into env, or add the target yourself';
   if (typeof command !== 'string' || command === '' || /[\0\n]/.test(command)) return 'its command is not a text';
   if (/\s/.test(command)) return 'its command contains spaces: give the program as command, and the rest as args';
   if (!Array.isArray(args) || !args.every((one) => typeof one === 'string')) return 'its args are not a list of texts';
@@ -172,15 +179,15 @@ function strings(value: JsonValue | undefined): [string, string][] | null {
 }
 
 const SECRET_NAME =
-  /key|token|secret|pass|pwd|credential|auth|cookie|session|dsn|private|signature|webhook|conn\w*str|(\b|_)(pat|pin|otp|mfa|totp)(\b|_)/i;
+  /key|token|secret|pass|pwd|cred|auth|cookie|session|dsn|private|signature|webhook|mnemonic|bearer|jwt|conn\w*str|(\b|_)(pat|pin|otp|mfa|totp|pw|psk)(\b|_)/i;
 /** Names of secrets that can be short numbers. */
-const SECRET_NUMBER = /pass|pwd|secret|(\b|_)(pin|otp|mfa|totp)(\b|_)/i;
+const SECRET_NUMBER = /pass|pwd|secret|(\b|_)(pin|otp|mfa|totp|pw)(\b|_)|(\b|_)(key|token)$/i;
 /** A secret inside a value, such as a connection string, an address, JSON or a header. */
 const SECRET_INSIDE =
-  /(pass(word|wd|phrase|code)?|pwd|accountkey|sharedaccess\w*|secret|token|api[_-]?key|\bsig|\bauth|authorization)["']?\s*[=:]\s*["']?[^\s;&"']|-----BEGIN [A-Z ]*PRIVATE KEY/i;
+  /(pass(word|wd|phrase|code)?|pwd|accountkey|sharedaccess\w*|secret|token|api[_-]?key|\bsig|\bauth|authorization)["']?\s*[=:]\s*["']?[^\s;&"']|-----BEGIN [A-Z ]*PRIVATE KEY|(^|\s)--?[\w-]*(pass|pwd|token|secret|key)[\w-]*\s+[^\s-]/i;
 /** Beginnings of keys and tokens of well-known services. */
 const SECRET_START =
-  /^(sk[-_]|pk_|rk_|gsk_|whsec_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|Bearer |Basic )/;
+  /^(sk[-_]|pk_|rk_|gsk_|whsec_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|lin_api_|ntn_|figd_|shp(at|ca|pa|ss)_|SG\.|\d{6,}:[\w-]{30,}$|[Bb]earer |[Bb]asic )/;
 
 /** Whether a value may be secret. If in doubt, it is. */
 function isSecret(name: string, value: string): boolean {
@@ -193,16 +200,33 @@ function isSecret(name: string, value: string): boolean {
     SECRET_INSIDE.test(value) ||
     value !== withoutPlaceholders(value) ||
     /:\/\/[^/\s]*@/.test(value) ||
+    isSecretUrl(value) ||
     // A long word with digits and letters that is neither a path nor the name of a host.
-    /^(?=.*\d)(?=.*[a-z])[A-Za-z0-9+=_-]{20,}$/i.test(value)
+    /^(?=.*\d)(?=.*[a-z])[A-Za-z0-9+=_-]{20,}$/i.test(value) ||
+    // Such keys of AWS can have slashes.
+    /^(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+][A-Za-z0-9/+]{38}[A-Za-z0-9/+=]$/.test(value)
   );
 }
+
+/** Whether the text is a URL with a secret in it. Some services put the key of the account into the path. */
+function isSecretUrl(text: string): boolean {
+  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || !URL.canParse(text)) return false;
+  const { username, password, searchParams, pathname, hostname, hash } = new URL(text);
+  if (username !== '' || password !== '' || WEBHOOK.test(hostname + pathname)) return true;
+  const parts = [...searchParams, ...new URLSearchParams(hash.slice(1)), ...pathname.split('/').map((part) => ['', part])];
+  return parts.some(([name = '', part = '']) => isSecret(name, part));
+}
+
+/** Whoever knows such an address can use it. */
+const WEBHOOK = /^(hooks\.slack\.com\/services|discord(app)?\.com\/api\/webhooks|[^/]*\.webhook\.office\.com)\//;
 
 /** Whether an argument is a secret: because it looks like one, as `--name=value`, as a header, or as the value of the option in front of it. */
 function isSecretWord(before: string, word: string): boolean {
   const [, name, value] = /^-{0,2}([\w.-]+)=(.*)$/s.exec(word) ?? /^([\w-]+): *(.*)$/s.exec(word) ?? [];
   if (name !== undefined && value !== undefined && isSecret(name, value)) return true;
-  if (word.startsWith('-')) return false;
+  if (SECRET_INSIDE.test(word)) return true;
+  if (word.startsWith('-')) return /^--?[\w-]*(pass\w*|pwd|token|secret|key)$/i.test(before) && !word.startsWith('--');
+  if (/^(-u|--user)$/.test(before) && word.includes(':')) return true;
   return isSecret(/^--?([\w.-]+)$/.exec(before)?.[1] ?? '', word);
 }
 

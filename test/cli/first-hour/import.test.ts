@@ -225,6 +225,20 @@ test('secrets are told by their names, their beginnings and what is inside them'
     TLS: '-----BEGIN EC PRIVATE KEY-----\nabc',
     URL: 'https://x.example/?access_token=abc',
     HELLO: 'ghp_0123456789abcdefghij',
+    DB_PW: 'geheim',
+    WIFI_PSK: 'geheim',
+    SESSION_JWT: 'a.b',
+    DB_CREDS: 'a b',
+    WALLET_MNEMONIC: 'a b c',
+    TOKEN: '123456',
+    RPC_URL: 'https://eth.example/v2/0123456789abcdefghijkl',
+    ALERTS_URL: 'https://hooks.slack.com/services/TAAA/BAAA/aaaa',
+    CHAT_URL: 'https://discord.com/api/webhooks/1/aaaa',
+    OPTIONS: '--verbose --token abc',
+    DESIGN: 'figd_abc',
+    SHOP: 'shpat_abc',
+    BOT: '1234567:abcdefghijklmnopqrstuvwxyz-_0123',
+    AWS: 'wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKE1',
   };
   const plain = {
     LOG_LEVEL: 'debug',
@@ -235,6 +249,10 @@ test('secrets are told by their names, their beginnings and what is inside them'
     MODE: 'true',
     SITE: 'https://x.example/a?page=2',
     NOTE: 'a: b',
+    ENDPOINT: 'https://api.example.com/v1/mcp#top',
+    FLAGS: '--verbose --no-color',
+    KEEPALIVE: '30',
+    MODULE: '/usr/lib/node_modules/a-long-name/dist/server.js',
   };
   const command = { command: 'node', args: ['server.js'] };
   const [found] = readServers(JSON.stringify({ servers: { x: { ...command, env: { ...secret, ...plain } } } }));
@@ -251,8 +269,44 @@ test('secrets are told by their names, their beginnings and what is inside them'
     ['--config', '{"apiKey":"abc"}'],
     ['--db.password', 'geheim'],
     ['Password=geheim;Server=db'],
+    ['mcp-remote', 'https://mcp.example.com/api/s/0123456789abcdefghijkl/mcp'],
+    ['mcp-remote', 'https://x.example/?key=abc'],
+    ['--password', '-x'],
+    ['--header', 'bearer abc'],
+    ['-c', 'npx server --token abc'],
+    ['-u', 'admin:geheim'],
+    ['--token', '123456'],
+    ['--jwt', 'abc'],
   ]) {
     const [skipped] = readServers(JSON.stringify({ servers: { x: { command: 'node', args } } }));
     t.regex(JSON.stringify(skipped), /contains a secret/, args.join(' '));
+  }
+  for (const args of [
+    ['-y', '@scope/server', '/home/ann/notes'],
+    ['mcp-remote', 'https://mcp.example.com/mcp', '--verbose'],
+    ['--no-auth', '--port', '3000'],
+    ['--user', 'ann'],
+    ['-c', 'server --verbose | tee log'],
+  ]) {
+    const [read] = readServers(JSON.stringify({ servers: { x: { command: 'npx', args } } }));
+    t.is(read?.problem, null, args.join(' '));
+  }
+});
+
+test('a server is skipped if the gateway would not give it what the file gives it', (t) => {
+  const url = 'https://x.example/mcp';
+  const skipped = [
+    [{ url, type: 'ws' }, /type is neither/],
+    [{ url, type: 'stdio' }, /type is neither/],
+    [{ url, headersHelper: 'helper' }, /headersHelper is not read/],
+    [{ command: 'node', envFile: '.env' }, /envFile is not read/],
+  ] as const;
+  for (const [server, why] of skipped) {
+    const [read] = readServers(JSON.stringify({ servers: { x: server } }));
+    t.regex(read?.problem ?? '', why);
+  }
+  for (const type of ['http', 'streamable-http', 'streamableHttp', 'sse', 'SSE', undefined]) {
+    const [read] = readServers(JSON.stringify({ servers: { x: { url, type } } }));
+    t.like(read?.server, { transport: type?.toLowerCase() === 'sse' ? 'sse' : 'streamable-http' }, type);
   }
 });
