@@ -38,6 +38,18 @@ test.serial('a text that is not UTF-8 is found in each column, without reading i
   }
 });
 
+test.serial('a view in the place of a table is not read', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { knex } = await openTestDatabase(t, at);
+  await knex.raw('alter table audit_chains rename to other_chains');
+  await knex.raw('create view audit_chains as select * from other_chains');
+  t.deepEqual(
+    (await unreadableIn(knex)).map(({ detail }) => detail),
+    ['audit_chains is not the table that the gateway made, so nothing else was checked'],
+  );
+});
+
 test.serial('a verification names such a text instead of ending with the driver', async (t) => {
   const at = await createSqlite();
   t.teardown(at.drop);
