@@ -39,7 +39,7 @@ export function removalStore(db: Connection) {
         .andWhere('seq', '>', after)
         .andWhere('seq', '<=', seq);
     // As digits, because SQLite accepts every type in every column.
-    const ids: { id: string }[] = await among('decision').select(db.raw('hex(id) as id'));
+    const ids: { id: string }[] = await among('decision').select(db.raw('lower(hex(id)) as id'));
     if (ids.length > 0) {
       const gone = ids.map(({ id }) => literalId(idOf(id)));
       await db('log_arguments').whereRaw(`id in (${gone.join()})`).delete();
@@ -91,11 +91,14 @@ export function removalStore(db: Connection) {
     async removeFacts(now: number): Promise<void> {
       let first = dayOf(firstIdOf(now)) - SPARE_DAYS;
       for (const kind of ['decision', 'shown'] as const) {
-        const [oldest]: { id: string }[] = await db(LOG_TABLES[kind]).orderBy('id').limit(1).select(db.raw('hex(id) as id'));
+        const [oldest]: { id: string }[] = await db(LOG_TABLES[kind])
+          .orderBy('id')
+          .limit(1)
+          .select(db.raw('lower(hex(id)) as id'));
         const [newest]: { id: string }[] = await db(LOG_TABLES[kind])
           .orderBy('id', 'desc')
           .limit(1)
-          .select(db.raw('hex(id) as id'));
+          .select(db.raw('lower(hex(id)) as id'));
         if (oldest !== undefined) first = Math.min(first, dayOf(idOf(oldest.id)));
         if (newest !== undefined) first = Math.min(first, dayOf(idOf(newest.id)) - SPARE_DAYS);
       }
