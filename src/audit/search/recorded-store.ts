@@ -137,7 +137,8 @@ export function recordedStore(db: Connection) {
     /** Returns the listed names, by the hash of the set. A set that was too long lacks its last names. */
     async sets(hashes: readonly string[]): Promise<Map<string, readonly string[]>> {
       if (hashes.length === 0) return new Map();
-      const keys = hashes.filter((hash) => hash.length === 2 * KEY_BYTES);
+      // The hash of an altered list can be anything.
+      const keys = hashes.filter((hash) => hash.length === 2 * KEY_BYTES && /^[0-9a-f]+$/.test(hash));
       const legacy: { hash: string; names: string }[] = await db('audit_sets').whereIn('hash', hashes).select('hash', 'names');
       const found: { id: unknown; names: string }[] =
         keys.length === 0

@@ -15,9 +15,9 @@ const TABLES_WITHOUT_TEXTS = ['log_counts', 'log_segments', 'log_terms'];
 
 const AT_ONCE = 500;
 
-/** A view can return what it likes, and the rows of a table without rowids cannot be read in parts. */
+/** A view can return what it likes, and the rows of a table without rowids, or with a column of that name, cannot be read in parts. */
 const PLAIN = `select 1 as found from sqlite_schema where lower(name) = ? and type = 'table'
-  and sql like 'create table %' and sql not like '%without rowid%'`;
+  and sql like 'create table %' and sql not like '%rowid%'`;
 
 /** Returns a problem for each column in the first row of each table with such texts. */
 export async function unreadableIn(db: Connection): Promise<Problem[]> {
@@ -47,19 +47,21 @@ async function brokenColumns(db: Connection, table: string): Promise<string[]> {
   if (found.length === 0) return [];
   const isAny = found.map(({ isOther }) => `(${isOther})`).join(' or ');
   const hasTexts = TABLES.includes(table);
-  for (let last = Number.MIN_SAFE_INTEGER; ; ) {
+  /** As text: an integer of 64 bits loses its last digits as a number. */
+  for (let last: string | null = null; ; ) {
     const query = db(table)
       .whereRaw(`(${isAny})`)
       .select(...found.map(({ bytes }) => db.raw(bytes)));
-    if (hasTexts) query.whereRaw('rowid > ?', [last]).orderBy('rowid').select(db.raw('rowid as at'));
-    const rows: Record<string, ArrayBuffer | number | null>[] = await query.limit(AT_ONCE);
+    if (hasTexts) query.orderBy('rowid').select(db.raw('cast(rowid as text) as at'));
+    if (last !== null) query.whereRaw(`rowid > ${last}`);
+    const rows: Record<string, ArrayBuffer | string | null>[] = await query.limit(AT_ONCE);
     for (const row of rows) {
       const isBroken = (value: unknown): boolean => value instanceof ArrayBuffer && !(hasTexts && isUtf8(Buffer.from(value)));
       const broken = found.filter((_, i) => isBroken(row[i]));
       if (broken.length > 0) return broken.map(({ name }) => name);
     }
     const end = rows.at(-1)?.['at'];
-    if (typeof end !== 'number') return [];
+    if (typeof end !== 'string') return [];
     last = end;
   }
 }

@@ -115,10 +115,11 @@ function readServer(value: JsonValue): Read | string {
 
 function readRemote(value: JsonObject, url: JsonValue | undefined): Read | string {
   if (typeof url !== 'string' || !/^https?:\/\//i.test(url)) return 'it has neither a command nor a URL with http or https';
-  const given = value.type ?? value.transport;
+  const { transport } = value;
+  const given = value.type ?? value.transportType ?? (isObject(transport) ? transport.type : transport);
   const type = typeof given === 'string' ? given.toLowerCase() : undefined;
   if (type !== undefined && !REMOTE_TYPES.has(type)) return 'it has a URL, but its type is neither Streamable HTTP nor SSE';
-  const unread = NOT_READ.find((member) => value[member] !== undefined);
+  const unread = NOT_READ.find((member) => isGiven(value[member]));
   if (unread !== undefined) return `its ${unread} is not read: put what it gives into headers, or add the target yourself`;
   const bare = withoutPlaceholders(url);
   if (!URL.canParse(bare)) return 'its URL is not valid';
@@ -132,9 +133,14 @@ function readRemote(value: JsonObject, url: JsonValue | undefined): Read | strin
 }
 
 /** `http` and its other names mean Streamable HTTP. */
-const REMOTE_TYPES = new Set(['http', 'https', 'streamable-http', 'streamablehttp', 'streamable_http', 'sse', 'url', 'remote']);
+const REMOTE_TYPES = new Set([
+  ...['http', 'https', 'httpstream', 'http-stream', 'streamable', 'streamable-http', 'streamablehttp', 'streamable_http'],
+  ...['sse', 'url', 'remote'],
+]);
 /** Members that give headers or variables that are not in the file. */
 const NOT_READ = ['headersHelper', 'envFile'] as const;
+
+const isGiven = (value: JsonValue | undefined): boolean => value !== undefined && value !== null && value !== '';
 
 function headerOf(name: string, value: string): Secret {
   const [, token] = /^Bearer +(.*)$/is.exec(value) ?? [];
@@ -145,7 +151,7 @@ function headerOf(name: string, value: string): Secret {
 
 function readLocal(value: JsonObject, command: JsonValue): Read | string {
   const { args = [], cwd } = value;
-  if (value.envFile !== undefined) return 'its envFile is not read: put the variables into env, or add the target yourself';
+  if (isGiven(value.envFile)) return 'its envFile is not read: put the variables into env, or add the target yourself';
   if (typeof command !== 'string' || command === '' || /[\0\n]/.test(command)) return 'its command is not a text';
   if (/\s/.test(command)) return 'its command contains spaces: give the program as command, and the rest as args';
   if (!Array.isArray(args) || !args.every((one) => typeof one === 'string')) return 'its args are not a list of texts';
@@ -154,7 +160,12 @@ function readLocal(value: JsonObject, command: JsonValue): Read | string {
   if (cwd !== undefined && (typeof cwd !== 'string' || !cwd.startsWith('/'))) return 'its cwd is not an absolute path';
   if (cwd !== undefined && cwd !== withoutPlaceholders(cwd)) return 'its cwd contains a variable';
   // Everybody who may read targets sees their arguments.
-  const at = words.findIndex((word, index) => word !== withoutPlaceholders(word) || isSecretWord(words[index - 1] ?? '', word));
+  const isContainer = /(^|\/)(docker|podman|nerdctl)$/.test(command);
+  const at = words.findIndex((word, index) => {
+    const [before = '', first = ''] = [words[index - 1], words[index - 2]];
+    if (isContainer && /^(-u|--user)$/.test(before)) return false;
+    return word !== withoutPlaceholders(word) || isSecretWord(before, word) || (HEADER.test(first) && isSecret(before, word));
+  });
   if (at !== -1)
     return `its argument ${at + 1} contains a secret or a variable, and the gateway shows arguments: put it into env, or add the target yourself`;
   const variables = strings(value.env);
@@ -184,10 +195,10 @@ const SECRET_NAME =
 const SECRET_NUMBER = /pass|pwd|secret|(\b|_)(pin|otp|mfa|totp|pw)(\b|_)|(\b|_)(key|token)$/i;
 /** A secret inside a value, such as a connection string, an address, JSON or a header. */
 const SECRET_INSIDE =
-  /(pass(word|wd|phrase|code)?|pwd|accountkey|sharedaccess\w*|secret|token|api[_-]?key|\bsig|\bauth|authorization)["']?\s*[=:]\s*["']?[^\s;&"']|-----BEGIN [A-Z ]*PRIVATE KEY|(^|\s)--?[\w-]*(pass|pwd|token|secret|key)[\w-]*\s+[^\s-]/i;
+  /(pass(word|wd|phrase|code)?|pwd|accountkey|sharedaccess\w*|secret|token|api[_-]?key|\bsig|\bauth|authorization)["']?\s*[=:]\s*["']?[^\s;&"']|"[\w-]*(key|token|secret|password)\\?"\s*:\s*\\?"[^"\\]|-----BEGIN [A-Z ]*PRIVATE KEY|(^|\s)--?[\w-]*(pass|pwd|token|secret|key)[\w-]*\s+[^\s-]/i;
 /** Beginnings of keys and tokens of well-known services. */
 const SECRET_START =
-  /^(sk[-_]|pk_|rk_|gsk_|whsec_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|lin_api_|ntn_|figd_|shp(at|ca|pa|ss)_|SG\.|\d{6,}:[\w-]{30,}$|[Bb]earer |[Bb]asic )/;
+  /^(sk[-_]|pk_|rk_|gsk_|whsec_|gh[pousr]_|github_pat_|glpat-|xox[a-z]-|ya29\.|eyJ|AKIA|ASIA|AIza|npm_|hf_|dop_v1_|lin_api_|ntn_|figd_|shp(at|ca|pa|ss)_|SG\.|pat\w{14}\.|AC[0-9a-f]{32}|\d{6,}:[\w-]{30,}$|[Bb]earer |[Bb]asic )/;
 
 /** Whether a value may be secret. If in doubt, it is. */
 function isSecret(name: string, value: string): boolean {
@@ -201,16 +212,19 @@ function isSecret(name: string, value: string): boolean {
     value !== withoutPlaceholders(value) ||
     /:\/\/[^/\s]*@/.test(value) ||
     isSecretUrl(value) ||
-    // A long word with digits and letters that is neither a path nor the name of a host.
-    /^(?=.*\d)(?=.*[a-z])[A-Za-z0-9+=_-]{20,}$/i.test(value) ||
+    // A long word with digits and letters that is neither a path nor the name of a host, nor made of words and versions.
+    (/^(?=.*\d)(?=.*[a-z])[A-Za-z0-9+=_-]{20,}$/i.test(value) && !WORDS.test(value)) ||
     // Such keys of AWS can have slashes.
     /^(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+][A-Za-z0-9/+]{38}[A-Za-z0-9/+=]$/.test(value)
   );
 }
 
+/** Such as `observability-mcp-server-v2`. */
+const WORDS = /^([a-z]{2,20}|v?\d{1,4})([-_]([a-z]{2,20}|v?\d{1,4}))*$/i;
+
 /** Whether the text is a URL with a secret in it. Some services put the key of the account into the path. */
 function isSecretUrl(text: string): boolean {
-  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || !URL.canParse(text)) return false;
+  if (!/^(?!file:)[a-z][a-z0-9+.-]*:\/\//i.test(text) || !URL.canParse(text)) return false;
   const { username, password, searchParams, pathname, hostname, hash } = new URL(text);
   if (username !== '' || password !== '' || WEBHOOK.test(hostname + pathname)) return true;
   const parts = [...searchParams, ...new URLSearchParams(hash.slice(1)), ...pathname.split('/').map((part) => ['', part])];
@@ -220,15 +234,21 @@ function isSecretUrl(text: string): boolean {
 /** Whoever knows such an address can use it. */
 const WEBHOOK = /^(hooks\.slack\.com\/services|discord(app)?\.com\/api\/webhooks|[^/]*\.webhook\.office\.com)\//;
 
+/** Options that some programs follow with the name of a header and its value. */
+const HEADER = /^(-H|--headers?)$/;
+
 /** Whether an argument is a secret: because it looks like one, as `--name=value`, as a header, or as the value of the option in front of it. */
 function isSecretWord(before: string, word: string): boolean {
   const [, name, value] = /^-{0,2}([\w.-]+)=(.*)$/s.exec(word) ?? /^([\w-]+): *(.*)$/s.exec(word) ?? [];
   if (name !== undefined && value !== undefined && isSecret(name, value)) return true;
   if (SECRET_INSIDE.test(word)) return true;
-  if (word.startsWith('-')) return /^--?[\w-]*(pass\w*|pwd|token|secret|key)$/i.test(before) && !word.startsWith('--');
+  if (word.startsWith('-')) return NEEDS_VALUE.test(before) && !word.startsWith('--');
   if (/^(-u|--user)$/.test(before) && word.includes(':')) return true;
   return isSecret(/^--?([\w.-]+)$/.exec(before)?.[1] ?? '', word);
 }
+
+/** Options whose value can begin with a hyphen. */
+const NEEDS_VALUE = /^--?(?!-?no-)([\w-]*-)?(pass(word|wd|phrase)?|pwd|token|secret|key)$/i;
 
 /** `${NAME}`, `${env:NAME}`, `${input:id}`, `${NAME:-default}`, and `{env:NAME}`. */
 const PLACEHOLDER = /\$\{([^{}]*)\}|\{env:([^{}]*)\}/g;

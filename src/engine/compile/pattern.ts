@@ -28,19 +28,26 @@ export interface PatternReading {
 export type IsValidPattern = (pattern: string) => boolean;
 
 /** The memory of cached patterns, in bytes: their readings, and the verdicts on them. */
-const READ_BYTES = 32 * 1024 * 1024;
+const READ_BYTES = 24 * 1024 * 1024;
 const JUDGED_BYTES = 8 * 1024 * 1024;
 /** An estimate of what an entry takes besides its characters. */
 const ENTRY_BYTES = 250;
 
-const bytesOf = (pattern: string, reading: PatternReading | string): number =>
-  ENTRY_BYTES + Buffer.byteLength(pattern) + Buffer.byteLength(typeof reading === 'string' ? reading : reading.form);
+/** One character beyond Latin-1 makes all of a text take two bytes each. */
+const bytesOfText = (text: string): number => (/[^\0-\xff]/.test(text) ? 2 : 1) * text.length;
 
-/**
- * The cache saves work: every change of one policy also reads the patterns of all others. So those of stored policies stay, and only patterns
- * that nobody reads again are evicted.
- */
+const bytesOf = (pattern: string, reading: PatternReading | string): number =>
+  ENTRY_BYTES + bytesOfText(pattern) + bytesOfText(typeof reading === 'string' ? reading : reading.form);
+
+/** The cache saves work: every change of one policy also reads the patterns of all others. */
 const readings = createRecent(READ_BYTES, bytesOf);
+/** The readings of the last two whole sets. They stay, whatever else is read. */
+let inUse: readonly ReadonlyMap<string, PatternReading | string>[] = [];
+
+/** Keeps the readings of a whole set, which everything else that this thread does begins with, until two other sets have taken its place. */
+export function keepSet(set: ReadonlyMap<string, PatternReading | string>): void {
+  inUse = [set, ...inUse.slice(0, 1)];
+}
 
 /** Reads the pattern without the engine. A string is one sentence that says why the pattern is refused. */
 export function readPattern(pattern: string): PatternReading | string {
@@ -84,7 +91,8 @@ export function stateProblem(pattern: string): string | null {
 }
 
 /** Returns the reading if the pattern has been read in this thread. */
-export const knownReading = (pattern: string): PatternReading | string | undefined => readings.get(pattern);
+export const knownReading = (pattern: string): PatternReading | string | undefined =>
+  inUse[0]?.get(pattern) ?? inUse[1]?.get(pattern) ?? readings.get(pattern);
 
 /** `reading`: what `readPattern` returned for the pattern in this thread or in another. */
 export function keepReading(pattern: string, reading: PatternReading | string): void {

@@ -21,8 +21,8 @@ export const MAX_BUCKET_SEARCHES = 2_000;
 const MAX_TARGET_SEARCHES = 3_000;
 
 /**
- * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject, type and fixed text, more for a
- * long text, and some for each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes
+ * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject (at least one), type and fixed
+ * text, more for a long text, and some for each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes
  * about half a second of the gateway's processor time, in slices.
  */
 const MAX_OWNER_ENTRIES = 50_000;
@@ -171,7 +171,8 @@ function entriesOf(policy: Policy): number {
   const { resource_pattern: pattern, subjects } = policy;
   const reading = pattern === null ? null : readPattern(pattern);
   const texts = pattern === null || reading === null || typeof reading === 'string' ? 1 : entriesOfTexts(pattern, reading);
-  return subjects.length * typesOf(policy).length * Math.max(1, texts);
+  // Each change also reads the patterns of policies without subjects.
+  return Math.max(1, subjects.length) * typesOf(policy).length * Math.max(1, texts);
 }
 
 /** A text that is looked up at an edge is there twice. A regular expression is there with each of its texts. */

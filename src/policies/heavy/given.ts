@@ -3,7 +3,7 @@
  * started would need up to a second to read the patterns of a large set, and would take all of them for new. On the way back, the gateway gets
  * what the thread has found out about the other patterns.
  */
-import { keepReading, keepWork, knownReading, knownWork, type PatternReading } from '../../engine/compile/pattern.ts';
+import { keepReading, keepSet, keepWork, knownReading, knownWork, type PatternReading } from '../../engine/compile/pattern.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
 
 /** `reading` undefined: the gateway has not read the pattern. */
@@ -23,10 +23,17 @@ export function* withReadings<P extends Policy>(policies: Iterable<P>): Generato
 }
 
 export function takePolicies<P extends Policy>(given: readonly Given<P>[]): P[] {
-  return given.map(({ policy, reading, work }) => {
-    if (policy.resource_pattern !== null && reading !== undefined) keep({ pattern: policy.resource_pattern, reading, work });
-    return policy;
-  });
+  const set = new Map<string, PatternReading | string>();
+  for (const { policy, reading, work } of given) {
+    const { resource_pattern: pattern } = policy;
+    if (pattern === null || reading === undefined) continue;
+    // A reading that is known here stays, because more is kept with it.
+    const known = knownReading(pattern) ?? reading;
+    if (typeof known === 'object' && work !== undefined) keepWork(known, work);
+    set.set(pattern, known);
+  }
+  keepSet(set);
+  return given.map(({ policy }) => policy);
 }
 
 /** What the thread has found out about a pattern. */
@@ -50,12 +57,9 @@ export function* foundFor(given: readonly Given<Policy>[]): Generator<FoundPatte
 }
 
 export function takeFound(found: readonly FoundPattern[]): void {
-  for (const each of found) keep(each);
-}
-
-/** A reading that is known here stays, because more is kept with it. */
-function keep({ pattern, reading, work }: FoundPattern): void {
-  const known = knownReading(pattern) ?? reading;
-  if (known === reading) keepReading(pattern, reading);
-  if (typeof known === 'object' && work !== undefined) keepWork(known, work);
+  for (const { pattern, reading, work } of found) {
+    const known = knownReading(pattern) ?? reading;
+    if (known === reading) keepReading(pattern, reading);
+    if (typeof known === 'object' && work !== undefined) keepWork(known, work);
+  }
 }

@@ -65,3 +65,21 @@ test.serial('a verification names such a text instead of ending with the driver'
   t.regex(out, /NOT intact/);
   t.regex(out, /altered: the column host of audit_chains has a text that is not UTF-8/);
 });
+
+test.serial('every row is searched, whatever its rowid', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { knex } = await openTestDatabase(t, at);
+  const put = (rowid: string, names: string) =>
+    knex.raw(`insert into audit_sets (rowid, hash, names) values (${rowid}, '${rowid}', ${names})`);
+  for (const rowid of ['-9223372036854775808', '-9007199254740993', '9007199254740993', '9223372036854775807'])
+    await put(rowid, "'é'");
+  t.deepEqual(await unreadableIn(knex), []);
+  for (const rowid of ['-9223372036854775807', '9223372036854775806']) {
+    await put(rowid, "cast(x'ff' as text)");
+    t.is((await unreadableIn(knex)).length, 1);
+    await knex.raw(`delete from audit_sets where rowid = ${rowid}`);
+  }
+  await knex.raw('alter table audit_sets add column rowid text');
+  t.regex((await unreadableIn(knex))[0]?.detail ?? '', /^audit_sets is not the table/);
+});

@@ -277,6 +277,11 @@ test('secrets are told by their names, their beginnings and what is inside them'
     ['-u', 'admin:geheim'],
     ['--token', '123456'],
     ['--jwt', 'abc'],
+    ['@twilio-alpha/mcp', `AC${'0'.repeat(32)}/SK${'1'.repeat(32)}:geheim`],
+    ['airtable-mcp-server', `patAbCdEfGhIjKlMn.${'0'.repeat(64)}`],
+    ['--config', '"{\\"braveApiKey\\":\\"abc\\"}"'],
+    ['--config', '{"notionKey":"abc"}'],
+    ['-H', 'X-API-Key', 'abc'],
   ]) {
     const [skipped] = readServers(JSON.stringify({ servers: { x: { command: 'node', args } } }));
     t.regex(JSON.stringify(skipped), /contains a secret/, args.join(' '));
@@ -287,8 +292,14 @@ test('secrets are told by their names, their beginnings and what is inside them'
     ['--no-auth', '--port', '3000'],
     ['--user', 'ann'],
     ['-c', 'server --verbose | tee log'],
+    ['mcp-remote', 'https://mcp.example.com/observability-mcp-server-v2/sse'],
+    ['--no-password', '-h', 'localhost'],
+    ['--bypass', '-v'],
+    ['docker', 'run', '-u', '1000:1000', '--user', 'node:node'],
+    ['file:///home/ann/a-long-project-name-2024/notes'],
   ]) {
-    const [read] = readServers(JSON.stringify({ servers: { x: { command: 'npx', args } } }));
+    const [command = 'npx', ...rest] = args[0] === 'docker' ? args : ['npx', ...args];
+    const [read] = readServers(JSON.stringify({ servers: { x: { command, args: rest } } }));
     t.is(read?.problem, null, args.join(' '));
   }
 });

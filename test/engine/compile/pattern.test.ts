@@ -2,6 +2,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import fc from 'fast-check';
+import { compile } from '../../../src/engine/compile/compile.ts';
 import {
   createPatternCheck,
   formIn,
@@ -13,6 +14,7 @@ import {
 } from '../../../src/engine/compile/pattern.ts';
 import { parse } from '../../../src/engine/compile/re2.ts';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
+import { policyWith } from '../support.ts';
 
 const { checkPattern } = await loadPolicyModule();
 
@@ -169,6 +171,21 @@ test('patterns that are read again are kept, however many others are read', (t) 
   t.is(readPattern(stored), reading);
   t.is(knownReading('other 0'), undefined);
   t.not(readPattern(once), gone);
+});
+
+test('the patterns of the last two whole sets stay, whatever else is read', (t) => {
+  const sets = [0, 1, 2].map((set) => [`^of_set_${set}_[a-z]+$`, `^also_of_set_${set}$`]);
+  const first = sets.map((patterns) => patterns.map((pattern) => readPattern(pattern)));
+  for (const patterns of sets) {
+    const policies = patterns.map((resource_pattern, i) => policyWith({ id: `p${i}`, resource_pattern }));
+    compile(policies, { checkPattern: () => null });
+  }
+  const refused = 'x'.repeat(1_000);
+  for (let i = 0; i < 60_000; i++) keepReading(`beside ${i}`, refused);
+  t.is(knownReading('beside 0'), undefined);
+  const [oldest, ...kept] = sets.map((patterns) => patterns.map((pattern) => knownReading(pattern)));
+  t.deepEqual(oldest, [undefined, undefined]);
+  for (const [i, readings] of kept.entries()) for (const [j, reading] of readings.entries()) t.is(reading, first[i + 1]?.[j]);
 });
 
 test('the memory of patterns that have been read is limited, whatever is found in them', (t) => {
