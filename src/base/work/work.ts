@@ -54,6 +54,8 @@ const LIMITS: WorkLimits = {
   memory: Math.min(1024, Math.max(64, Math.floor(getHeapStatistics().heap_size_limit / 2 ** 21))),
   ms: 240_000,
 };
+/** The memory of a thread for new objects, in MiB. V8 would take four times as much, and the work would be no faster. */
+const YOUNG = 12;
 /** How long an idle thread is kept, because starting one takes longer than most jobs. */
 const IDLE_MS = 30_000;
 const RETRY_AFTER_S = 5;
@@ -84,7 +86,7 @@ export function createWork({ thread: module, limits: given = {} }: WorkOptions) 
   function open(): Thread {
     let worker: Worker;
     try {
-      worker = new Worker(module, { resourceLimits: { maxOldGenerationSizeMb: limits.memory } });
+      worker = new Worker(module, { resourceLimits: { maxOldGenerationSizeMb: limits.memory, maxYoungGenerationSizeMb: YOUNG } });
     } catch (cause) {
       throw new AppError('unavailable', 'The thread for this work could not be started. Try again later.', { cause });
     }
