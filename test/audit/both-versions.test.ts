@@ -54,7 +54,8 @@ eachEngine(test.serial, 'replay, shadows, pages, exports and verification read b
     since = idAfter(last.id);
   }
   t.deepEqual(replayed, ids);
-  const names = await store.sets([...listed.values()]);
+  // The hash of a list that somebody has altered can be anything.
+  const names = await store.sets([...listed.values(), '-'.repeat(18), "'", '']);
   t.deepEqual(
     [...listed].map(([id, hash]) => [ids.indexOf(id), names.get(hash)]),
     [0, 3, 6, 9].map((i) => [i, ['a', `b${i}`]]),

@@ -226,6 +226,16 @@ test('the entries that policies take in the engine are limited, of one owner and
   t.deepEqual(checkPolicySet(large(null, 7).map((policy) => ({ ...policy, enabled: false }))), []);
 });
 
+test('a policy without subjects takes entries as if it had one', (t) => {
+  /** 64 texts each. */
+  const set = (count: number) =>
+    Array.from({ length: count }, (_, n) =>
+      policyWith({ id: `p${n}`, resource_type: 'tool', resource_pattern: `^${n}[a-h][a-h]`, subjects: [] }),
+    );
+  t.deepEqual(checkPolicySet(set(780)), []);
+  t.regex(checkPolicySet(set(800))[0]?.message ?? '', /take 51200 entries/);
+});
+
 test('long texts take more entries, and one subject may have so many names', (t) => {
   const set = (count: number, pattern: (n: number) => string) =>
     Array.from({ length: count }, (_, n) => policyWith({ id: `p${String(n).padStart(4, '0')}`, resource_pattern: pattern(n) }));
