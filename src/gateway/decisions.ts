@@ -1,7 +1,9 @@
 /** The decisions, and the state that they use. */
 
 import { rightStore } from '../auth/right-store.ts';
+import { inSlices } from '../base/turns/slices.ts';
 import { createDecisionCache } from '../engine/cache.ts';
+import { keepPatterns } from '../engine/compile/pattern.ts';
 import type { Engine } from '../engine/decision.ts';
 import { loadPolicyModule } from '../engine/engine.ts';
 import { createNextEngine } from '../engine/engines.ts';
@@ -37,6 +39,7 @@ export async function createDecisions({ config, log, vault, database, changes, m
     providers: enabledProviders,
     identities: readIdentities,
     build: async (policies, revision) => {
+      await inSlices(keepPatterns(policies.flatMap(({ enabled, resource_pattern }) => (enabled ? [resource_pattern] : []))));
       const engine = await next.engineOf(policies, revision);
       for (const finding of engine.findings) log.error({ finding, revision }, 'stored policy cannot be compiled as it is');
       return timedEngine(decisions.over(engine), (ms) => metrics.decision.observe(ms));

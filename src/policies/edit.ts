@@ -250,7 +250,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
     if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
     if (errors.length > 0) throw invalidRequest(errors);
     const candidate = [...policies.filter(({ id }) => id !== policy.id), policy];
-    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate))) {
+    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate, new Set([policy.id])))) {
       if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
     }
     if (errors.length > 0) throw invalidRequest(errors);

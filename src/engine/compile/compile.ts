@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { atOnce } from '../../base/turns/slices.ts';
 import { edgeOf, type Screen, type Shape } from './lower.ts';
-import { formIn, keepSet, type PatternCheck, type PatternReading, readPattern } from './pattern.ts';
+import { formIn, type PatternCheck, readPattern } from './pattern.ts';
 import {
   EFFECTS,
   type Effect,
@@ -101,14 +101,9 @@ export function compile(policies: readonly Policy[], options: CompileOptions): C
 /** Like `compile`, but pauses every few hundred policies so that the caller can let other work run. */
 export function* compileInSteps(policies: readonly Policy[], { checkPattern }: CompileOptions): Generator<undefined, Compiled> {
   const findings: Finding[] = [];
-  const readings = new Map<string, PatternReading | string>();
-  const read = yield* readInSteps(policies, (policy) => {
-    const { id, name, resource_pattern: pattern } = policy;
-    const reading = readStrictly(policy, checkPattern, (message) => findings.push({ policyId: id, policyName: name, message }));
-    if (pattern !== null) readings.set(pattern, readPattern(pattern));
-    return reading;
-  });
-  keepSet(readings);
+  const read = yield* readInSteps(policies, (policy) =>
+    readStrictly(policy, checkPattern, (message) => findings.push({ policyId: policy.id, policyName: policy.name, message })),
+  );
 
   const index = { every: newNode(), targets: newTable<IndexNode>() };
   for (const [rank, policy] of read.entries()) {

@@ -49,6 +49,16 @@ export function keepSet(set: ReadonlyMap<string, PatternReading | string>): void
   inUse = [set, ...inUse.slice(0, 1)];
 }
 
+/** Reads the patterns of the policies that decide from now on, and keeps their readings. Pauses so that the caller can let other work run. */
+export function* keepPatterns(patterns: Iterable<string | null>): Generator<undefined, void> {
+  const set = new Map<string, PatternReading | string>();
+  for (const pattern of patterns) {
+    yield;
+    if (pattern !== null) set.set(pattern, readPattern(pattern));
+  }
+  keepSet(set);
+}
+
 /** Reads the pattern without the engine. A string is one sentence that says why the pattern is refused. */
 export function readPattern(pattern: string): PatternReading | string {
   const known = knownReading(pattern);

@@ -63,7 +63,7 @@ export interface SetProblem {
  * must be limited, too.
  */
 export function checkPolicySet(policies: readonly OwnedPolicy[]): SetProblem[] {
-  return atOnce(checkPolicySetInSteps(policies, Number.POSITIVE_INFINITY));
+  return atOnce(checkPolicySetInSteps(policies, null, Number.POSITIVE_INFINITY));
 }
 
 /** One policy can be about a thousand subjects. */
@@ -71,12 +71,15 @@ const PLACED_AT_ONCE = 100;
 
 /**
  * Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run, and refuses new patterns of which the work
- * takes too long to find out.
+ * takes too long to find out. `changed`: the ids of the policies that a change brings; null: all. The engine runs no pattern of a policy without
+ * subjects, so the work of such stored policies is not known after a start, and is not needed.
  */
 export function* checkPolicySetInSteps(
   policies: readonly OwnedPolicy[],
+  changed: ReadonlySet<string> | null = null,
   mostNewWork = MAX_NEW_WORK,
 ): Generator<undefined, SetProblem[]> {
+  const isIdle = ({ id, subjects }: OwnedPolicy): boolean => subjects.length === 0 && changed !== null && !changed.has(id);
   const problems = [...(yield* entryProblems(policies)), ...(yield* nameProblems(policies))];
   const buckets = new Map<string, Tried>();
   const wholes = new Map<string, Tried>();
@@ -87,7 +90,7 @@ export function* checkPolicySetInSteps(
   let newWork = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
-    if (!policy.enabled || policy.resource_pattern === null) continue;
+    if (!policy.enabled || policy.resource_pattern === null || isIdle(policy)) continue;
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.kind !== 'regex') continue;
     const isNew = knownWork(reading) === undefined;
@@ -115,7 +118,7 @@ export function* checkPolicySetInSteps(
     problems.push({ message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() });
   if (unread.size > 0) problems.push({ message: TOO_MUCH_WORK, policyIds: [...unread].sort() });
   problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
-  return problems.concat(yield* searchProblems(policies.filter(({ id }) => !unread.has(id))));
+  return problems.concat(yield* searchProblems(policies.filter((policy) => !unread.has(policy.id) && !isIdle(policy))));
 }
 
 /**

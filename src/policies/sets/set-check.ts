@@ -30,7 +30,7 @@ export function createSetCheck(checkPattern: PatternCheck): CheckSet {
       if (refusal !== null) refusals.set(id, refusal);
     }
     if (refusals.size > 0) return { refusals, problems: [] };
-    const problems = (await inSlices(checkPolicySetInSteps(candidate))).flatMap(({ message, policyIds }) => {
+    const problems = (await inSlices(checkPolicySetInSteps(candidate, changed))).flatMap(({ message, policyIds }) => {
       // What others have above the limits must not keep anybody from a change.
       const policyId = policyIds.find((id) => changed.has(id));
       return policyId === undefined ? [] : [{ message, policyId }];

@@ -2,11 +2,13 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import fc from 'fast-check';
+import { atOnce } from '../../../src/base/turns/slices.ts';
 import { compile } from '../../../src/engine/compile/compile.ts';
 import {
   createPatternCheck,
   formIn,
   formOf,
+  keepPatterns,
   keepReading,
   knownReading,
   MAX_PATTERN_COST,
@@ -177,8 +179,9 @@ test('the patterns of the last two whole sets stay, whatever else is read', (t) 
   const sets = [0, 1, 2].map((set) => [`^of_set_${set}_[a-z]+$`, `^also_of_set_${set}$`]);
   const first = sets.map((patterns) => patterns.map((pattern) => readPattern(pattern)));
   for (const patterns of sets) {
-    const policies = patterns.map((resource_pattern, i) => policyWith({ id: `p${i}`, resource_pattern }));
-    compile(policies, { checkPattern: () => null });
+    atOnce(keepPatterns(patterns));
+    // The compilation of another set, such as that of an earlier revision, changes nothing.
+    compile([policyWith({ id: 'p', resource_pattern: '^of_another_set$' })], { checkPattern: () => null });
   }
   const refused = 'x'.repeat(1_000);
   for (let i = 0; i < 60_000; i++) keepReading(`beside ${i}`, refused);

@@ -236,6 +236,17 @@ test('a policy without subjects takes entries as if it had one', (t) => {
   t.regex(checkPolicySet(set(800))[0]?.message ?? '', /take 51200 entries/);
 });
 
+test('the patterns of stored policies without subjects are not counted as new', (t) => {
+  const set = Array.from({ length: 200 }, (_, n) =>
+    policyWith({ id: `p${n}`, resource_type: 'tool', resource_pattern: `^idle${n}_.*a[ab]{9}c`, subjects: [] }),
+  );
+  const added = policyWith({ id: 'z', resource_type: 'tool', resource_pattern: '^added_[a-z]+x' });
+  const check = (changed: ReadonlySet<string> | null) =>
+    atOnce(checkPolicySetInSteps([...set, added], changed)).flatMap(({ policyIds }) => policyIds);
+  t.deepEqual(check(new Set(['z'])), []);
+  t.true(check(new Set(set.map(({ id }) => id))).includes('p199'), 'a change that brings them all is too large');
+});
+
 test('long texts take more entries, and one subject may have so many names', (t) => {
   const set = (count: number, pattern: (n: number) => string) =>
     Array.from({ length: count }, (_, n) => policyWith({ id: `p${String(n).padStart(4, '0')}`, resource_pattern: pattern(n) }));
