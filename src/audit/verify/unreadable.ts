@@ -10,7 +10,7 @@ const TABLES = [
   ...['audit_chains', 'audit_decisions', 'audit_erasures', 'audit_outcomes', 'audit_retention', 'audit_sets', 'audit_shown'],
   ...['audit_verification', 'log_counted'],
 ];
-/** Their columns have bytes, numbers and ASCII, and their rows have no numbers. */
+/** Their columns hold bytes, numbers and ASCII. They have no rowids. */
 const TABLES_WITHOUT_TEXTS = ['log_counts', 'log_segments', 'log_terms'];
 
 const AT_ONCE = 500;
@@ -47,7 +47,7 @@ async function brokenColumns(db: Connection, table: string): Promise<string[]> {
   if (found.length === 0) return [];
   const isAny = found.map(({ isOther }) => `(${isOther})`).join(' or ');
   const hasTexts = TABLES.includes(table);
-  /** As text: an integer of 64 bits loses its last digits as a number. */
+  // As text, because a JavaScript number would lose the last digits of a rowid.
   for (let last: string | null = null; ; ) {
     const query = db(table)
       .whereRaw(`(${isAny})`)

@@ -231,7 +231,7 @@ function isSecretUrl(text: string): boolean {
   return parts.some(([name = '', part = '']) => isSecret(name, part));
 }
 
-/** Whoever knows such an address can use it. */
+/** Addresses that are secrets: no other secret is needed to use them. */
 const WEBHOOK = /^(hooks\.slack\.com\/services|discord(app)?\.com\/api\/webhooks|[^/]*\.webhook\.office\.com)\//;
 
 /** Options that some programs follow with the name of a header and its value. */

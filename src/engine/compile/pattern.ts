@@ -44,7 +44,7 @@ const readings = createRecent(READ_BYTES, bytesOf);
 /** The readings of the last two whole sets. They stay, whatever else is read. */
 let inUse: readonly ReadonlyMap<string, PatternReading | string>[] = [];
 
-/** Keeps the readings of a whole set, which everything else that this thread does begins with, until two other sets have taken its place. */
+/** Keeps the readings of a whole set until two other sets have been kept. The work of this thread begins with such a set. */
 export function keepSet(set: ReadonlyMap<string, PatternReading | string>): void {
   inUse = [set, ...inUse.slice(0, 1)];
 }
