@@ -22,6 +22,10 @@ function gate() {
   return { open, opened };
 }
 
+/** Until the gate is open. Rejects if the job that opens it ends before, which would otherwise be awaited for ever. */
+const reached = async ({ opened }: ReturnType<typeof gate>, job: Promise<string>): Promise<void> =>
+  Promise.race([opened, job.then((code) => Promise.reject(new Error(`The job ended too early: ${code}`)))]);
+
 const codeOf = async (work: Promise<unknown>): Promise<string> =>
   work.then(
     () => 'done',
@@ -47,7 +51,7 @@ test('an abort ends a running job and a waiting job', async (t) => {
   const started = gate();
   const host = { hold: () => new Promise<void>(() => started.open()) };
   const first = codeOf(run('a', 'ask', { name: 'hold' }, { host, signal: running.signal }));
-  await started.opened;
+  await reached(started, first);
   const second = codeOf(run('b', 'bytes', {}, { signal: waiting.signal }));
   const third = codeOf(run('c', 'bytes'));
   waiting.abort(new AppError('unavailable', 'gone'));
@@ -71,10 +75,10 @@ test('callers take turns with one running job each, and jobs are refused when to
     },
   });
   const say = (by: string, name: string) => codeOf(run(by, 'ask', { name: 'say' }, { host: host(name) }));
-  const all = [say('a', 'a1')];
-  await started.opened;
+  const a1 = say('a', 'a1');
+  await reached(started, a1);
   // The second place is not for the same caller.
-  all.push(say('a', 'a2'), say('a', 'a3'), say('a', 'a4'));
+  const all = [a1, say('a', 'a2'), say('a', 'a3'), say('a', 'a4')];
   t.is(await say('a', 'a5'), 'too_many_requests');
   t.is(await say('b', 'b1'), 'done');
   t.deepEqual(order, ['a1', 'b1']);
@@ -86,7 +90,7 @@ test('callers take turns with one running job each, and jobs are refused when to
     },
   };
   const hold = codeOf(run('b', 'ask', { name: 'hold' }, { host: holding }));
-  await b2.opened;
+  await reached(b2, hold);
   all.push(say('c', 'c1'), say('d', 'd1'));
   // It takes the place of the last job of the caller with most of them.
   all.push(say('e', 'e1'));
@@ -109,7 +113,7 @@ function holding(run: ReturnType<typeof start>['run'], by: string) {
     return held.opened;
   };
   const done = codeOf(run(by, 'ask', { name: 'hold' }, { host: { hold } }));
-  return { started: started.opened, release: held.open, done };
+  return { started: reached(started, done), release: held.open, done };
 }
 
 test('a thread is not ended while a job waits, so the next job need not start one', async (t) => {
@@ -163,7 +167,7 @@ test('a job for which a transaction is open does not wait for a turn, and takes 
     },
   };
   const first = codeOf(run('a', 'ask', { name: 'hold' }, { host }));
-  await started.opened;
+  await reached(started, first);
   const order: string[] = [];
   const second = codeOf(run('b', 'bytes')).then(() => order.push('second'));
   await work.run({ name: 'bytes', input: {}, by: null, host: {} });
@@ -178,10 +182,10 @@ test('close ends running and waiting jobs', async (t) => {
   const { work, run } = start(t, { atOnce: 1 });
   const started = gate();
   const host = { hold: () => new Promise<void>(() => started.open()) };
-  const jobs = [run('a', 'ask', { name: 'hold' }, { host }), run('b', 'bytes')].map(codeOf);
-  await started.opened;
+  const [running, waiting] = [codeOf(run('a', 'ask', { name: 'hold' }, { host })), codeOf(run('b', 'bytes'))];
+  await reached(started, running);
   await work.close();
-  t.deepEqual(await Promise.all(jobs), ['unavailable', 'unavailable']);
+  t.deepEqual(await Promise.all([running, waiting]), ['unavailable', 'unavailable']);
   t.is(await codeOf(run('a', 'bytes')), 'unavailable');
 });
 
