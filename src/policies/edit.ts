@@ -24,7 +24,7 @@ import {
   sortedSubjects,
   subjectKey,
 } from './schema.ts';
-import { Moved, type Settle } from './settle.ts';
+import { Moved, type Settle, sizeOf } from './settle.ts';
 import type { ReadStoredSet } from './stored-set.ts';
 
 /** Keeps changes of policies from breaking invariants. */
@@ -127,7 +127,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   async function attempt<T, State>(
     caller: Caller,
     { glance, read, plan }: EditWork<T, State>,
-    calm: () => Promise<void>,
+    calm: (size: number) => Promise<void>,
     isLast: boolean,
   ): Promise<Edited<T>> {
     const look = async (db: Connection) => ({
@@ -145,7 +145,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     // Both take long, in different threads.
     const [, checked] = await Promise.all([tryPlan(early, caller), guard.check(early.touches, caller)]);
     const isQuick = performance.now() - began < QUICK_MS;
-    await calm();
+    await calm(sizeOf(early.touches));
     // A set that cannot be compiled must be repairable by deletions.
     if (!('refusal' in early) && early.apply !== null) await parts.prepare(setAfter(stored, early.touches)).catch(() => {});
     return administer(caller, ['policies:manage'], async (trx, authority) => {

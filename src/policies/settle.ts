@@ -1,9 +1,12 @@
 /** Changes that are checked before their transaction, and checked again if what was checked has changed in the meantime. */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Caller } from '../auth/caller.ts';
+import { createFlow } from '../base/budgets.ts';
 import { AppError } from '../base/errors.ts';
+import { starts } from '../base/turns/caller-turns.ts';
 import type { InTurn } from '../base/turns/line.ts';
 import { createTurns, restAfter } from '../db/turns.ts';
+import type { StoredChange } from './policy-store.ts';
 
 /** What was checked outside of the transaction has changed in the meantime. */
 export class Moved extends Error {}
@@ -20,6 +23,22 @@ const REST = 3;
 const LONGEST_REST_MS = 10_000;
 
 /**
+ * How much callers without `managesAll` may store with changes larger than `small`, as `sizeOf` counts: two of 10,000 policies, so that the second
+ * can undo the first, and then little. All requests wait about 0.1 ms for each policy of a large change (docs/performance.md), so a loop of such
+ * changes takes less than 1 % of the time of others.
+ */
+const LARGE = { small: 500, rate: { perSecond: 40, burst: 10_000 } };
+/** Storing and loading this many subjects takes about as long as a policy. */
+const SUBJECTS_OF_SIZE = 16;
+
+/** How much is stored and loaded for these changes, in policies. */
+export function sizeOf(changes: readonly StoredChange[]): number {
+  let subjects = 0;
+  for (const { before, after } of changes) subjects += Math.max(before?.subjects.length ?? 0, after?.subjects.length ?? 0);
+  return changes.length + Math.floor(subjects / SUBJECTS_OF_SIZE);
+}
+
+/**
  * Runs the work, and repeats it while it throws `Moved`. Throws AppError `retry` if it does so too often. Repeated work takes turns by user,
  * and other work waits in `calm`, before its transaction, until the turn is over. Otherwise a user who always makes changes that are checked
  * fast could keep all others from making one. Callers with `managesAll` have turns of their own, and do not wait for the turns of others,
@@ -28,11 +47,15 @@ const LONGEST_REST_MS = 10_000;
 export type Settle = <T>(caller: Pick<Caller, 'principal' | 'managesAll'>, work: SettledWork<T>) => Promise<T>;
 
 /** `isLast`: the work is not repeated any more. */
-type SettledWork<T> = (calm: () => Promise<void>, isLast: boolean) => Promise<T>;
+type SettledWork<T> = (calm: Calm, isLast: boolean) => Promise<T>;
+
+/** `size`: what `sizeOf` returns for the change that the work is about to store. Throws AppError `too_many_requests`. */
+type Calm = (size?: number) => Promise<void>;
 
 /** `compiled` resolves when the gateway decides by the stored policies. */
-export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS): Settle {
+export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS, { small, rate } = LARGE): Settle {
   const rested = createRests(compiled, turnMs);
+  const stored = createFlow({ perKey: rate, all: rate }, () => performance.now());
   const newLine = () => ({ inTurn: createTurns(), turn: Promise.resolve() });
   const [all, ofOwners] = [newLine(), newLine()];
 
@@ -49,7 +72,22 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS)
   }
 
   return (caller, work) =>
-    caller.managesAll === true ? settled(caller, work, all) : rested(caller.principal.sub, () => settled(caller, work, ofOwners));
+    caller.managesAll === true ? settled(caller, work, all) : rested(caller.principal.sub, () => limited(caller, work));
+
+  async function limited<T>(caller: Pick<Caller, 'principal'>, work: SettledWork<T>): Promise<T> {
+    const { sub } = caller.principal;
+    let stores = 0;
+    const counted: SettledWork<T> = (calm, isLast) =>
+      work(async (size = 0) => {
+        stores = size > small ? size : 0;
+        const wait = stores === 0 || starts.isAlone ? 0 : Math.ceil(stored.wait(sub));
+        if (wait > 0) throw tooLarge(small, wait);
+        await calm();
+      }, isLast);
+    const result = await settled(caller, counted, ofOwners);
+    if (stores > 0) stored.charge(sub, stores);
+    return result;
+  }
 
   async function settled<T>({ principal }: Pick<Caller, 'principal'>, work: SettledWork<T>, line: typeof all): Promise<T> {
     try {
@@ -65,6 +103,11 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS)
     });
     return result;
   }
+}
+
+function tooLarge(small: number, retryAfter: number): AppError {
+  const detail = `The change was not stored: all requests wait while a change of more than ${small} policies is stored, and there were many lately. Try again in ${retryAfter} s, or change at most ${small} policies at once (${SUBJECTS_OF_SIZE} subjects count as one more). An administrator can make the change now.`;
+  return new AppError('too_many_requests', detail, { retryAfter });
 }
 
 /** Runs one piece of work of a caller at a time, with rests between them while other callers send requests. */

@@ -2,11 +2,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import test from 'ava';
 import type { Caller } from '../../src/auth/caller.ts';
-import type { AppError } from '../../src/base/errors.ts';
+import { AppError } from '../../src/base/errors.ts';
 import { starts } from '../../src/base/turns/caller-turns.ts';
 import { restAfter } from '../../src/db/turns.ts';
-import { createSettle, Moved } from '../../src/policies/settle.ts';
+import { createSettle, Moved, sizeOf } from '../../src/policies/settle.ts';
 import { ADMIN } from '../support/authority.ts';
+import { policy } from './policies.ts';
 
 const caller = (sub: string, managesAll = false): Caller => ({ ...ADMIN, principal: { ...ADMIN.principal, sub }, managesAll });
 
@@ -141,6 +142,62 @@ test('a change of a manager that fails keeps none of the next ones waiting', asy
     { message: 'refused' },
   );
   t.is(await settle(caller('manager'), async () => 'done'), 'done');
+});
+
+test('large changes of a manager are limited, and small ones and those of administrators are not', async (t) => {
+  const settle = createSettle(compiled, 10_000, { small: 500, rate: { perSecond: 0.01, burst: 10_000 } });
+  const stored: number[] = [];
+  const store = (size: number, sub = 'manager', managesAll = false) => {
+    // Somebody else is there, too.
+    starts.note('somebody');
+    starts.note(sub);
+    return settle(caller(sub, managesAll), async (calm) => {
+      await calm(size);
+      stored.push(size);
+    });
+  };
+  await t.throwsAsync(
+    settle(caller('manager'), async (calm) => {
+      await calm(9_000);
+      throw new Error('not stored');
+    }),
+    { message: 'not stored' },
+  );
+  await store(10_000);
+  await store(9_999);
+  const refused = await t.throwsAsync<AppError>(store(501), { instanceOf: AppError });
+  t.is(refused?.code, 'too_many_requests');
+  t.is(refused?.retryAfter, 999_900);
+  t.regex(refused?.message ?? '', /not stored.* more than 500 policies .*in 999900 s.*administrator/);
+  await store(500);
+  await store(9_000, 'administrator', true);
+  await store(600, 'other manager');
+  t.deepEqual(stored, [10_000, 9_999, 500, 9_000, 600]);
+});
+
+test('a change is as large as its policies, and a part of their subjects', (t) => {
+  const subjects = Array.from({ length: 40 }, (_, at) => ({
+    id: `${at}`,
+    subject_type: 'group' as const,
+    subject_value: `${at}`,
+  }));
+  const [bare, many] = [policy('a'), policy('a', { subjects })];
+  t.is(sizeOf([]), 0);
+  t.is(
+    sizeOf([
+      { before: bare, after: null },
+      { before: null, after: bare },
+    ]),
+    2,
+  );
+  t.is(
+    sizeOf([
+      { before: bare, after: many },
+      { before: many, after: bare },
+      { before: many, after: null },
+    ]),
+    3 + 7,
+  );
 });
 
 test.serial('a long change beside a single other caller is followed by a rest', async (t) => {

@@ -6,6 +6,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { type Administer, type Caller, createAdminister } from '../../../src/auth/caller.ts';
 import { tokenStore } from '../../../src/auth/token-store.ts';
 import { AppError } from '../../../src/base/errors.ts';
+import { starts } from '../../../src/base/turns/caller-turns.ts';
 import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
 import { FILE_NAME } from '../../../src/policies/files/file.ts';
@@ -16,6 +17,7 @@ import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../../src/policies/sets/planning.ts';
 import { ACCEPTED, createSetCheck } from '../../../src/policies/sets/set-check.ts';
 import { type Alongside, createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
+import { createSettle } from '../../../src/policies/settle.ts';
 import { createStoredSet } from '../../../src/policies/stored-set.ts';
 import { localUser, userStore } from '../../../src/users/user-store.ts';
 import { ADMIN, ALL_RIGHTS } from '../../support/authority.ts';
@@ -731,4 +733,50 @@ test.serial('applying many files lets other work run, and checks each pattern on
   ended = true;
   t.is(looked.length, 200);
   t.true(longest < 20, `${longest} patterns in one turn`);
+});
+
+test.serial('large applies are counted as what they store, and then refused, while small ones are not', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const administer: Administer = (_caller, _right, work) =>
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
+  const settle = createSettle(async () => undefined, 10_000, { small: 2, rate: { perSecond: 0.01, burst: 3 } });
+  const sets = createPolicySets({
+    ...{
+      database,
+      guard: { ...NO_INVARIANTS, settle },
+      readStoredSet: createStoredSet(),
+      prepare: async () => undefined,
+      findNames: createNameSearch(),
+      administer,
+      newId: uuidv7,
+      now: Date.now,
+      tryPolicies: async () => undefined,
+      targets: async () => [],
+      readFiles,
+    },
+    checkSet: async () => ACCEPTED,
+  });
+  const request = { owner: 'default', prune: true, adopt: false, ...ANY };
+  const apply = (count: number, priority: number) => {
+    // Somebody else is there, too.
+    starts.note('somebody');
+    starts.note('manager');
+    const files = new Map(Array.from({ length: count }, (_, i) => [`p${i}.yaml`, file({ priority })]));
+    return sets.apply({ requestId: 'r', principal: { sub: 'manager' } } as Caller, { ...request, files });
+  };
+  await apply(3, 1);
+  await apply(3, 1);
+  await apply(3, 2);
+  const refused = await t.throwsAsync<AppError>(apply(3, 3), { instanceOf: AppError });
+  t.is(refused?.code, 'too_many_requests');
+  await apply(3, 2);
+  // It deletes a policy and changes none.
+  await apply(2, 2);
+  t.deepEqual(
+    (await policyStore(database.knex).all()).map(({ priority }) => priority),
+    [2, 2],
+  );
 });
