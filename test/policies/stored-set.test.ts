@@ -3,11 +3,13 @@ import test from 'ava';
 import fc from 'fast-check';
 import { type Change, createChanges, readPosition } from '../../src/db/changes.ts';
 import type { Connection } from '../../src/db/database.ts';
+import { keepReading, knownReading } from '../../src/engine/compile/pattern.ts';
 import { policyStore, type StoredChange } from '../../src/policies/policy-store.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
-import { policy } from './policies.ts';
+import { person, startGateway } from '../support/gateway.ts';
+import { policy, policyBody } from './policies.ts';
 
 const ACTOR = { id: 'admin', email: 'a@example.com', request_id: 'r' };
 
@@ -90,4 +92,16 @@ eachEngine(test.serial, 'after a change of one policy only that policy is read',
   );
   t.is(policies[8], first[8], 'the others are the same objects');
   t.true(rows >= 1 && rows <= 2, String(rows));
+});
+
+eachEngine(test.serial, 'the patterns that a gateway decides by stay read, whatever else is read', async (t, at) => {
+  const gateway = await startGateway(t, at.url);
+  const { token } = await person(gateway, 'admin@example.com');
+  const create = (resource_pattern: string, enabled = true) =>
+    gateway.rest(201, 'POST', '/api/policies', { token, body: policyBody({ resource_pattern, enabled }) });
+  await create('^stored_[a-z]+$');
+  await create('^disabled_[a-z]+$', false);
+  for (let i = 0; i < 60_000; i++) keepReading(`beside ${i}`, 'x'.repeat(1_000));
+  t.not(knownReading('^stored_[a-z]+$'), undefined);
+  t.is(knownReading('^disabled_[a-z]+$'), undefined);
 });
