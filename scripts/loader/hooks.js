@@ -3,7 +3,7 @@
  * the TypeScript compiler in each of them takes longer than many tests. A kept file is named by the hash of its source, so it never has to
  * be removed for being out of date.
  */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -24,8 +24,8 @@ function erased(source) {
   }
   const { default: erase } = require('ts-blank-space');
   const text = erase(source);
-  // Other processes may read at the same time: they see the whole file or none.
-  const draft = `${path}.${process.pid}`;
+  // Other processes and threads may read and write at the same time: they see the whole file or none.
+  const draft = `${path}.${randomUUID()}`;
   writeFileSync(draft, text);
   renameSync(draft, path);
   return text;

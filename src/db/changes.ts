@@ -175,7 +175,7 @@ export async function createChanges(database: Database, now: () => number) {
       const locked = positionOf(trx('counter').where('id', 1).forUpdate());
       // The lock comes first, so that `work` reads the state that this change applies to. A transaction of SQLite is alone anyway.
       if (database.kind === 'mysql') await locked;
-      // Statements are sent together where they can be: on SQLite all requests wait for this transaction.
+      // On SQLite, statements are sent together where they can be: all requests wait for this transaction.
       const [{ result, changes }, from] = await Promise.all([work(trx), locked]);
       const revision = from.revision + (changes.some((change) => typeOf(change) === 'policy') ? 1 : 0);
       const created_at = now();
@@ -200,13 +200,15 @@ export async function createChanges(database: Database, now: () => number) {
           };
         }
       }
-      if (changes.length > 0)
-        await Promise.all([
-          insertRows(trx, 'changes', rows()),
-          trx('counter')
-            .where('id', 1)
-            .update({ ...position }),
-        ]);
+      if (changes.length > 0) {
+        const recorded = insertRows(trx, 'changes', rows());
+        // If a MySQL server rolls the transaction back at one statement, a statement that was sent with it would be stored by itself.
+        if (database.kind === 'mysql') await recorded;
+        const advanced = trx('counter')
+          .where('id', 1)
+          .update({ ...position });
+        await Promise.all([recorded, advanced]);
+      }
       const made = changes.map((change, i): Made => {
         const before = positions[i - 1] ?? from;
         return { from: before, object_type: typeOf(change), object_id: change.object_id };

@@ -286,6 +286,48 @@ eachEngine(test.serial, 'simultaneous changes run one at a time, also at several
   t.is(new Set(rows?.map((row) => row.nonce)).size, 40);
 });
 
+eachServer(test.serial, 'a change that the server rolls back while it is recorded leaves nothing behind', async (t, at) => {
+  const [database, other] = [await open(t, at), await open(t, at)];
+  const changes = await createChanges(database, Date.now);
+  await changes.change(actor, async () => ({ result: null, changes: [change('first'), change('second')] }));
+  // As a different member of a cluster would, a larger transaction changes the same at the same time. It does not begin with the counter.
+  const large = await other.knex.transaction({ isolationLevel: 'repeatable read' });
+  const ballast = Array.from({ length: 500 }, (_, i) => ({ hash: `${i}`, names: 'x'.repeat(100) }));
+  await large('audit_sets').insert(ballast);
+  await large('changes').where('sequence', '>=', 1).forUpdate();
+  let locked = (): void => {};
+  const hasLocked = new Promise<void>((resolve) => {
+    locked = resolve;
+  });
+  let tried = 0;
+  const late = changes.change(actor, async () => {
+    tried++;
+    locked();
+    return { result: null, changes: [change('user', { action: 'user.update' })] };
+  });
+  await hasLocked;
+  const { sequence, revision } = await large('counter').where('id', 1).forUpdate().first();
+  const own = { sequence: sequence + 1, nonce: 'b'.repeat(32), revision: revision + 1 };
+  const { object_id, ...more } = change('third');
+  const actorColumns = { actor_id: 'b', actor_email: 'b', request_id: 'b', created_at: 1, owner: null, override: false };
+  await large('changes').insert({ ...own, ...actorColumns, object_type: 'policy', object_id, action: more.action });
+  await large('counter').where('id', 1).update(own);
+  await large.commit();
+  t.is((await late).position.sequence, 4);
+  t.is(tried, 2, 'the server rolled it back once');
+  const rows = (await changes.page(10, null)).changes;
+  t.deepEqual(
+    rows.map((row) => [row.sequence, row.revision, row.object_id]),
+    [
+      [4, 2, 'user'],
+      [3, 2, 'third'],
+      [2, 1, 'second'],
+      [1, 1, 'first'],
+    ],
+  );
+  t.deepEqual(await readPosition(database.knex), (await late).position);
+});
+
 eachServer(test.serial, 'a snapshot does not see what is committed after its first read', async (t, at) => {
   const database = await open(t, at);
   const changes = await createChanges(database, Date.now);
