@@ -49,6 +49,26 @@ export async function askAmong<T>(
   };
   const room = roomToRead(caller, sessionTarget, gone, () => isAwaited);
   const clock = createStopwatch();
+  /** When the gateway began to read and relay what it has of an answer; null: it does not. */
+  let readingSince: number | null = null;
+  const pause = (): void => {
+    attempt?.pause();
+    clock.pause();
+  };
+  const resume = (countedMs?: number): void => {
+    attempt?.resume(countedMs);
+    clock.resume(countedMs);
+  };
+  const reading: ReadingTime = {
+    begin(): void {
+      pause();
+      readingSince = performance.now();
+    },
+    end(): void {
+      resume(readingSince === null ? 0 : performance.now() - readingSince);
+      readingSince = null;
+    },
+  };
   const upstream: Upstream = {
     ...deps.upstream,
     async send(request) {
@@ -59,14 +79,6 @@ export async function askAmong<T>(
       isBusy = false;
       clock.resume();
       sent.resolve();
-      const pause = (): void => {
-        own.pause();
-        clock.pause();
-      };
-      const resume = (countedMs?: number): void => {
-        own.resume(countedMs);
-        clock.resume(countedMs);
-      };
       const toRead: ToRead = {
         async take(bytes) {
           const isRunning = !clock.isPaused();
@@ -82,7 +94,7 @@ export async function askAmong<T>(
       const answer = await deps.upstream.send({ ...request, toRead });
       hasAnswered = !isFault(answer) && answer.status < 500;
       if (isFault(answer)) return noted(answer);
-      return readWithRoom(answer, room, noted, { pause, resume, ended: () => own.ended(hasAnswered) });
+      return readWithRoom(answer, room, noted, { pause, resume, reading, ended: () => own.ended(hasAnswered) });
     },
   };
   // When the gateway records the names in an answer, the target has answered.
@@ -90,7 +102,20 @@ export async function askAmong<T>(
     attempt?.ended(true);
     return deps.audit.shown(record);
   };
-  const among = { ...deps, upstream, links: { ...deps.links, current: deps.links.joined }, audit: { ...deps.audit, shown } };
+  // A target that has sent too much makes its own answer late, and holds no room meanwhile that others could use.
+  const pace: typeof deps.deliveries.pace = (...message) => {
+    const rest = deps.deliveries.pace(...message);
+    if (rest === null) return null;
+    room.giveBack();
+    reading.end();
+    return rest.then(reading.begin);
+  };
+  const among = {
+    ...{ ...deps, upstream },
+    links: { ...deps.links, current: deps.links.joined },
+    audit: { ...deps.audit, shown },
+    deliveries: { ...deps.deliveries, pace },
+  };
   const waited = deferred<null>();
   const until = performance.now() + LONGEST_WAIT_MS;
   const expire = (): void => {
@@ -184,9 +209,16 @@ function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal
 
 type Room = ReturnType<typeof roomToRead>;
 
+/** The time in which the gateway reads and relays what it has. It counts as the target's if the answer is still to come when it ends. */
+interface ReadingTime {
+  begin(): void;
+  end(): void;
+}
+
 interface Pauses {
+  readonly reading: ReadingTime;
   pause(): void;
-  resume(countedMs?: number): void;
+  resume(): void;
   ended(): void;
 }
 
@@ -195,7 +227,7 @@ function readWithRoom(
   answer: UpstreamAnswer,
   room: Room,
   noted: (fault: UpstreamFault) => UpstreamFault,
-  { pause, resume, ended }: Pauses,
+  { reading, pause, resume, ended }: Pauses,
 ): UpstreamAnswer {
   if (answer.type === 'stream') {
     async function* events(all: AsyncIterable<readonly SseEvent[]>): AsyncGenerator<readonly SseEvent[]> {
@@ -203,12 +235,12 @@ function readWithRoom(
         for await (const some of all) {
           pause();
           if (!(await room.take(some.reduce((sum, { data }) => sum + data.length, 0)))) throw ABORTED;
-          const began = performance.now();
+          reading.begin();
           yield some;
           // The answer is still to come. After the answer, no further events are wanted, and the loop ends above. The time for what came
           // before the answer counts, so that a target that sends notifications without end is late.
           room.giveBack();
-          resume(performance.now() - began);
+          reading.end();
         }
       } catch (cause) {
         noted({ fault: faultOf(cause) });

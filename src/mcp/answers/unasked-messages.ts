@@ -25,7 +25,7 @@ import { authorize } from '../context/authorize.ts';
 import type { UpstreamContext } from '../context/context.ts';
 import { accessFor, admissionNow, readmit, stillUsable } from '../context/readmission.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
-import { filterTaskParams, taskIdsIn } from '../filter/filter-parts.ts';
+import { filterTaskParams, taskIdsOf } from '../filter/filter-parts.ts';
 import { fingerprintOf, LIST_KINDS, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
 import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '../sessions/tasks.ts';
 import { isFault } from '../upstream/upstream.ts';
@@ -170,7 +170,7 @@ async function relayTaskState(context: UpstreamContext, { method, params }: RpcN
   const upstreamId = upstreamTaskId(params?.taskId);
   if (params === undefined || upstreamId === null) return DROP;
   try {
-    const tasks = await ownTasks(context, taskIdsIn(params));
+    const tasks = await ownTasks(context, taskIdsOf(params));
     const task = tasks.get(upstreamId);
     if (task === undefined) return DROP;
     const operation = toolOf(task);

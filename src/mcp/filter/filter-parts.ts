@@ -336,14 +336,22 @@ export function* filterTasks(draft: Draft, context: ResultContext): Filtering<Fi
   return { ok: true, shown: { resource_type: 'tool', names, hidden: items.length - names.length } };
 }
 
-/** Ids of tasks in a result, or in the `params` of a notification. Each must be a task of the caller. */
+/** Ids of tasks in a result. Each must be a task of the caller. */
 export function taskIdsIn(value: JsonObject): string[] {
   const listed = Array.isArray(value.tasks) ? value.tasks.slice(0, MAX_DECIDED) : [];
+  const ids = taskIdsOf(value);
+  for (const item of listed) {
+    const id = isObject(item) ? upstreamTaskId(item.taskId) : null;
+    if (id !== null) ids.push(id);
+  }
+  return ids.length < 2 ? ids : [...new Set(ids)];
+}
+
+/** Ids of tasks in the state of a single task, which is a result or the `params` of a notification. A list of tasks in it means nothing. */
+export function taskIdsOf(value: JsonObject): string[] {
   const { result } = value;
   const named = [relatedTask(value), isObject(result) ? relatedTask(result) : undefined, upstreamTaskId(value.taskId)];
-  for (const item of listed) if (isObject(item)) named.push(upstreamTaskId(item.taskId));
-  const ids = named.filter((id) => typeof id === 'string');
-  return ids.length < 2 ? ids : [...new Set(ids)];
+  return named.filter((id) => typeof id === 'string');
 }
 
 const MULTI_ROUND = ['tools/call', 'prompts/get', 'resources/read'];

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { type ClientRequest, createServer, type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setTimeout as delay } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import type { AuditWriter } from '../../../src/audit/records/records.ts';
 import type { Taken } from '../../../src/base/budgets.ts';
@@ -294,6 +295,80 @@ test.serial('a target that sends notifications without end is late, and the list
   t.deepEqual(result._meta, { [UNAVAILABLE]: ['endless'] });
   t.is(result.tools.length, 1);
 });
+
+/**
+ * Answers the first list with these events, and no answer, and later ones with no tools. The second event comes a moment after the first one, together
+ * with the others. `seen` is called then.
+ */
+async function startNoisy(t: ExecutionContext, [first = '', ...others]: readonly string[], seen: () => void): Promise<string> {
+  let isFirst = true;
+  const result = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'noisy', version: '1' } };
+  const server = createServer(async (req, res) => {
+    const { id, method } = JSON.parse((await text(req)) || '{}');
+    if (method === 'tools/list' && isFirst) {
+      isFirst = false;
+      res.writeHead(200, { 'content-type': 'text/event-stream' }).write(first);
+      await delay(200);
+      res.write(others.join(''), seen);
+      return;
+    }
+    if (id === undefined) return void res.writeHead(req.method === 'GET' ? 405 : 202).end();
+    const answer = { jsonrpc: '2.0', id, result: method === 'tools/list' ? { tools: [] } : result };
+    res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(answer));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
+}
+
+test.serial(
+  'a target that is read slowly, because it has sent too much, is late, and keeps no room from the lists of others',
+  async (t) => {
+    const note = (length: number) =>
+      `data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x'.repeat(length) } })}\n\n`;
+    const written = deferred();
+    const noisy = await startNoisy(t, [...Array<string>(30).fill(note(1)), note(2 * PAGE)], written.resolve);
+    const long = await startRecording(target({ 'tools/list': { tools } }));
+    t.teardown(long.stop);
+    const plenty = { perSecond: 1e9, burst: 1e9 };
+    const many = { pair: plenty, target: plenty, all: plenty };
+    // Each message is followed by the longest pause.
+    const messages = { pair: { perSecond: 0.01, burst: 0 }, target: plenty, all: plenty };
+    const at = await everywhere(
+      t,
+      {},
+      {
+        limits: {
+          ...{ joinMs: 5_000, lateMs: 5_000 },
+          lists: limitsOf({ readingOfPrincipal: PAGE, readingOfAll: 2 * PAGE }),
+          deliveries: { messages, rush: many, decided: many, lists: many },
+        },
+        rights: { alice: () => true, bob: () => true },
+        targets: [routed('noisy', noisy), routed('long', long.url)],
+      },
+    );
+    const [alice, bob] = await Promise.all(['alice', 'bob'].map((user) => openEverywhere(at, { user })));
+    const list = (user: string, session = '') => at.ask(session, 'tools/list', {}, { user });
+    let isOver = false;
+    const began = performance.now();
+    const late = list('alice', alice).finally(() => {
+      isOver = true;
+    });
+    await written.promise;
+    for (let longest = 0; !isOver; ) {
+      const asked = performance.now();
+      t.is((await list('bob', bob)).result.tools.length, TOOLS);
+      longest = Math.max(longest, performance.now() - asked);
+      t.true(longest < 3_000, 'the list of the other caller waits for at most one pause');
+    }
+    t.deepEqual((await late).result._meta, { [UNAVAILABLE]: ['noisy'] });
+    t.true(performance.now() - began < 20_000, 'the pauses count as time of the target');
+  },
+);
 
 test.serial('a list that finds no room for its answer in time is refused', async (t) => {
   const answersOfPrincipal = 45 * PAGE;
