@@ -45,7 +45,7 @@ async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<A
   const held: Taken[] = [];
   const answers = elements.map(async (element) => {
     const ended: (() => void)[] = [];
-    const own: Caller = { ...caller, whenAnswered: (then) => void ended.push(then) };
+    const own: Caller = { ...caller, isInBatch: true, whenAnswered: (then) => void ended.push(then) };
     // Each element takes a turn of its sender, as each call does. Otherwise a batch would begin fifty of them at once.
     ended.push(await turnToCall(principal));
     const begin = async (): Promise<Answer> => {

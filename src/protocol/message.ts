@@ -66,9 +66,11 @@ export const CODES = {
 } as const;
 
 const MAX_ID_LENGTH = 1024;
+/** What a response answers can be a request of a target. The gateway has sealed its id, together with the id of the target's session. */
+const MAX_SEALED_ID_LENGTH = 16 * 1024;
 
-export function isId(value: JsonValue | undefined): value is RpcId {
-  if (typeof value === 'string') return value.length <= MAX_ID_LENGTH;
+export function isId(value: JsonValue | undefined, maxLength = MAX_ID_LENGTH): value is RpcId {
+  if (typeof value === 'string') return value.length <= maxLength;
   return Number.isSafeInteger(value);
 }
 
@@ -118,10 +120,11 @@ function readResponse(value: JsonObject, invalid: (reason: string) => RpcInvalid
   }
   if ('result' in value === 'error' in value) return invalid('neither request, notification nor response');
   if ('result' in value) {
-    if (!isId(value.id)) return invalid('id must be a string or an integer within 2^53');
+    if (!isId(value.id, MAX_SEALED_ID_LENGTH)) return invalid('id must be a string or an integer within 2^53');
     return isObject(value.result) ? { kind: 'response', id: value.id, outcome: 'result' } : invalid('result must be an object');
   }
-  if (value.id !== undefined && value.id !== null && !isId(value.id)) return invalid('id must be a string or an integer');
+  if (value.id !== undefined && value.id !== null && !isId(value.id, MAX_SEALED_ID_LENGTH))
+    return invalid('id must be a string or an integer');
   const { error } = value;
   if (!isObject(error) || !Number.isInteger(error.code) || typeof error.message !== 'string') {
     return invalid('error needs an integer code and a message');

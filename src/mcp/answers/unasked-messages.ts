@@ -46,7 +46,7 @@ export async function relayRequest(context: UpstreamContext, message: RpcRequest
   }
   // A call in flight may last for hours: by now, an administrator may have forbidden the target to ask.
   const current = await usableNow(context);
-  const mayAsk = current !== null && mayBeAsked(current.may_ask, method, params);
+  const mayAsk = current !== null && caller.isInBatch === undefined && mayBeAsked(current.may_ask, method, params);
   const task = mayAsk ? await taskNamedIn(context, params) : null;
   const seen = task === null ? null : await visibleParams(context, params, task);
   if (seen === null) {

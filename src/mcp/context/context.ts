@@ -87,6 +87,8 @@ export interface Caller {
   readonly changes: AdmissionChanges;
   /** Calls the function when the answer has been written or dropped. */
   readonly whenAnswered: (then: () => void) => void;
+  /** The request is an element of a batch: its client gets one answer, and no requests of the target. Absent: it is not. */
+  readonly isInBatch?: true;
 }
 
 /** The client's mode: within a session, opening a session, or stateless. */

@@ -53,6 +53,8 @@ export interface StreamOrigin {
 
 const STATE_LIFETIME_MS = 10 * 60 * 1000;
 const MAX_SEALED_LENGTH = 4096;
+/** An event id has the ids of the target's session and event, and of the request, which clients and targets choose. */
+const MAX_EVENT_ID_LENGTH = 8192;
 
 const ofSession = (owner: Owner, targetName: string, session: Session): string =>
   JSON.stringify([SEAL_ISSUER, owner.sub, targetName, session.id]);
@@ -195,7 +197,10 @@ interface AskedContent {
   readonly u: string | null;
 }
 
-/** The target's event ids address a stream. They are sealed, so that they cannot replay the stream of a different session. */
+/**
+ * The target's event ids address a stream. They are sealed, so that they cannot replay the stream of a different session. undefined: the id is too
+ * long for a header, so no client can resume with it.
+ */
 export function sealEventId(
   seal: Seal,
   owner: Owner,
@@ -203,13 +208,14 @@ export function sealEventId(
   { session, link }: SessionPair,
   eventId: string,
   origin: StreamOrigin | null,
-): string {
+): string | undefined {
   const content: EventContent = {
     e: eventId,
     u: link.upstreamId,
     ...(origin && { i: origin.id, m: origin.method, d: origin.decisionId }),
   };
-  return seal.seal('event', ofSession(owner, targetName, session), content);
+  const sealed = seal.seal('event', ofSession(owner, targetName, session), content);
+  return sealed.length > MAX_EVENT_ID_LENGTH ? undefined : sealed;
 }
 
 /** `eventId` null: the upstream session of that stream has been replaced, so the stream starts from the beginning. */
@@ -225,7 +231,7 @@ export function openEventId(
   { session, link }: SessionPair,
   text: string,
 ): ResumePoint | null {
-  if (text.length > MAX_SEALED_LENGTH) return null;
+  if (text.length > MAX_EVENT_ID_LENGTH) return null;
   const content = seal.open('event', ofSession(owner, targetName, session), text) as EventContent | null;
   if (content === null) return null;
   const { e: eventId, u: upstreamId, i: id, m: method, d: decisionId } = content;

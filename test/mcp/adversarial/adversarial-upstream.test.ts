@@ -510,3 +510,22 @@ test.serial('no secret of the client or of the target reaches the log', async (t
   t.true(gateway.logged.length > 0);
   t.notRegex(log, /hunter2|gateway-secret|Bearer/);
 });
+
+test.serial('a target that asks the client of a batch is refused, because such a client gets only answers', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const session = await open(gateway, { revision: '2025-03-26' });
+  upstream.script = ({ message }, res) => {
+    const { id, method, error } = (message ?? {}) as Message & { readonly error?: { readonly code: number } };
+    if (error !== undefined) {
+      res.writeHead(202).end();
+      waiting[0]?.end(`data: ${result(1, { content: [{ type: 'text', text: `refused: ${id} ${error.code}` }] })}\n\n`);
+      return;
+    }
+    if (method === undefined) return void res.writeHead(202).end();
+    waiting.push(res.writeHead(200, { 'content-type': 'text/event-stream' }));
+    res.write('data: {"jsonrpc":"2.0","id":"r","method":"roots/list"}\n\n');
+  };
+  const waiting: ServerResponse[] = [];
+  const { text } = await send(gateway, inSession(session, [OK]));
+  t.is(JSON.parse(text)[0].result.content[0].text, 'refused: r -32601');
+});

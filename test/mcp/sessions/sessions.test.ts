@@ -14,6 +14,7 @@ import {
   sealSession,
   sealState,
 } from '../../../src/mcp/sessions/sessions.ts';
+import { readMessage } from '../../../src/protocol/message.ts';
 
 const [newer, older] = [randomBytes(32), randomBytes(32)];
 const seal = createSeal([newer, older]);
@@ -73,7 +74,7 @@ test('a handle of one kind is not valid as another kind', (t) => {
   const asked = sealAskedId(seal, alice, 'one', linked, { id: 5, method: 'elicitation/create', permission: 'elicitation' });
   t.is(openSession(seal, alice, 'one', asked, 1000), null);
   t.is(openEventId(seal, alice, 'one', linked, asked), null);
-  t.is(openAskedId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', linked, 'e', null)), null);
+  t.is(openAskedId(seal, alice, 'one', session, sealEventId(seal, alice, 'one', linked, 'e', null) ?? ''), null);
 });
 
 test('ids of target requests and events are valid in one session only', (t) => {
@@ -88,9 +89,9 @@ test('ids of target requests and events are valid in one session only', (t) => {
   t.is(openAskedId(seal, alice, 'one', other, asked), null);
   t.is(openAskedId(seal, alice, 'one', session, 5), null);
   const origin = { id: 'a', method: 'tools/list', decisionId: 'd' };
-  const event = sealEventId(seal, alice, 'one', linked, 'e~1', origin);
+  const event = sealEventId(seal, alice, 'one', linked, 'e~1', origin) ?? '';
   t.deepEqual(openEventId(seal, alice, 'one', linked, event), { eventId: 'e~1', origin });
-  t.deepEqual(openEventId(seal, alice, 'one', linked, sealEventId(seal, alice, 'one', linked, 'e', null)), {
+  t.deepEqual(openEventId(seal, alice, 'one', linked, sealEventId(seal, alice, 'one', linked, 'e', null) ?? ''), {
     eventId: 'e',
     origin: null,
   });
@@ -98,6 +99,20 @@ test('ids of target requests and events are valid in one session only', (t) => {
   // The upstream session has been replaced: its stream starts again from the beginning.
   const replaced = { session, link: { ...session, upstreamId: 'v' } };
   t.deepEqual(openEventId(seal, alice, 'one', replaced, event), { eventId: null, origin: null });
+});
+
+test('a client can answer with the longest id that the gateway seals, and gets no event id that it cannot send', (t) => {
+  const long = { session, link: { ...session, upstreamId: 'u'.repeat(2_900) } };
+  const longest = '\0'.repeat(1_024);
+  const id = sealAskedId(seal, alice, 'one', long, { id: longest, method: 'elicitation/create', permission: 'elicitation' });
+  t.like(readMessage({ jsonrpc: '2.0', id, result: {} }), { kind: 'response', id });
+  t.like(readMessage({ jsonrpc: '2.0', id, error: { code: 1, message: 'no' } }), { kind: 'response', id });
+  t.is(readMessage({ jsonrpc: '2.0', id, method: 'ping' }).kind, 'invalid');
+  t.is(openAskedId(seal, alice, 'one', session, id)?.id, longest);
+  const origin = { id: 'i'.repeat(1_000), method: 'tools/list', decisionId: 'd' };
+  const event = sealEventId(seal, alice, 'one', linked, 'e'.repeat(2_000), origin) ?? '';
+  t.is(openEventId(seal, alice, 'one', linked, event)?.eventId?.length, 2_000);
+  t.is(sealEventId(seal, alice, 'one', linked, 'e'.repeat(8_000), origin), undefined);
 });
 
 test('a request state is valid for the same request only, and for ten minutes', (t) => {

@@ -2,17 +2,19 @@
 import { once } from 'node:events';
 import { type ClientRequest, request, type ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
+import type { TaskStore } from '../../../src/mcp/sessions/task-store.ts';
 import { createSseReader } from '../../../src/protocol/sse.ts';
 import { byMethod, type Message, type Script, startRecording } from '../../support/upstreams/recording.ts';
 import { routed, startGateway, type TestGateway } from '../gateway.ts';
 import { call, inSession, MODERN, modern, open, type Raw, type Reply, send } from '../raw.ts';
+import { memoryTasks } from '../stores.ts';
 
 type Era = 'stateful' | 'stateless';
 const RELATED = 'io.modelcontextprotocol/related-task';
 const EXTENSION = 'io.modelcontextprotocol/tasks';
 
 /** A target that makes a task of every call. It cannot tell its users apart, because they share a credential. */
-async function setUp(t: ExecutionContext, mode: Era) {
+async function setUp(t: ExecutionContext, mode: Era, tasks: TaskStore = memoryTasks()) {
   const made: string[] = [];
   const task = (taskId: unknown) => ({ taskId, status: 'working', createdAt: 'c', lastUpdatedAt: 'l' });
   const results = {
@@ -48,6 +50,7 @@ async function setUp(t: ExecutionContext, mode: Era) {
       alice: ({ resource_name }) => resource_name !== 'file:///secret',
       bob: ({ resource_name }) => resource_name !== 'file:///secret',
     },
+    deps: { tasks },
   });
   t.teardown(async () => {
     await gateway.stop();
@@ -347,7 +350,16 @@ interface Stream {
 }
 
 test.serial("2025-11-25: the state of a task reaches its caller under the caller's id, while it may call the tool", async (t) => {
-  const { gateway, upstream, made, make, sessionOf } = await setUp(t, 'stateful');
+  let mostSought = 0;
+  const stored = memoryTasks();
+  const tasks: TaskStore = {
+    ...stored,
+    handles(keys) {
+      mostSought = Math.max(mostSought, keys.length);
+      return stored.handles(keys);
+    },
+  };
+  const { gateway, upstream, made, make, sessionOf } = await setUp(t, 'stateful', tasks);
   const id = await make('ok');
   await make('ok', 'bob');
   const plain = upstream.script;
@@ -368,6 +380,8 @@ test.serial("2025-11-25: the state of a task reaches its caller under the caller
   tell('unheard-of', 'of nobody');
   tell(7, 'of nothing');
   say('notifications/tasks', { taskId: made[0], status: 'of another revision' });
+  const listed = Array.from({ length: 1_000 }, (_, i) => ({ taskId: `listed ${i}` }));
+  say('notifications/tasks/status', { taskId: made[1], status: 'of another', tasks: listed });
   tell(made[0], 'mine');
   t.deepEqual(await stream.hear(), {
     jsonrpc: '2.0',
@@ -375,6 +389,7 @@ test.serial("2025-11-25: the state of a task reaches its caller under the caller
     params: { taskId: id, status: 'mine' },
   } as Heard);
   t.is(gateway.audited().at(-1), 'notifications/tasks/status tool ok allow');
+  t.is(mostSought, 1, 'a list of tasks in the state of one means nothing');
   log('of another', made[1]);
   log('of nothing', 7);
   log('mine', made[0]);
