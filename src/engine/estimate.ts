@@ -2,8 +2,10 @@
  * Estimates how long decisions take before they are made, so that long ones can be cut into steps and take turns. The time of a test grows with
  * the length of the name, and nothing ends an evaluation.
  */
+
+import { MAX_WORK } from './compile/automaton.ts';
 import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
-import { readPattern, workOfInSteps } from './compile/pattern.ts';
+import { knownWork, readPattern, workOfInSteps } from './compile/pattern.ts';
 import { RESOURCE_TYPES, type ResourceType, SUBJECT_TYPES } from './compile/policy.ts';
 import { atLeast, NOTHING, plus, regexWeight, textWeight, type Weight } from './compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from './decision.ts';
@@ -22,11 +24,23 @@ const EDGE: Weight = { name: 800, byte: 1 };
 type Weights = Readonly<Record<keyof BySubject<unknown>, ReadonlyMap<string, Weight>>>;
 type NodeWeights = Readonly<Record<ResourceType, Weights>>;
 
+/**
+ * How much unknown work of patterns (automaton.ts) an estimate finds out, which takes some half a second: all requests wait for a changed set. A
+ * further pattern counts as one with the most work, until a later set is estimated.
+ */
+const MOST_NEW_WORK = 24_000_000;
+
+/** What is left of it. */
+interface NewWork {
+  left: number;
+}
+
 /** Pauses every few tests, so that the caller can let other work run. */
 export function* estimateInSteps({ index }: CompiledDocument): Generator<undefined, Estimate> {
-  const every = yield* weighNode(index.every);
+  const unknown: NewWork = { left: MOST_NEW_WORK };
+  const every = yield* weighNode(index.every, unknown);
   const targets = new Map<string, NodeWeights>();
-  for (const [target, node] of Object.entries(index.targets)) targets.set(target, yield* weighNode(node));
+  for (const [target, node] of Object.entries(index.targets)) targets.set(target, yield* weighNode(node, unknown));
 
   /** For a caller whom every policy is about, at the target with the most tests. */
   const bounds = {} as Record<ResourceType, Weight>;
@@ -75,14 +89,14 @@ function forCaller(sum: Weight, weights: Weights, { sub, role, groups }: Princip
 const total = (weights: Weights): Weight =>
   SUBJECT_TYPES.reduce((sum, kind) => [...weights[kind].values()].reduce(plus, sum), NOTHING);
 
-function* weighNode(node: IndexNode): Generator<undefined, NodeWeights> {
+function* weighNode(node: IndexNode, unknown: NewWork): Generator<undefined, NodeWeights> {
   const weighed = {} as Record<ResourceType, Weights>;
   for (const type of RESOURCE_TYPES) {
     const weights = { everyone: new Map(), role: new Map(), group: new Map(), user: new Map() } satisfies Weights;
     for (const kind of SUBJECT_TYPES) {
       for (const [value, { tests = [], edges = [] }] of Object.entries(node[type][kind])) {
         if (tests.length === 0 && edges.length === 0) continue;
-        weights[kind].set(value, yield* weigh(tests, edges));
+        weights[kind].set(value, yield* weigh(tests, edges, unknown));
       }
     }
     weighed[type] = weights;
@@ -90,12 +104,12 @@ function* weighNode(node: IndexNode): Generator<undefined, NodeWeights> {
   return weighed;
 }
 
-function* weigh(tests: readonly NameTest[], edges: NonNullable<Bucket['edges']>): Generator<undefined, Weight> {
-  let sum = yield* weightOfAll(tests);
+function* weigh(tests: readonly NameTest[], edges: NonNullable<Bucket['edges']>, unknown: NewWork): Generator<undefined, Weight> {
+  let sum = yield* weightOfAll(tests, unknown);
   for (const [, , table] of edges) {
     // A name has one beginning of each length, so it gets the tests of one entry.
     let most = NOTHING;
-    for (const list of Object.values(table)) most = atLeast(most, yield* weightOfAll(list));
+    for (const list of Object.values(table)) most = atLeast(most, yield* weightOfAll(list, unknown));
     sum = plus(plus(sum, EDGE), most);
   }
   return sum;
@@ -104,20 +118,24 @@ function* weigh(tests: readonly NameTest[], edges: NonNullable<Bucket['edges']>)
 /** How many tests are weighed in one step. */
 const TESTS_AT_ONCE = 50;
 
-function* weightOfAll(tests: readonly NameTest[]): Generator<undefined, Weight> {
+function* weightOfAll(tests: readonly NameTest[], unknown: NewWork): Generator<undefined, Weight> {
   let sum = NOTHING;
   for (const [at, test] of tests.entries()) {
     if (at % TESTS_AT_ONCE === 0) yield;
-    sum = plus(sum, yield* weightOf(test));
+    sum = plus(sum, yield* weightOf(test, unknown));
   }
   return sum;
 }
 
-function* weightOf(test: NameTest): Generator<undefined, Weight> {
+function* weightOf(test: NameTest, unknown: NewWork): Generator<undefined, Weight> {
   if (test[1] !== 'regex') return textWeight(test[2]);
   const reading = readPattern(test[3]);
   if (typeof reading === 'string') return regexWeight(test[2], 0, 0);
-  return regexWeight(test[2], reading.cost, yield* workOfInSteps(test[3], reading));
+  const isKnown = knownWork(reading) !== undefined;
+  if (!isKnown && unknown.left <= 0) return regexWeight(test[2], reading.cost, MAX_WORK);
+  const work = yield* workOfInSteps(test[3], reading);
+  if (!isKnown) unknown.left -= work ?? MAX_WORK;
+  return regexWeight(test[2], reading.cost, work);
 }
 
 /** The same as `decideMany`, in steps that take about a millisecond by the estimate, or as long as the decision on one name. */

@@ -3,6 +3,7 @@ import test from 'ava';
 import { atOnce } from '../../src/base/turns/slices.ts';
 import { createDecisionCache } from '../../src/engine/cache.ts';
 import { compile } from '../../src/engine/compile/compile.ts';
+import { knownWork, readPattern } from '../../src/engine/compile/pattern.ts';
 import type { Policy, PolicySubject } from '../../src/engine/compile/policy.ts';
 import { checkPolicySet, MAX_BUCKET_SEARCHES } from '../../src/engine/compile/set-limits.ts';
 import { searches } from '../../src/engine/compile/weight.ts';
@@ -49,6 +50,25 @@ test('the estimate grows with the length of the name and with the number of text
     ) < 1,
     'texts at the beginning are looked up',
   );
+});
+
+test('an estimate finds out only so much about patterns, and counts the others as the worst until a later one', (t) => {
+  const patterns = Array.from({ length: 400 }, (_, n) => `^unknown${n}_.*a[ab]{8}c`);
+  const set = patterns.flatMap((pattern, n) => many(1, () => pattern, { id: `p${n}`, subjects: subject('role', `r${n}`) }));
+  const unknown = (): string[] => patterns.filter((pattern) => knownWork(readPattern(pattern)) === undefined);
+  const { document } = compile(set, { checkPattern: () => null });
+  const estimate = () => {
+    const made = atOnce(estimateInSteps(document));
+    return (pattern: string) => made({ ...ANN, role: `r${patterns.indexOf(pattern)}` }, 't', [uri(100)]);
+  };
+  t.is(unknown().length, 400);
+  const first = estimate();
+  const [left = '', ...others] = unknown();
+  t.true(others.length > 100 && others.length < 300, `${others.length}`);
+  t.true(first(left) > first(patterns[0] ?? ''), 'as if it had the most work');
+  let last = first;
+  while (unknown().length > 0) last = estimate();
+  t.true(last(left) < first(left), 'then it is known');
 });
 
 test('names with the same beginning share the tests of that beginning', (t) => {

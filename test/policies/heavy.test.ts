@@ -117,9 +117,9 @@ test('the gateway need not read again the patterns of a set that the thread has 
   t.teardown(work.close);
   const pattern = 'a[ab]+h[0-9]x';
   const policies = [policy('stored', { resource_pattern: 'a[ab]{50}i' }), policy('new', { resource_pattern: pattern })];
-  t.deepEqual(await work.checkSet(policies, new Set(['new']), ADMIN), ACCEPTED);
+  t.deepEqual(await work.checkSet(policies, { ids: new Set(['new']), wereStored: false }, ADMIN), ACCEPTED);
   t.is(typeof knownWork(knownReading(pattern)), 'number');
-  const { problems } = await work.checkSet(policies, new Set(['stored']), null);
+  const { problems } = await work.checkSet(policies, { ids: new Set(['stored']), wereStored: false }, null);
   t.deepEqual(
     problems.map(({ policyId }) => policyId),
     ['stored'],
@@ -157,7 +157,7 @@ test('managers whose jobs do not end do not keep an administrator from changing 
   t.deepEqual((await work.applyBody(body, ADMIN)).files, texts);
   t.is((await work.readFiles(texts, ADMIN)).size, 1);
   await work.build([], ADMIN);
-  t.deepEqual(await work.checkSet([], new Set(), ADMIN), ACCEPTED);
+  t.deepEqual(await work.checkSet([], { ids: new Set(), wereStored: false }, ADMIN), ACCEPTED);
   await work.checkTests(new Map(), ADMIN);
   t.is((await work.test(new Map(), { policies: [], targets: [] }, ADMIN)).failed, 0);
   await work.close();
@@ -174,7 +174,7 @@ test('the jobs of a change end when its client disconnects, and the next ones ru
   const waiting = [
     work.applyBody(Buffer.from('{"files":{}}'), gone),
     ...[work.readFiles(texts, gone), work.readInvariantFiles(texts, gone), work.build([], gone), work.checkTests(texts, gone)],
-    work.checkSet([], new Set(), gone),
+    work.checkSet([], { ids: new Set(), wereStored: false }, gone),
     ...[work.test(texts, { policies: [], targets: [] }, gone), check(gone)],
   ].map((job) => job.catch((error: unknown) => error));
   const next = work.readFiles(texts, manager('dora'));

@@ -37,11 +37,14 @@ const ENTRY_BYTES = 40;
  */
 const MAX_BUCKET_NAMES = 20_000;
 
-/**
- * The work of the patterns that one change may bring (automaton.ts). To find it out takes a second or so of processor time. The
- * patterns of stored policies are known, because the engine has estimated its decisions with them.
- */
+/** The work of the patterns that one change may bring (automaton.ts), as far as it is not known. To find it out takes a second or so. */
 const MAX_NEW_WORK = 8_000_000;
+/**
+ * The work of the distinct patterns of one owner, and of all owners. A gateway that has just started finds it out again with its first change, which
+ * takes some seconds for so much.
+ */
+const MAX_OWNER_WORK = 100_000_000;
+const MAX_ALL_WORK = 200_000_000;
 const TOO_MUCH_WORK =
   'The new patterns have too many states to check them at once. Add fewer policies at a time, or use * or + instead of repetitions with numbers.';
 
@@ -71,8 +74,9 @@ const PLACED_AT_ONCE = 100;
 
 /**
  * Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run, and refuses new patterns of which the work
- * takes too long to find out. `changed`: the ids of the policies that a change brings; null: all. The engine runs no pattern of a policy without
- * subjects, so the work of such stored policies is not known after a start, and is not needed.
+ * takes too long to find out. `changed`: the ids of the policies that a change brings; null: all. The work of other policies may be unknown, too:
+ * after a start, or because a different replica has stored them. It is found out, however long that takes, but not for policies without subjects,
+ * of which the engine runs no pattern.
  */
 export function* checkPolicySetInSteps(
   policies: readonly OwnedPolicy[],
@@ -85,15 +89,15 @@ export function* checkPolicySetInSteps(
   const wholes = new Map<string, Tried>();
   const endless = new Map<string, string[]>();
   const unread = new Set<string>();
+  const works = new Map<string | null, OwnWork>();
   let placed = 0;
-  /** The work of patterns that no earlier check has looked at. */
   let newWork = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled || policy.resource_pattern === null || isIdle(policy)) continue;
     const reading = readPattern(policy.resource_pattern);
     if (typeof reading === 'string' || reading.kind !== 'regex') continue;
-    const isNew = knownWork(reading) === undefined;
+    const isNew = (changed === null || changed.has(policy.id)) && knownWork(reading) === undefined;
     if (isNew && newWork > mostNewWork) {
       unread.add(policy.id);
       continue;
@@ -106,6 +110,7 @@ export function* checkPolicySetInSteps(
       ids.push(policy.id);
       continue;
     }
+    addWork(works, policy, policy.resource_pattern, work);
     for (const { subject_type, subject_value } of policy.subjects) {
       for (const type of typesOf(policy)) {
         if (++placed % PLACED_AT_ONCE === 0) yield;
@@ -117,24 +122,78 @@ export function* checkPolicySetInSteps(
   for (const [pattern, ids] of endless)
     problems.push({ message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() });
   if (unread.size > 0) problems.push({ message: TOO_MUCH_WORK, policyIds: [...unread].sort() });
-  problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST));
+  problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST), ...workProblems(works));
   return problems.concat(yield* searchProblems(policies.filter((policy) => !unread.has(policy.id) && !isIdle(policy))));
 }
 
+const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_as?.split('/')[0] ?? null;
+
+/** What an owner has of something that is limited. */
+interface Amount {
+  readonly amount: number;
+  readonly policyIds: readonly string[];
+}
+
 /**
- * If all owners together have too many entries, those with more than a fair share may add none. The others may, and policies of no owner may be
- * added in any case.
+ * If all owners together have too much, those with more than a fair share may add nothing. The others may, and policies of no owner may be
+ * added in any case. `say` gets words for the owner and the limit.
  */
+function overShares(
+  owners: ReadonlyMap<string | null, Amount>,
+  mostOfOwner: number,
+  mostOfAll: number,
+  say: (whose: string, amount: number, limit: string) => string,
+): SetProblem[] {
+  const all = [...owners.values()].reduce((sum, { amount }) => sum + amount, 0);
+  const share = mostOfAll / owners.size;
+  return [...owners].flatMap(([owner, { amount, policyIds }]) => {
+    const isOver = amount > mostOfOwner;
+    if (!isOver && (owner === null || all <= mostOfAll || amount <= share)) return [];
+    const whose = owner === null ? 'of no owner' : `of owner ${owner}`;
+    const limit = isOver
+      ? `more than the limit of ${mostOfOwner}`
+      : `and those of all owners ${all}, more than the limit of ${mostOfAll}`;
+    return [{ message: say(whose, amount, limit), policyIds: [...policyIds].sort() }];
+  });
+}
+
+/** The work of each pattern of an owner. */
+interface OwnWork {
+  readonly patterns: Map<string, number>;
+  readonly policyIds: string[];
+}
+
+function addWork(works: Map<string | null, OwnWork>, policy: OwnedPolicy, pattern: string, work: number): void {
+  const owner = ownerOf(policy);
+  const own: OwnWork = works.get(owner) ?? { patterns: new Map(), policyIds: [] };
+  works.set(owner, own);
+  own.patterns.set(pattern, work);
+  own.policyIds.push(policy.id);
+}
+
+function workProblems(works: ReadonlyMap<string | null, OwnWork>): SetProblem[] {
+  const amounts = [...works].map(([owner, { patterns, policyIds }]) => {
+    const amount = [...patterns.values()].reduce((sum, work) => sum + work, 0);
+    return [owner, { amount, policyIds }] as const;
+  });
+  return overShares(
+    new Map(amounts),
+    MAX_OWNER_WORK,
+    MAX_ALL_WORK,
+    (whose, amount, limit) =>
+      `The patterns ${whose} have too many states: it takes ${amount} steps to make them, ${limit}. Use * or + instead of repetitions with numbers.`,
+  );
+}
+
 function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
   const owners = new Map<string | null, { entries: number; readonly tables: Set<string>; readonly policyIds: string[] }>();
-  let [all, placed] = [0, 0];
+  let placed = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
     if (!policy.enabled) continue;
-    const owner = policy.managed_as?.split('/')[0] ?? null;
+    const owner = ownerOf(policy);
     const own = owners.get(owner) ?? { entries: 0, tables: new Set(), policyIds: [] };
     owners.set(owner, own);
-    const before = own.entries + ENTRIES_OF_TABLES * own.tables.size;
     own.entries += entriesOf(policy);
     // An owner over the limit is refused in any case, and can have brought millions of subjects.
     if (own.entries <= MAX_OWNER_ENTRIES) {
@@ -144,22 +203,18 @@ function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, 
       }
     }
     own.policyIds.push(policy.id);
-    all += own.entries + ENTRIES_OF_TABLES * own.tables.size - before;
   }
-  const share = MAX_ENTRIES / owners.size;
-  const problems: SetProblem[] = [];
-  for (const [owner, { entries: own, tables, policyIds }] of owners) {
-    const entries = own + ENTRIES_OF_TABLES * tables.size;
-    const isOver = entries > MAX_OWNER_ENTRIES;
-    if (!isOver && (owner === null || all <= MAX_ENTRIES || entries <= share)) continue;
-    const whose = owner === null ? 'of no owner' : `of owner ${owner}`;
-    const limit = isOver
-      ? `more than the limit of ${MAX_OWNER_ENTRIES}`
-      : `and those of all owners ${all}, more than the limit of ${MAX_ENTRIES}`;
-    const message = `The policies ${whose} take ${entries} entries in the engine, ${limit}. A policy takes one for each subject, type of resource and fixed text of its pattern, and more for long texts. Use fewer subjects, or a group instead of many roles or users.`;
-    problems.push({ message, policyIds: policyIds.sort() });
-  }
-  return problems;
+  const amounts = [...owners].map(
+    ([owner, { entries, tables, policyIds }]) =>
+      [owner, { amount: entries + ENTRIES_OF_TABLES * tables.size, policyIds }] as const,
+  );
+  return overShares(
+    new Map(amounts),
+    MAX_OWNER_ENTRIES,
+    MAX_ENTRIES,
+    (whose, amount, limit) =>
+      `The policies ${whose} take ${amount} entries in the engine, ${limit}. A policy takes one for each subject, type of resource and fixed text of its pattern, and more for long texts. Use fewer subjects, or a group instead of many roles or users.`,
+  );
 }
 
 /** The tables of texts in the engine that the policy needs. Others may need the same. */

@@ -20,7 +20,7 @@ import type { Moment } from '../sets/candidate-set.ts';
 import type { Draft } from '../sets/draft.ts';
 import { type PolicyChange, withChanges } from '../sets/plan.ts';
 import type { SetState, TargetName } from '../sets/planning.ts';
-import type { SetVerdict } from '../sets/set-check.ts';
+import type { Brought, SetVerdict } from '../sets/set-check.ts';
 import type { SetToTest } from '../sets/test-set.ts';
 import type { Holders } from '../sets/unknown.ts';
 import type { ReadStoredSet } from '../stored-set.ts';
@@ -185,9 +185,9 @@ export function createHeavyWork(parts: HeavyParts) {
       await change(caller, { name: 'build', input: {}, host: giving(policies) });
     },
     /** Checks the set as `CheckSet` does, and rejects like `build` if it is accepted. */
-    checkSet(policies: readonly StoredPolicy[], changed: ReadonlySet<string>, caller: Caller | null): Promise<SetVerdict> {
+    checkSet(policies: readonly StoredPolicy[], brought: Brought, caller: Caller | null): Promise<SetVerdict> {
       const onItems = (items: readonly unknown[]): void => takeFound(items as FoundPattern[]);
-      return change<SetVerdict>(caller, { name: 'checkSet', input: { changed }, host: giving(policies), onItems });
+      return change<SetVerdict>(caller, { name: 'checkSet', input: brought, host: giving(policies), onItems });
     },
     /** `caller` null: the search starts at once. */
     findNames: (outside: readonly NamesOutside[], caller: Caller | null): ReturnType<FindNames> =>

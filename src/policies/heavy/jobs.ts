@@ -46,7 +46,7 @@ import { changesBetween, type PolicyPlan, setBefore, withChanges } from '../sets
 import { changesJson, planCounts, withFlips } from '../sets/plan-json.ts';
 import { madeForRequest, type PlanParts, planMove, planOn, planRollback, readFiles, type SetState } from '../sets/planning.ts';
 import { answerJson, objectJson, readRequests, simulateBody, testBody } from '../sets/questions-about.ts';
-import { createSetCheck, isAccepted, type SetVerdict } from '../sets/set-check.ts';
+import { type Brought, createSetCheck, isAccepted, type SetVerdict } from '../sets/set-check.ts';
 import { readTests, type SetToTest, testSet } from '../sets/test-set.ts';
 import { type Holders, nobodyHas } from '../sets/unknown.ts';
 import { type Suggestion, type SuggestTask, suggest } from '../suggest/job.ts';
@@ -367,11 +367,11 @@ export const jobs = {
   },
 
   /** Checks the policies that a change brings, and builds an engine from an accepted set. Emits what the gateway needs to load it. */
-  async checkSet({ changed }: { changed: ReadonlySet<string> }, desk: Desk): Promise<SetVerdict> {
+  async checkSet(brought: Brought, desk: Desk): Promise<SetVerdict> {
     const given = (await desk.ask<null, Given<StoredPolicy>>('policies')).items;
     const policies = takePolicies(given);
     const { checkPattern } = await policyModule();
-    const verdict = await createSetCheck(checkPattern)(policies, changed);
+    const verdict = await createSetCheck(checkPattern)(policies, brought);
     if (!isAccepted(verdict)) return verdict;
     await build(policies);
     desk.give(foundFor(given));

@@ -126,7 +126,8 @@ async function check(
     if (after === null || parsed === undefined) continue;
     brought.set(after.id, parsed);
   }
-  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, new Set(brought.keys()));
+  const { refusals, problems } =
+    brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, { ids: new Set(brought.keys()), wereStored: false });
   const errors: PolicyFileError[] = [];
   for (const [id, parsed] of brought) {
     await pause();
@@ -201,7 +202,8 @@ export async function planRollback(
   }));
   const known = new Set(state.targets.map(({ id }) => id));
   const brought = new Set(changes.flatMap(({ after }) => after?.id ?? []));
-  const { refusals, problems } = brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, brought);
+  const { refusals, problems } =
+    brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, { ids: brought, wereStored: true });
   const errors: FieldError[] = [];
   for (const { after } of changes) {
     if (after === null) continue;

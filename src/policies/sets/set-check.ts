@@ -11,8 +11,13 @@ export interface SetVerdict {
   readonly problems: readonly { readonly message: string; readonly policyId: string }[];
 }
 
-/** `changed`: the ids of the policies that the change brings. */
-export type CheckSet = (candidate: readonly StoredPolicy[], changed: ReadonlySet<string>) => Promise<SetVerdict>;
+/** The policies that a change brings, by id. `wereStored`: they were accepted before, so they may bring any amount of new work at once. */
+export interface Brought {
+  readonly ids: ReadonlySet<string>;
+  readonly wereStored: boolean;
+}
+
+export type CheckSet = (candidate: readonly StoredPolicy[], brought: Brought) => Promise<SetVerdict>;
 
 /** The verdict on a change that only deletes, which is not checked: a set that cannot be compiled must be repairable by deletions. */
 export const ACCEPTED: SetVerdict = { refusals: new Map(), problems: [] };
@@ -21,7 +26,7 @@ export const isAccepted = ({ refusals, problems }: SetVerdict): boolean => refus
 
 /** The check takes seconds for many patterns. The gateway runs it in a thread (`HeavyWork.checkSet`). */
 export function createSetCheck(checkPattern: PatternCheck): CheckSet {
-  return async (candidate, changed) => {
+  return async (candidate, { ids: changed, wereStored }) => {
     const refusals = new Map<string, string>();
     for (const { id, resource_pattern: pattern } of candidate) {
       if (pattern === null || !changed.has(id)) continue;
@@ -30,7 +35,9 @@ export function createSetCheck(checkPattern: PatternCheck): CheckSet {
       if (refusal !== null) refusals.set(id, refusal);
     }
     if (refusals.size > 0) return { refusals, problems: [] };
-    const problems = (await inSlices(checkPolicySetInSteps(candidate, changed))).flatMap(({ message, policyIds }) => {
+    const mostNewWork = wereStored ? Number.POSITIVE_INFINITY : undefined;
+    const found = await inSlices(checkPolicySetInSteps(candidate, changed, mostNewWork));
+    const problems = found.flatMap(({ message, policyIds }) => {
       // What others have above the limits must not keep anybody from a change.
       const policyId = policyIds.find((id) => changed.has(id));
       return policyId === undefined ? [] : [{ message, policyId }];

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { atOnce } from '../../../src/base/turns/slices.ts';
-import { readPattern } from '../../../src/engine/compile/pattern.ts';
-import type { Policy } from '../../../src/engine/compile/policy.ts';
+import { keepWork, readPattern } from '../../../src/engine/compile/pattern.ts';
+import type { Policy, PolicySubject } from '../../../src/engine/compile/policy.ts';
 import {
   checkPolicySet,
   checkPolicySetInSteps,
@@ -234,6 +234,55 @@ test('a policy without subjects takes entries as if it had one', (t) => {
     );
   t.deepEqual(checkPolicySet(set(780)), []);
   t.regex(checkPolicySet(set(800))[0]?.message ?? '', /take 51200 entries/);
+});
+
+const ofRole = (value: string): PolicySubject[] => [{ id: `s ${value}`, subject_type: 'role', subject_value: value }];
+
+test('the patterns of stored policies are not counted as new, although no check has looked at them', (t) => {
+  const set = Array.from({ length: 200 }, (_, n) =>
+    policyWith({ id: `p${n}`, resource_type: 'tool', resource_pattern: `^s${n}_.*a[ab]{8}c`, subjects: ofRole(`r${n}`) }),
+  );
+  const added = policyWith({ id: 'z', resource_type: 'tool', resource_pattern: '^also_added_[a-z]+x', subjects: ofRole('r1') });
+  const check = (changed: ReadonlySet<string>) => atOnce(checkPolicySetInSteps([...set, added], changed));
+  t.true(check(new Set(set.map(({ id }) => id)))[0]?.policyIds.includes('p199'), 'a change that brings them all is too large');
+  t.deepEqual(check(new Set(['z'])), []);
+});
+
+test('the work of the patterns of one owner, and of all owners, is limited', (t) => {
+  const of = (owner: string | null, count: number, from = 0) =>
+    Array.from({ length: count }, (_, n) => {
+      const pattern = `^${owner}_${from + n}_[ab]+c`;
+      const reading = readPattern(pattern);
+      if (typeof reading === 'object') keepWork(reading, 200_000);
+      const managed_as = owner === null ? null : `${owner}/p${from + n}`;
+      const subjects = ofRole(`r${owner}${from + n}`);
+      return {
+        ...policyWith({ id: `${owner} ${from + n}`, resource_type: 'tool', resource_pattern: pattern, subjects }),
+        managed_as,
+      };
+    });
+  const found = (set: Parameters<typeof checkPolicySet>[0]) =>
+    checkPolicySet(set).map(({ message, policyIds }) => [
+      message.replace(/, it takes/, ' takes').split('. ')[0],
+      policyIds.length,
+    ]);
+  t.deepEqual(found(of('a', 500)), []);
+  t.deepEqual(found([...of('a', 500), ...of('a', 500)]), [], 'the same pattern counts once');
+  t.deepEqual(found(of('a', 501)), [
+    [
+      'The patterns of owner a have too many states: it takes 100200000 steps to make them, more than the limit of 100000000',
+      501,
+    ],
+  ]);
+  const all = [...of('a', 500), ...of('b', 499), ...of('c', 2), ...of(null, 100)];
+  t.deepEqual(found(all.slice(0, 1_000)), []);
+  const [first, ...more] = found(all);
+  t.is(first?.[1], 500);
+  t.regex(String(first?.[0]), /owner a .*100000000 steps.* and those of all owners 220200000, more than the limit of 200000000$/);
+  t.deepEqual(
+    more.map(([, count]) => count),
+    [499],
+  );
 });
 
 test('the patterns of stored policies without subjects are not counted as new', (t) => {

@@ -35,5 +35,15 @@ test('a rollback is not refused for what other owners have above the limits, but
     (await back('^before$')).changes.map(({ after }) => after?.resource_pattern),
     ['^before$'],
   );
+  // A change that brings so many new patterns with many states is refused. These were stored before, for example before a start.
+  const many = Array.from({ length: 150 }, (_, n) =>
+    policy(`many${n}`, {
+      managed_as: `small/m${n}`,
+      resource_pattern: `^back${n}_.*a[ab]{8}c`,
+      subjects: subjects.slice(n, n + 1),
+    }),
+  );
+  const restored = await planRollback(state, [...large, ...many], { revision: 1, owner: 'small', expectedRevision: null }, made);
+  t.is(restored.changes.length, 151);
   await t.throwsAsync(back('a[ab]{50}h'), { code: 'invalid_request', message: /too many states/ });
 });
