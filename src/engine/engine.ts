@@ -104,14 +104,17 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   return module;
 }
 
-/** Compiles a policy set as its engine would, in slices between which other work runs. */
-export function compileFor(module: PolicyModule, policies: readonly Policy[]): Promise<Compiled> {
-  return inSlices(compileInSteps(policies, { checkPattern: module.checkStoredPattern }));
+/** Runs the steps to their end. Other work runs between them. */
+export type RunSteps = <T>(steps: Generator<unknown, T>) => Promise<T>;
+
+/** Compiles a policy set as its engine would. */
+export function compileFor(module: PolicyModule, policies: readonly Policy[], run: RunSteps = inSlices): Promise<Compiled> {
+  return run(compileInSteps(policies, { checkPattern: module.checkStoredPattern }));
 }
 
-/** Compiles, loads and self-tests a policy set, in slices between which other work runs. */
-export async function createEngine({ policies, ...options }: EngineOptions): Promise<LoadedEngine> {
-  return inSlices(loadEngine(await compileFor(options.module, policies), options));
+/** Compiles, loads and self-tests a policy set. */
+export async function createEngine({ policies, ...options }: EngineOptions, run: RunSteps = inSlices): Promise<LoadedEngine> {
+  return run(loadEngine(await compileFor(options.module, policies, run), options));
 }
 
 /** Returns the patterns that match the name. The module itself tests them, without an index. */

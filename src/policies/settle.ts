@@ -27,7 +27,7 @@ const LONGEST_REST_MS = 10_000;
  * can undo the first, and then little. All requests wait about 0.1 ms for each policy of a large change (docs/performance.md), so a loop of such
  * changes takes less than 1 % of the time of others.
  */
-const LARGE = { small: 500, rate: { perSecond: 40, burst: 10_000 } };
+const LARGE = { small: 100, rate: { perSecond: 40, burst: 10_000 } };
 /** Storing and loading this many subjects takes about as long as a policy. */
 const SUBJECTS_OF_SIZE = 16;
 

@@ -29,7 +29,7 @@ export interface EvaluatedFor {
 }
 
 /** Runs the generator to its end in spare time: an evaluation can take minutes, and calls must not wait for it. */
-async function inSpareTime<T>(steps: Generator<unknown, T>, { by, signal }: EvaluatedFor): Promise<T> {
+export async function inSpareTime<T>(steps: Generator<unknown, T>, { by, signal }: EvaluatedFor): Promise<T> {
   const pace = createPace(by);
   for (;;) {
     await pace();

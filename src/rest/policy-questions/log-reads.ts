@@ -1,18 +1,22 @@
 /** Limits the questions that read large parts of the audit log. */
+import type { Request, Response } from 'express';
 import { AppError, invalidRequest } from '../../base/errors.ts';
+import { admissionOf } from '../../http/context.ts';
+import { beforeRefusal } from '../../http/limits/rate-limit.ts';
 import type { ReplayProgress, ReplayRange } from '../../policies/replay/replay.ts';
 import { timestamp } from '../../policies/schema.ts';
 
 /** Each uses one core while it runs. */
 const AT_ONCE = 2;
 
-/** Runs the work, or rejects with AppError `too_many_requests`. */
-export type LogReads = <T>(work: () => Promise<T>) => Promise<T>;
+/** Runs the work, or rejects with AppError `too_many_requests`, after a moment. */
+export type LogReads = <T>(req: Request, res: Response, work: () => Promise<T>) => Promise<T>;
 
 export function createLogReads(): LogReads {
   let running = 0;
-  return async (work) => {
+  return async (req, res, work) => {
     if (running >= AT_ONCE) {
+      await beforeRefusal(req, admissionOf(res).principal.sub);
       throw new AppError(
         'too_many_requests',
         `This replica already runs ${AT_ONCE} replays or suggestions, which is the limit. Try again later.`,

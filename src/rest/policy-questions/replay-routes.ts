@@ -2,11 +2,11 @@
 import { Router } from 'express';
 import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
-import { createEngine, type PolicyModule } from '../../engine/engine.ts';
+import { createEngine, type PolicyModule, type RunSteps } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
 import type { Moments } from '../../policies/heavy/moments.ts';
-import { type ReplayRange, replay } from '../../policies/replay/replay.ts';
+import { inSpareTime, type ReplayRange, replay } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
 import type { Moment } from '../../policies/sets/candidate-set.ts';
@@ -30,7 +30,7 @@ export function createReplayRoutes({ database, module, moments, engineOf, logRea
   router.post('/replay', async (req, res) => {
     const { from, to, ...source } = validate(replayBody, req.body);
     const range = rangeOf(from, to, now());
-    await logReads(() =>
+    await logReads(req, res, () =>
       answerWork(req, res, async (asked) => {
         const moment = await moments.of(source, asked);
         showRevision(res, moment.position);
@@ -42,7 +42,8 @@ export function createReplayRoutes({ database, module, moments, engineOf, logRea
   async function run(moment: Moment, range: ReplayRange, asked: Asking): Promise<HeavyAnswer> {
     const { policies, stored, changes, position } = moment;
     const engineNow = await engineOf(stored, position.revision);
-    const candidate = changes.length === 0 ? engineNow : await createEngine({ module, policies, revision: 0 });
+    const spare: RunSteps = (steps) => inSpareTime(steps, asked);
+    const candidate = changes.length === 0 ? engineNow : await createEngine({ module, policies, revision: 0 }, spare);
     const parts = { candidate, now: engineNow, ...tallyPartsOf(moment) };
     const say = sayingHowFar(asked.onProgress);
     const tallied = await replay(database.knex, range, parts, say, asked);

@@ -6,14 +6,14 @@ import { pause } from '../../base/turns/slices.ts';
 import { UUID, validate } from '../../base/validate.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
-import { createEngine, type PolicyModule } from '../../engine/engine.ts';
+import { createEngine, type PolicyModule, type RunSteps } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import { groupBy } from '../../policies/analysis/requests.ts';
 import { DEFAULT_OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
 import type { Moments } from '../../policies/heavy/moments.ts';
-import { createListNames, type ReplayRange, readRange, replay, takePage } from '../../policies/replay/replay.ts';
+import { createListNames, inSpareTime, type ReplayRange, readRange, replay, takePage } from '../../policies/replay/replay.ts';
 import { reportOf, tallyPartsOf } from '../../policies/replay/report.ts';
 import { timestamp } from '../../policies/schema.ts';
 import type { Moment } from '../../policies/sets/candidate-set.ts';
@@ -71,7 +71,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   router.post('/suggest', async (req, res) => {
     const body = validate(suggestBody, req.body);
     const range = rangeOf(body.from, body.to, now());
-    await logReads(() =>
+    await logReads(req, res, () =>
       answerWork(req, res, async (asked) => {
         const moment = await database.snapshot(moments.now);
         showRevision(res, moment.position);
@@ -82,6 +82,10 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   });
 
   const targetsOf = ({ targets }: Moment): Set<string> => new Set(targets.map(({ id }) => id));
+  const inSpareTimeOf =
+    (asked: Asking): RunSteps =>
+    (steps) =>
+      inSpareTime(steps, asked);
 
   /** Throws AppError `invalid_request` if the range has too many decisions. */
   async function read(range: ReplayRange, to: Collector, lists: boolean, asked: Asking): Promise<void> {
@@ -120,7 +124,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
 
     async function replayed() {
       const after = { ...moment, policies: candidate, changes: suggestion.changes };
-      const engine = await createEngine({ module, policies: candidate, revision: 0 });
+      const engine = await createEngine({ module, policies: candidate, revision: 0 }, inSpareTimeOf(asked));
       const tallyParts = { candidate: engine, now: engineNow, ...tallyPartsOf(after) };
       const tallied = await replay(database.knex, range, tallyParts, sayingHowFar(asked.onProgress), asked);
       if (tallied.flips.some(({ now: was, would_be }) => was === 'allow' && would_be.effect === 'deny')) {
@@ -152,7 +156,8 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const { stored } = moment;
     const targets = targetsOf(moment);
     const engineNow = await engineOf(stored, moment.position.revision);
-    const without = await createEngine({ module, policies: withoutRole(stored, { role, owner }), revision: 0 });
+    const policies = withoutRole(stored, { role, owner });
+    const without = await createEngine({ module, policies, revision: 0 }, inSpareTimeOf(asked));
     const uses = createUsedNeeds({ role, now: engineNow, without, targets });
     await read(range, uses, true, asked);
     if (uses.book.unlisted() > 0) {
@@ -166,7 +171,7 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const { suggestion, candidate } = await heavy.suggest(task, moment, needs, asked);
 
     const lost = new Set(suggestion.leftOut.flatMap(({ need }) => (needs[need] ? [objectKey(needs[need])] : [])));
-    const engine = await createEngine({ module, policies: candidate, revision: 0 });
+    const engine = await createEngine({ module, policies: candidate, revision: 0 }, inSpareTimeOf(asked));
     const mayLose = (record: RecordedDecision): boolean => lost.has(objectKey({ ...record, target_id: record.target_id ?? '' }));
     const check = createSameCheck({ role, now: engineNow, candidate: engine, targets, mayLose });
     await read(range, check, false, asked);
