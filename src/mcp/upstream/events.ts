@@ -4,7 +4,7 @@ import { chargeEvents, turnOf } from './reading-turns.ts';
 
 /** The memory that an event takes in addition to its texts. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
-/** How many events a reader gets at once, and how many characters, unless one event has more: such an event comes alone. */
+/** How many events a reader gets at once. After this many characters, no further event is added to these. An event with more is the first. */
 const PART_EVENTS = 32;
 const PART_LENGTH = 16 * 1024;
 const NO_MORE = { id: undefined, retry: undefined };
@@ -37,7 +37,7 @@ export function createEventQueue(source: string, watcher: { moved(delta: number)
   function keep(event: SseEvent): void {
     const last = waiting.at(-1);
     const length = lengthOf(event);
-    if (last === undefined || last.events.length === PART_EVENTS || last.length + length > PART_LENGTH) {
+    if (last === undefined || last.events.length === PART_EVENTS || Math.max(last.length, length) >= PART_LENGTH) {
       waiting.push({ events: [event], length });
     } else {
       last.events.push(event);
