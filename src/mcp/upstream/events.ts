@@ -4,7 +4,7 @@ import { chargeEvents, turnOf } from './reading-turns.ts';
 
 /** The memory that an event takes in addition to its texts. Without it, many empty events would count as nothing. */
 const EVENT_COST = 128;
-/** How many events a reader gets at once. After this many characters, no further event is added to these. An event with more is the first. */
+/** How many events a reader gets at once. After this many characters, no further event is added to these. An event with more comes alone. */
 const PART_EVENTS = 32;
 const PART_LENGTH = 16 * 1024;
 const NO_MORE = { id: undefined, retry: undefined };
