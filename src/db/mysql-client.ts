@@ -7,6 +7,7 @@ interface RawConnection {
 }
 
 interface Query {
+  readonly sql: string;
   options?: object;
 }
 
@@ -17,9 +18,15 @@ interface Dialect {
 // knex exposes its dialects only under this path, without types and as CommonJS.
 const Mysql2: typeof Knex.Client = createRequire(import.meta.url)('knex/lib/dialects/mysql2/index.js');
 
+/** knex sends these texts at the beginning and the end of a transaction. */
+const BOUNDARY = /^(?:begin|commit|rollback|set transaction)\b/i;
+
 /**
  * A statement without an answer in time fails like a lost connection, and its connection is closed: the server may still execute
  * it and answer later. Streams have no timeout.
+ *
+ * So is the connection of a transaction whose end the server refuses, as a member of a cluster without majority does: the transaction stays open, and
+ * what the pool would send on this connection next would be part of it.
  */
 export function boundedMysql(timeoutMs: number): typeof Knex.Client {
   const unbounded = Mysql2.prototype as unknown as Dialect;
@@ -29,7 +36,7 @@ export function boundedMysql(timeoutMs: number): typeof Knex.Client {
       try {
         return await unbounded._query.call(this, connection, query);
       } catch (error) {
-        if ((error as { code?: string }).code === 'PROTOCOL_SEQUENCE_TIMEOUT') connection.destroy();
+        if (BOUNDARY.test(query.sql) || (error as { code?: string }).code === 'PROTOCOL_SEQUENCE_TIMEOUT') connection.destroy();
         throw error;
       }
     }

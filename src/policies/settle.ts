@@ -3,7 +3,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Caller } from '../auth/caller.ts';
 import { createFlow } from '../base/budgets.ts';
 import { AppError } from '../base/errors.ts';
-import { starts } from '../base/turns/caller-turns.ts';
 import type { InTurn } from '../base/turns/line.ts';
 import { createTurns, restAfter } from '../db/turns.ts';
 import type { StoredChange } from './policy-store.ts';
@@ -28,6 +27,8 @@ const LONGEST_REST_MS = 10_000;
  * changes takes less than 1 % of the time of others.
  */
 const LARGE = { small: 100, rate: { perSecond: 40, burst: 10_000 } };
+/** All callers together may store this many times as much. Otherwise one could keep another from undoing a change. */
+const CALLERS = 10;
 /** Storing and loading this many subjects takes about as long as a policy. */
 const SUBJECTS_OF_SIZE = 16;
 
@@ -55,9 +56,10 @@ type Calm = (size?: number) => Promise<void>;
 /** `compiled` resolves when the gateway decides by the stored policies. */
 export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS, { small, rate } = LARGE): Settle {
   const rested = createRests(compiled, turnMs);
-  const stored = createFlow({ perKey: rate, all: rate }, () => performance.now());
+  const all = { perSecond: CALLERS * rate.perSecond, burst: CALLERS * rate.burst };
+  const stored = createFlow({ perKey: rate, all }, () => performance.now());
   const newLine = () => ({ inTurn: createTurns(), turn: Promise.resolve() });
-  const [all, ofOwners] = [newLine(), newLine()];
+  const [ofAll, ofOwners] = [newLine(), newLine()];
 
   async function repeated<T>(work: (isLast: boolean) => Promise<T>): Promise<T> {
     for (let tried = 2; tried <= TRIES; tried++) {
@@ -72,7 +74,7 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
   }
 
   return (caller, work) =>
-    caller.managesAll === true ? settled(caller, work, all) : rested(caller.principal.sub, () => limited(caller, work));
+    caller.managesAll === true ? settled(caller, work, ofAll) : rested(caller.principal.sub, () => limited(caller, work));
 
   async function limited<T>(caller: Pick<Caller, 'principal'>, work: SettledWork<T>): Promise<T> {
     const { sub } = caller.principal;
@@ -80,7 +82,7 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
     const counted: SettledWork<T> = (calm, isLast) =>
       work(async (size = 0) => {
         stores = size > small ? size : 0;
-        const wait = stores === 0 || starts.isAlone ? 0 : Math.ceil(stored.wait(sub));
+        const wait = stores === 0 ? 0 : Math.ceil(stored.wait(sub));
         if (wait > 0) throw tooLarge(small, wait);
         await calm();
       }, isLast);
@@ -89,14 +91,14 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
     return result;
   }
 
-  async function settled<T>({ principal }: Pick<Caller, 'principal'>, work: SettledWork<T>, line: typeof all): Promise<T> {
+  async function settled<T>({ principal }: Pick<Caller, 'principal'>, work: SettledWork<T>, line: typeof ofAll): Promise<T> {
     try {
-      return await work(async () => void (await Promise.all([all.turn, line.turn])), false);
+      return await work(async () => void (await Promise.all([ofAll.turn, line.turn])), false);
     } catch (error) {
       if (!(error instanceof Moved)) throw error;
     }
     const { result } = await line.inTurn(principal.sub, async () => {
-      const result = repeated((isLast) => work(async () => (line === all ? undefined : all.turn), isLast));
+      const result = repeated((isLast) => work(async () => (line === ofAll ? undefined : ofAll.turn), isLast));
       line.turn = Promise.race([result.then(ignore, ignore), delay(turnMs, undefined, { ref: false })]);
       await line.turn;
       return { result };

@@ -94,6 +94,8 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
     rest(ms: number): void {
       restsUntil = Math.max(restsUntil, now()) + REST * ms;
     },
+    /** Whether work of this owner waits, which later work of the owner comes after. */
+    isWaiting: (key: string): boolean => queues.has(key),
     /** The number of owners with waiting work. */
     get waiting(): number {
       return queues.size;

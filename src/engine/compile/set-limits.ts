@@ -40,11 +40,11 @@ const MAX_BUCKET_NAMES = 20_000;
 /** The work of the patterns that one change may bring (automaton.ts), as far as it is not known. To find it out takes a second or so. */
 const MAX_NEW_WORK = 8_000_000;
 /**
- * The work of the distinct patterns of one owner, and of all owners. A gateway that has just started finds it out again with its first change, which
- * takes some seconds for so much.
+ * The work of the distinct patterns of one owner, and of all owners. A gateway that has just started finds it out again, which takes a second or
+ * two for so much.
  */
-const MAX_OWNER_WORK = 100_000_000;
-const MAX_ALL_WORK = 200_000_000;
+const MAX_OWNER_WORK = 25_000_000;
+const MAX_ALL_WORK = 50_000_000;
 const TOO_MUCH_WORK =
   'The new patterns have too many states to check them at once. Add fewer policies at a time, or use * or + instead of repetitions with numbers.';
 

@@ -110,8 +110,18 @@ export async function askAmong<T>(
     reading.end();
     return rest.then(reading.begin);
   };
+  // While a message waits behind others for the same caller and target, it holds no room either.
+  const read: typeof deps.reader.read = (charged, text, rules) => {
+    if (!room.isHeld() || !deps.reader.isBehind(charged)) return deps.reader.read(charged, text, rules);
+    room.giveBack();
+    return room.take(text.length).then((mayRead) => {
+      if (!mayRead) throw ABORTED;
+      return deps.reader.read(charged, text, rules);
+    });
+  };
   const among = {
     ...{ ...deps, upstream },
+    reader: { ...deps.reader, read },
     links: { ...deps.links, current: deps.links.joined },
     audit: { ...deps.audit, shown },
     deliveries: { ...deps.deliveries, pace },
@@ -184,18 +194,19 @@ function roomToRead(caller: Caller, { target }: SessionTarget, gone: AbortSignal
   const left = new Promise<void>((resolve) => onAbort(gone, resolve));
   const charged = chargedTo({ caller, target });
   const ready = async (): Promise<void> => {
-    while (!gone.aborted && reader.isInDebt(charged)) await Promise.race([reader.rest(charged), left]);
+    while (!gone.aborted && reader.isBehind(charged)) await Promise.race([reader.catchUp(charged), left]);
   };
   let taken: Taken | null = null;
   return {
+    isHeld: (): boolean => taken !== null,
     /** False: no request waits for the answer now. */
     async take(bytes: number): Promise<boolean> {
       if (bytes <= LARGE_TEXT || taken !== null) return true;
       if (!isAwaited()) return false;
       for (;;) {
         taken = await lists.toRead(principalKey(caller.claims), bytes, gone, ready);
-        // A caller in debt waits without room that others could use.
-        if (taken === null || !reader.isInDebt(charged)) return taken !== null && isAwaited();
+        // A caller who is behind waits without room that others could use.
+        if (taken === null || !reader.isBehind(charged)) return taken !== null && isAwaited();
         taken.giveBack();
         taken = null;
       }

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Flow } from '../../base/budgets.ts';
 import type { JsonReading } from '../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
+import { lane, laneOnce } from '../../base/turns/lane.ts';
 import type { BacklogFault, Unread } from '../upstream/unread.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
 
@@ -26,7 +27,10 @@ export function createTargetReader(flow: Flow, unread: Unread) {
   return {
     /** Resolves when the key has paid its debt of this moment, or after 30 s. null: it is not in debt. */
     rest,
-    isInDebt: (charged: string): boolean => flow.wait(charged) > 0,
+    /** Whether a message for the key would wait: for the debt of the key, or for earlier messages that are being read. */
+    isBehind: (charged: string): boolean => flow.wait(charged) > 0 || lane.isWaiting(charged),
+    /** Resolves when the key has paid its debt of this moment, or after 30 s, or when its earlier messages have been read. */
+    catchUp: async (charged: string): Promise<void> => rest(charged) ?? laneOnce(charged, () => undefined),
     /** Reserves memory for a message until it is read. Returns a function to give it back, or a fault if too much is unread. */
     hold(targetId: string, user: string, length: number): BacklogFault | (() => void) {
       const account = unread.open(targetId, user);

@@ -6,7 +6,6 @@ import { v7 as uuidv7 } from 'uuid';
 import { type Administer, type Caller, createAdminister } from '../../../src/auth/caller.ts';
 import { tokenStore } from '../../../src/auth/token-store.ts';
 import { AppError } from '../../../src/base/errors.ts';
-import { starts } from '../../../src/base/turns/caller-turns.ts';
 import { createChanges } from '../../../src/db/changes.ts';
 import { createPolicyEdits } from '../../../src/policies/edit.ts';
 import { FILE_NAME } from '../../../src/policies/files/file.ts';
@@ -761,9 +760,6 @@ test.serial('large applies are counted as what they store, and then refused, whi
   });
   const request = { owner: 'default', prune: true, adopt: false, ...ANY };
   const apply = (count: number, priority: number) => {
-    // Somebody else is there, too.
-    starts.note('somebody');
-    starts.note('manager');
     const files = new Map(Array.from({ length: count }, (_, i) => [`p${i}.yaml`, file({ priority })]));
     return sets.apply({ requestId: 'r', principal: { sub: 'manager' } } as Caller, { ...request, files });
   };
