@@ -286,7 +286,8 @@ function kindOf(answer: RpcAnswer, denied: string | undefined): Kind {
   if (isRefusal(answer)) return 'refused';
   if (denied !== undefined) return 'denied';
   // The target has been asked: in a session this is said to the client, which would not look for it in an HTTP status.
-  if (answer.message?.error?.message === 'The gateway cannot record at the moment; try again') return 'refused';
+  if (/^The gateway cannot (?:decide|record) at the moment; try again$/.test(answer.message?.error?.message ?? ''))
+    return 'refused';
   if (answer.status !== 200 || answer.message?.result === undefined) return 'other';
   return answer.message.result['tools'] === undefined ? 'allowed' : 'listed';
 }
