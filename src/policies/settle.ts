@@ -24,7 +24,7 @@ const LONGEST_REST_MS = 10_000;
 /**
  * How much callers without `managesAll` may store with changes larger than `small`, as `sizeOf` counts: two of 10,000 policies, so that the second
  * can undo the first, and then little. All requests wait about 0.1 ms for each policy of a large change (docs/performance.md), so a loop of such
- * changes takes less than 1 % of the time of others.
+ * changes takes 0.5 to 1 % of the time of others, by calculation.
  */
 const LARGE = { small: 100, rate: { perSecond: 40, burst: 10_000 } };
 /** All callers together may store this many times as much. Otherwise one could keep another from undoing a change. */

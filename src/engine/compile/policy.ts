@@ -47,3 +47,7 @@ export interface StoredPolicy extends Policy {
   /** The first revision that changed the policy outside of its file since the file was last applied; null: none did. */
   readonly drift_since: number | null;
 }
+
+/** The types of resources that the policy is about. */
+export const typesOf = ({ resource_type }: Policy): readonly Policy['resource_type'][] =>
+  resource_type === 'all' ? RESOURCE_TYPES : [resource_type];

@@ -2,8 +2,17 @@
 import { atOnce } from '../../base/turns/slices.ts';
 import { MAX_WORK } from './automaton.ts';
 import { edgeOf } from './lower.ts';
+import {
+  addWork,
+  entryProblems,
+  type OwnedPolicy,
+  type OwnWork,
+  PLACED_AT_ONCE,
+  type SetProblem,
+  workProblems,
+} from './owner-limits.ts';
 import { formIn, knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
-import { type Policy, type PolicySubject, RESOURCE_TYPES, type StoredPolicy } from './policy.ts';
+import { type Policy, type PolicySubject, typesOf } from './policy.ts';
 import { mostTextsInSteps } from './texts.ts';
 import { regexSearches, searches } from './weight.ts';
 
@@ -21,17 +30,6 @@ export const MAX_BUCKET_SEARCHES = 2_000;
 const MAX_TARGET_SEARCHES = 3_000;
 
 /**
- * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject (at least one), type and fixed
- * text, more for a long text, and some for each subject at a target that has texts, because it has tables of its own. With so many of one owner, a change takes
- * about half a second of the gateway's processor time, in slices.
- */
-const MAX_OWNER_ENTRIES = 50_000;
-const MAX_ENTRIES = 100_000;
-const ENTRIES_OF_TABLES = 4;
-/** The bytes of a text, in UTF-8, for which the engine takes one entry. */
-const ENTRY_BYTES = 40;
-
-/**
  * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step, and so
  * many take some 40 ms.
  */
@@ -39,27 +37,12 @@ const MAX_BUCKET_NAMES = 20_000;
 
 /** The work of the patterns that one change may bring (automaton.ts), as far as it is not known. To find it out takes a second or so. */
 const MAX_NEW_WORK = 8_000_000;
-/**
- * The work of the distinct patterns of one owner, and of all owners. A gateway that has just started finds it out again, which takes a second or
- * two for so much.
- */
-const MAX_OWNER_WORK = 25_000_000;
-const MAX_ALL_WORK = 50_000_000;
 const TOO_MUCH_WORK =
   'The new patterns have too many states to check them at once. Add fewer policies at a time, or use * or + instead of repetitions with numbers.';
 
 /** Code points that a name has at most (src/protocol/uri.ts and operation.ts). */
 const LONGEST_URI = 2_048;
 const LONGEST_NAME = 256;
-
-/** A policy, with its owner if it has one (`StoredPolicy`). */
-type OwnedPolicy = Policy & Partial<Pick<StoredPolicy, 'managed_as'>>;
-
-export interface SetProblem {
-  readonly message: string;
-  /** The policies that share the bucket, in the order of ids. */
-  readonly policyIds: readonly string[];
-}
 
 /**
  * Checks the limits of the whole set. Each pattern is accepted alone, but the cost of all patterns that one decision may try
@@ -68,9 +51,6 @@ export interface SetProblem {
 export function checkPolicySet(policies: readonly OwnedPolicy[]): SetProblem[] {
   return atOnce(checkPolicySetInSteps(policies, null, Number.POSITIVE_INFINITY));
 }
-
-/** One policy can be about a thousand subjects. */
-const PLACED_AT_ONCE = 100;
 
 /**
  * Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run, and refuses new patterns of which the work
@@ -126,125 +106,6 @@ export function* checkPolicySetInSteps(
   return problems.concat(yield* searchProblems(policies.filter((policy) => !unread.has(policy.id) && !isIdle(policy))));
 }
 
-const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_as?.split('/')[0] ?? null;
-
-/** What an owner has of something that is limited. */
-interface Amount {
-  readonly amount: number;
-  readonly policyIds: readonly string[];
-}
-
-/**
- * If all owners together have too much, those with more than a fair share may add nothing. The others may, and policies of no owner may be
- * added in any case. `say` gets words for the owner and the limit.
- */
-function overShares(
-  owners: ReadonlyMap<string | null, Amount>,
-  mostOfOwner: number,
-  mostOfAll: number,
-  say: (whose: string, amount: number, limit: string) => string,
-): SetProblem[] {
-  const all = [...owners.values()].reduce((sum, { amount }) => sum + amount, 0);
-  const share = mostOfAll / owners.size;
-  return [...owners].flatMap(([owner, { amount, policyIds }]) => {
-    const isOver = amount > mostOfOwner;
-    if (!isOver && (owner === null || all <= mostOfAll || amount <= share)) return [];
-    const whose = owner === null ? 'of no owner' : `of owner ${owner}`;
-    const limit = isOver
-      ? `more than the limit of ${mostOfOwner}`
-      : `and those of all owners ${all}, more than the limit of ${mostOfAll}`;
-    return [{ message: say(whose, amount, limit), policyIds: [...policyIds].sort() }];
-  });
-}
-
-/** The work of each pattern of an owner. */
-interface OwnWork {
-  readonly patterns: Map<string, number>;
-  readonly policyIds: string[];
-}
-
-function addWork(works: Map<string | null, OwnWork>, policy: OwnedPolicy, pattern: string, work: number): void {
-  const owner = ownerOf(policy);
-  const own: OwnWork = works.get(owner) ?? { patterns: new Map(), policyIds: [] };
-  works.set(owner, own);
-  own.patterns.set(pattern, work);
-  own.policyIds.push(policy.id);
-}
-
-function workProblems(works: ReadonlyMap<string | null, OwnWork>): SetProblem[] {
-  const amounts = [...works].map(([owner, { patterns, policyIds }]) => {
-    const amount = [...patterns.values()].reduce((sum, work) => sum + work, 0);
-    return [owner, { amount, policyIds }] as const;
-  });
-  return overShares(
-    new Map(amounts),
-    MAX_OWNER_WORK,
-    MAX_ALL_WORK,
-    (whose, amount, limit) =>
-      `The patterns ${whose} have too many states: it takes ${amount} steps to make them, ${limit}. Use * or + instead of repetitions with numbers.`,
-  );
-}
-
-function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
-  const owners = new Map<string | null, { entries: number; readonly tables: Set<string>; readonly policyIds: string[] }>();
-  let placed = 0;
-  for (const [i, policy] of policies.entries()) {
-    if (i % 20 === 19) yield;
-    if (!policy.enabled) continue;
-    const owner = ownerOf(policy);
-    const own = owners.get(owner) ?? { entries: 0, tables: new Set(), policyIds: [] };
-    owners.set(owner, own);
-    own.entries += entriesOf(policy);
-    // An owner over the limit is refused in any case, and can have brought millions of subjects.
-    if (own.entries <= MAX_OWNER_ENTRIES) {
-      for (const table of tablesOf(policy)) {
-        own.tables.add(table);
-        if (++placed % PLACED_AT_ONCE === 0) yield;
-      }
-    }
-    own.policyIds.push(policy.id);
-  }
-  const amounts = [...owners].map(
-    ([owner, { entries, tables, policyIds }]) =>
-      [owner, { amount: entries + ENTRIES_OF_TABLES * tables.size, policyIds }] as const,
-  );
-  return overShares(
-    new Map(amounts),
-    MAX_OWNER_ENTRIES,
-    MAX_ENTRIES,
-    (whose, amount, limit) =>
-      `The policies ${whose} take ${amount} entries in the engine, ${limit}. A policy takes one for each subject, type of resource and fixed text of its pattern, and more for long texts. Use fewer subjects, or a group instead of many roles or users.`,
-  );
-}
-
-/** The tables of texts in the engine that the policy needs. Others may need the same. */
-function* tablesOf(policy: Policy): Generator<string> {
-  const reading = policy.resource_pattern === null ? null : readPattern(policy.resource_pattern);
-  if (reading === null || typeof reading === 'string' || reading.kind === 'exact') return;
-  for (const { subject_type, subject_value } of policy.subjects)
-    for (const type of typesOf(policy)) yield JSON.stringify([policy.target_id, type, subject_type, subject_value]);
-}
-
-function entriesOf(policy: Policy): number {
-  const { resource_pattern: pattern, subjects } = policy;
-  const reading = pattern === null ? null : readPattern(pattern);
-  const texts = pattern === null || reading === null || typeof reading === 'string' ? 1 : entriesOfTexts(pattern, reading);
-  // Each change also reads the patterns of policies without subjects.
-  return Math.max(1, subjects.length) * typesOf(policy).length * Math.max(1, texts);
-}
-
-/** A text that is looked up at an edge is there twice. A regular expression is there with each of its texts. */
-function entriesOfTexts(pattern: string, reading: PatternReading): number {
-  const { shapes, screen } = formIn(reading);
-  const lengths =
-    shapes === null
-      ? (screen.guard?.texts ?? ['']).map((text) => bytesOf(text) + bytesOf(screen.needs) + bytesOf(pattern))
-      : shapes.map(({ kind, text }) => (kind === 'exact' ? 1 : 2) * bytesOf(text));
-  return lengths.reduce((sum, length) => sum + Math.max(1, Math.ceil(length / ENTRY_BYTES)), 0);
-}
-
-const bytesOf = (text: string): number => Buffer.byteLength(text);
-
 function* nameProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
   /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
   const bounds = new Map<string, number>();
@@ -294,9 +155,6 @@ function namesIn(pattern: string): number {
 /** A caller can be in all groups, and the patterns of each are tried again. */
 const searcherOf = (kind: PolicySubject['subject_type'], value: string | null): string | null =>
   kind === 'group' ? value : null;
-
-const typesOf = ({ resource_type }: Policy): readonly Policy['resource_type'][] =>
-  resource_type === 'all' ? RESOURCE_TYPES : [resource_type];
 
 function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
   const sought: { readonly policy: Policy; readonly pattern: string; readonly reading: PatternReading }[] = [];

@@ -1,5 +1,6 @@
 import test from 'ava';
 import { atOnce } from '../../../src/base/turns/slices.ts';
+import type { SetProblem } from '../../../src/engine/compile/owner-limits.ts';
 import { keepWork, readPattern } from '../../../src/engine/compile/pattern.ts';
 import type { Policy, PolicySubject } from '../../../src/engine/compile/policy.ts';
 import {
@@ -7,7 +8,6 @@ import {
   checkPolicySetInSteps,
   MAX_BUCKET_COST,
   MAX_BUCKET_SEARCHES,
-  type SetProblem,
 } from '../../../src/engine/compile/set-limits.ts';
 import { policyWith } from '../support.ts';
 

@@ -1,6 +1,6 @@
 /** Long lists at the aggregate endpoint: what the gateway holds in memory for them, and who waits for whom. */
 import { once } from 'node:events';
-import { type ClientRequest, createServer, type IncomingMessage, request } from 'node:http';
+import { type ClientRequest, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -257,22 +257,19 @@ for (const form of ['JSON', 'events'] as const) {
   );
 }
 
-/** A target that sends notifications without end before each answer to `tools/list`. Returns its address. */
-async function startEndless(t: ExecutionContext): Promise<string> {
-  const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x' } });
-  const batch = `event: message\ndata: ${note}\n\n`.repeat(100);
+/** A target that opens sessions, and answers lists as `list` does. `answer` answers with this result. */
+async function startLists(
+  t: ExecutionContext,
+  list: (res: ServerResponse, answer: (result: object) => void) => unknown,
+): Promise<string> {
+  const opened = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'lists', version: '1' } };
   const server = createServer(async (req, res) => {
     const { id, method } = JSON.parse((await text(req)) || '{}');
-    if (method === 'tools/list') {
-      res.writeHead(200, { 'content-type': 'text/event-stream' });
-      const go = (): void => {
-        if (!res.destroyed) res.write(batch, () => setImmediate(go));
-      };
-      return go();
-    }
-    if (id === undefined) return void res.writeHead(req.method === 'GET' ? 405 : 202).end();
-    const result = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'endless', version: '1' } };
-    res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+    const answer = (result: object): void =>
+      void res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+    if (method === 'tools/list') await list(res, answer);
+    else if (id === undefined) res.writeHead(req.method === 'GET' ? 405 : 202).end();
+    else answer(opened);
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -281,6 +278,21 @@ async function startEndless(t: ExecutionContext): Promise<string> {
     server.close();
   });
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
+}
+
+const asEvents = (res: ServerResponse): ServerResponse => res.writeHead(200, { 'content-type': 'text/event-stream' });
+
+/** Answers lists with notifications without end. */
+function startEndless(t: ExecutionContext): Promise<string> {
+  const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x' } });
+  const batch = `event: message\ndata: ${note}\n\n`.repeat(100);
+  return startLists(t, (res) => {
+    asEvents(res);
+    const go = (): void => {
+      if (!res.destroyed) res.write(batch, () => setImmediate(go));
+    };
+    go();
+  });
 }
 
 test.serial('a target that sends notifications without end is late, and the list goes on without it', async (t) => {
@@ -300,29 +312,15 @@ test.serial('a target that sends notifications without end is late, and the list
  * Answers the first list with these events, and no answer, and later ones with no tools. The second event comes a moment after the first one, together
  * with the others. `seen` is called then.
  */
-async function startNoisy(t: ExecutionContext, [first = '', ...others]: readonly string[], seen: () => void): Promise<string> {
+function startNoisy(t: ExecutionContext, [first = '', ...others]: readonly string[], seen: () => void): Promise<string> {
   let isFirst = true;
-  const result = { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'noisy', version: '1' } };
-  const server = createServer(async (req, res) => {
-    const { id, method } = JSON.parse((await text(req)) || '{}');
-    if (method === 'tools/list' && isFirst) {
-      isFirst = false;
-      res.writeHead(200, { 'content-type': 'text/event-stream' }).write(first);
-      await delay(200);
-      res.write(others.join(''), seen);
-      return;
-    }
-    if (id === undefined) return void res.writeHead(req.method === 'GET' ? 405 : 202).end();
-    const answer = { jsonrpc: '2.0', id, result: method === 'tools/list' ? { tools: [] } : result };
-    res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(answer));
+  return startLists(t, async (res, answer) => {
+    if (!isFirst) return answer({ tools: [] });
+    isFirst = false;
+    asEvents(res).write(first);
+    await delay(200);
+    res.write(others.join(''), seen);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
 }
 
 test.serial(
