@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
 import { type Administer, type Caller, createAdminister } from '../../../src/auth/caller.ts';
@@ -15,7 +15,7 @@ import { policyStore } from '../../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate } from '../../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../../src/policies/sets/planning.ts';
 import { ACCEPTED, createSetCheck } from '../../../src/policies/sets/set-check.ts';
-import { type Alongside, createPolicySets, recordsOf } from '../../../src/policies/sets/sets.ts';
+import { type Alongside, createPolicySets, type PolicySetParts, recordsOf } from '../../../src/policies/sets/sets.ts';
 import { createSettle } from '../../../src/policies/settle.ts';
 import { createStoredSet } from '../../../src/policies/stored-set.ts';
 import { localUser, userStore } from '../../../src/users/user-store.ts';
@@ -689,13 +689,32 @@ eachEngine(test.serial, 'an apply whose client disconnects happens as a whole or
   t.like(await stored(), { names: [...byHand, 'e'], revision: 6, recorded: before.recorded + 10 });
 });
 
-test.serial('applying many files lets other work run, and checks each pattern once and outside the lock', async (t) => {
+/** Sets on a database of their own, which are checked and settled as given. */
+async function setsOnSqlite(t: ExecutionContext, { checkSet, guard }: Pick<PolicySetParts, 'checkSet' | 'guard'>) {
   const at = await createSqlite();
   t.teardown(at.drop);
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
     changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
+  const sets = createPolicySets({
+    database,
+    guard,
+    readStoredSet: createStoredSet(),
+    prepare: async () => undefined,
+    findNames: createNameSearch(),
+    administer,
+    newId: uuidv7,
+    now: Date.now,
+    tryPolicies: async () => undefined,
+    targets: async () => [],
+    readFiles,
+    checkSet,
+  });
+  return { database, sets };
+}
+
+test.serial('applying many files lets other work run, and checks each pattern once and outside the lock', async (t) => {
   const looked: string[] = [];
   let longest = 0;
   let before = 0;
@@ -705,20 +724,8 @@ test.serial('applying many files lets other work run, and checks each pattern on
     before = looked.length;
     if (!ended) setImmediate(turn);
   };
-  const sets = createPolicySets({
-    ...{
-      database,
-      guard: NO_INVARIANTS,
-      readStoredSet: createStoredSet(),
-      prepare: async () => undefined,
-      findNames: createNameSearch(),
-      administer,
-      newId: uuidv7,
-      now: Date.now,
-      tryPolicies: async () => undefined,
-      targets: async () => [],
-      readFiles,
-    },
+  const { sets } = await setsOnSqlite(t, {
+    guard: NO_INVARIANTS,
     checkSet: createSetCheck((pattern) => {
       looked.push(pattern);
       for (const began = performance.now(); performance.now() - began < 2; );
@@ -735,27 +742,9 @@ test.serial('applying many files lets other work run, and checks each pattern on
 });
 
 test.serial('large applies are counted as what they store, and then refused, while small ones are not', async (t) => {
-  const at = await createSqlite();
-  t.teardown(at.drop);
-  const database = await openTestDatabase(t, at);
-  const changes = await createChanges(database, Date.now);
-  const administer: Administer = (_caller, _right, work) =>
-    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
   const settle = createSettle(async () => undefined, 10_000, { small: 2, rate: { perSecond: 0.01, burst: 3 } });
-  const sets = createPolicySets({
-    ...{
-      database,
-      guard: { ...NO_INVARIANTS, settle },
-      readStoredSet: createStoredSet(),
-      prepare: async () => undefined,
-      findNames: createNameSearch(),
-      administer,
-      newId: uuidv7,
-      now: Date.now,
-      tryPolicies: async () => undefined,
-      targets: async () => [],
-      readFiles,
-    },
+  const { database, sets } = await setsOnSqlite(t, {
+    guard: { ...NO_INVARIANTS, settle },
     checkSet: async () => ACCEPTED,
   });
   const request = { owner: 'default', prune: true, adopt: false, ...ANY };
