@@ -156,12 +156,26 @@ export function createTokens({ database, vault, servers, clients, processId, now
         if ('none' in asked) return asked;
         const time = now();
         const lock = { by: `${processId.slice(0, 24)}:${++locks}`, until: time + LOCK_MS };
-        if (await store.lock(row, lock.by, lock.until, time)) {
+        if (await locked(row, lock, time)) {
           return perform(at, row, { ...tokens, refresh_token: tokens.refresh_token, client: asked.client }, asked.server, lock);
         }
       }
       if (now() > until) return { none: 'unavailable', cause: new Error('a renewal by a different replica took too long') };
       await waits.over(row, until);
+    }
+  }
+
+  async function locked(
+    row: ConnectionRow,
+    lock: { readonly by: string; readonly until: number },
+    time: number,
+  ): Promise<boolean> {
+    try {
+      return await store.lock(row, lock.by, lock.until, time);
+    } catch (error) {
+      // The lock may be taken although the answer got lost.
+      await store.unlock(row.id, lock.by, null).catch(() => undefined);
+      throw error;
     }
   }
 
@@ -268,7 +282,9 @@ export function createTokens({ database, vault, servers, clients, processId, now
   ): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       try {
-        return await store.renew(row, renewed);
+        if (await store.renew(row, renewed)) return true;
+        // An earlier attempt may have stored them, and its answer got lost.
+        return attempt > 1 && (await store.find(row.id))?.sealed === renewed.sealed;
       } catch (err) {
         if (attempt === STORE_ATTEMPTS) throw err;
         log.warn({ err, connection_id: row.id }, 'storing renewed tokens failed, retrying');

@@ -225,34 +225,32 @@ function recordAdapter({ vault, records, grants, errors, current, now }: Adapter
 
     async consume(id) {
       const time = now();
-      const isFirst = await records.consume(kind, id, time);
       if (kind !== 'RefreshToken') {
-        if (isFirst) return;
+        if (await records.consume(kind, id, time)) return;
         // The library read the code before the first use was stored, so it did not notice that this is the second use.
         const used = await records.find(kind, id);
         const { grantId } = used === null ? {} : (read(hashOf(id), id, used) ?? {});
         if (grantId !== undefined) await grants.endByProtocol(grantId, current().requestId);
         throw errors.invalidGrant(`the ${kind} was used at the same time`);
       }
-      const record = await records.find(kind, id);
-      if (record === null) throw errors.invalidGrant('the refresh token has ended');
-      if (!isFirst) {
-        if (record.consumed_at !== null && time - record.consumed_at >= GRACE_MS)
-          throw errors.invalidGrant('refresh token already used');
-        return;
-      }
       // Within the grace, a refresh token can have two successors. The one that is used ends the other, so that a thief who used the token
       // first, or at the same time, does not stay unnoticed.
-      const { grantId, rotations } = JSON.parse(record.payload) as { grantId?: string; rotations?: number };
-      if (grantId !== undefined) await records.consumeRotations(grantId, rotations ?? 0, time);
+      if (await records.consumeRotation(id, time)) return;
+      const record = await records.find(kind, id);
+      if (record === null) throw errors.invalidGrant('the refresh token has ended');
+      if (record.consumed_at !== null && time - record.consumed_at >= GRACE_MS)
+        throw errors.invalidGrant('refresh token already used');
     },
 
     async destroy(id) {
+      // The library asks for the end of the grant as well, which deletes them in its transaction. If the tokens were gone before, a client
+      // whose revocation failed could not repeat it.
+      if (kind === 'RefreshToken') return;
       const isFirst = await records.delete(kind, id);
       // An answer gives one code. The library deletes the question before it makes the code, and does not check that there was one to delete.
       if (!isFirst && kind === 'Interaction') throw errors.sessionNotFound('the question was answered at the same time');
     },
-    // The end of the grant, which the library asks for at the same time, deletes them in its transaction.
+    // As in `destroy`.
     revokeByGrantId: nothing,
     findByUid: unsupported,
   };

@@ -51,10 +51,15 @@ export function createAuthorizationServer(parts: AuthorizationParts): Authorizat
     showError: (ctx, error, description) => void pages.set(ctx.req, { error, description }),
     refused: (ctx, error, description) => void refusals.set(ctx.req, { error, description }),
     failed(ctx, error) {
-      const { status, headers } = problemOf(error, { requestId: String(ctx.res.getHeader('X-Request-Id')), publicUrl, log });
+      const { status, headers, body } = problemOf(error, {
+        requestId: String(ctx.res.getHeader('X-Request-Id')),
+        publicUrl,
+        log,
+      });
       ctx.status = status;
       const retryAfter = headers['Retry-After'];
       if (retryAfter !== undefined) ctx.set('Retry-After', retryAfter);
+      if (ctx.body) ctx.body = { error: 'server_error', error_description: body.detail };
     },
   });
   const prepared = new WeakSet<object>();
@@ -143,6 +148,7 @@ application does not know the answer. You can close this page.</p>`
 }
 ${
   !isRefused &&
+  page.error !== 'server_error' &&
   html`<p class="sm muted">Go back to the application and connect again. If that does not help, tell its maker: <code>${page.error}</code>, ${page.description}</p>`
 }
 <p class="xs muted">Request <code>${requestId}</code></p></div>`,
@@ -237,6 +243,8 @@ function explained({ error }: ErrorPage): string {
       return 'The application wants you to return to an address that it has not registered, so the gateway did not send you there.';
     case 'invalid_client_metadata':
       return 'The description of the application that sent you here is not valid.';
+    case 'server_error':
+      return 'The gateway cannot answer at the moment. Go back to the application and connect again in a moment.';
     default:
       return 'The application that sent you here made a request that the gateway does not accept.';
   }

@@ -3,6 +3,7 @@
  * who can read the table cannot use them: ids are stored as hashes, and payloads that repeat an id are sealed by the caller.
  */
 import { createHash } from 'node:crypto';
+import type { Knex } from 'knex';
 import type { Connection, Database } from '../db/database.ts';
 import { isDuplicate } from '../db/statement.ts';
 import { transact } from '../db/transact.ts';
@@ -21,6 +22,11 @@ export interface NewRecord {
   /** Whose limit the record counts against; null: none. */
   readonly pool: string | null;
   readonly expiresAt: number;
+}
+
+interface Rotation {
+  readonly grant_id: string | null;
+  readonly rotation: number | null;
 }
 
 export const hashOf = (id: string): string => createHash('sha256').update(id).digest('hex');
@@ -91,16 +97,20 @@ export function recordStore(database: Pick<Database, 'knex'>) {
         return used > 0;
       }),
 
-    /** Marks the grant's refresh tokens as used that were rotated at most this often. */
-    async consumeRotations(grantId: string, rotation: number, now: number): Promise<void> {
-      await transact(database, async (trx) => {
-        await trx('oauth_records')
-          .where({ kind: 'RefreshToken', grant_id: grantId })
-          .where('rotation', '<=', rotation)
-          .whereNull('consumed_at')
-          .update({ consumed_at: now });
-      });
-    },
+    /**
+     * Marks a refresh token as used, and those of the same grant that were rotated at most as often. Returns true for exactly one caller,
+     * whichever replica it asks.
+     */
+    consumeRotation: (id: string, now: number): Promise<boolean> =>
+      transact(database, async (trx) => {
+        const tokens = () => trx('oauth_records').where({ kind: 'RefreshToken' });
+        const use = (some: Knex.QueryBuilder) => some.whereNull('consumed_at').update({ consumed_at: now });
+        const token = tokens().where({ key: hashOf(id) });
+        if ((await use(token.clone())) === 0) return false;
+        const { grant_id = null, rotation = null } = (await token.first<Rotation | undefined>('grant_id', 'rotation')) ?? {};
+        if (grant_id !== null && rotation !== null) await use(tokens().where({ grant_id }).where('rotation', '<=', rotation));
+        return true;
+      }),
 
     /** Marks a question to a person as answered. Returns true for exactly one caller. */
     async answer(kind: string, id: string, now: number): Promise<boolean> {

@@ -137,6 +137,7 @@ eachEngine(test.serial, 'what is stored is found again, by every replica, until 
     t.like(await a.adapterOf(kind).find(`id of ${kind}`), { accountId: 'ben' });
     t.is(await a.adapterOf(kind).find(`ID OF ${kind}`), undefined);
     t.is(await a.adapterOf('Other').find(`id of ${kind}`), undefined);
+    if (kind === 'RefreshToken') continue;
     await a.adapterOf(kind).destroy(`id of ${kind}`);
     t.is(await b.adapterOf(kind).find(`id of ${kind}`), undefined);
   }
@@ -247,6 +248,9 @@ eachEngine(test.serial, 'a grant that the library ends is an administrative chan
     openid: { scope: 'openid' },
   });
   await a.adapterOf('RefreshToken').upsert('token', { kind: 'RefreshToken', jti: 'token', grantId: id, rotations: 0 }, 60);
+  // The library deletes the token first. A client repeats its revocation with it if the end of the grant fails.
+  await a.adapterOf('RefreshToken').destroy('token');
+  t.truthy(await b.adapterOf('RefreshToken').find('token'));
   const before = await a.changes.position();
   await Promise.all([a, b].map(({ adapterOf }) => adapterOf('Grant').destroy(id)));
   const after = await a.changes.position();
