@@ -3,13 +3,12 @@ import type { Administer, Authority, Caller } from '../auth/caller.ts';
 import { has } from '../auth/rights.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
-import { inSlices } from '../base/turns/slices.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, isInHistory, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
 import type { PatternCheck } from '../engine/compile/pattern.ts';
 import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
-import { checkPolicySetInSteps } from '../engine/compile/set-limits.ts';
+import { problemsOfChange } from '../engine/compile/set-limits.ts';
 import { createLimitCheck, type FindNames, type Limits, type Outside } from './limits/limits.ts';
 import { ownerStore } from './limits/owner-store.ts';
 import { outsideLimits } from './limits/refusal.ts';
@@ -250,9 +249,8 @@ export function createPolicyEdits(parts: PolicyEditParts) {
     if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
     if (errors.length > 0) throw invalidRequest(errors);
     const candidate = [...policies.filter(({ id }) => id !== policy.id), policy];
-    for (const { message, policyIds } of await inSlices(checkPolicySetInSteps(candidate, new Set([policy.id])))) {
-      if (policyIds.includes(policy.id)) errors.push({ path: 'resource_pattern', message });
-    }
+    for (const { message, member } of await problemsOfChange(candidate, new Set([policy.id]), async () => policies))
+      errors.push({ path: member, message });
     if (errors.length > 0) throw invalidRequest(errors);
     const outside = limits === null ? [] : await outsideOf(policy, limits);
     if (outside.length > 0) throw outsideLimits(outside.map(({ member, ...rest }) => ({ ...rest, path: member })));

@@ -112,14 +112,16 @@ test.serial('the patterns of an apply, a draft and a rollback do not hold the th
   await call(200, 'POST', '/rollback', { revision: 1 });
 });
 
+const none = async () => [];
+
 test('the gateway need not read again the patterns of a set that the thread has accepted', async (t) => {
   const work = createHeavyWork({} as HeavyParts);
   t.teardown(work.close);
   const pattern = 'a[ab]+h[0-9]x';
   const policies = [policy('stored', { resource_pattern: 'a[ab]{50}i' }), policy('new', { resource_pattern: pattern })];
-  t.deepEqual(await work.checkSet(policies, { ids: new Set(['new']), wereStored: false }, ADMIN), ACCEPTED);
+  t.deepEqual(await work.checkSet(policies, { ids: new Set(['new']), wereStored: false }, none, ADMIN), ACCEPTED);
   t.is(typeof knownWork(knownReading(pattern)), 'number');
-  const { problems } = await work.checkSet(policies, { ids: new Set(['stored']), wereStored: false }, null);
+  const { problems } = await work.checkSet(policies, { ids: new Set(['stored']), wereStored: false }, none, null);
   t.deepEqual(
     problems.map(({ policyId }) => policyId),
     ['stored'],
@@ -157,7 +159,7 @@ test('managers whose jobs do not end do not keep an administrator from changing 
   t.deepEqual((await work.applyBody(body, ADMIN)).files, texts);
   t.is((await work.readFiles(texts, ADMIN)).size, 1);
   await work.build([], ADMIN);
-  t.deepEqual(await work.checkSet([], { ids: new Set(), wereStored: false }, ADMIN), ACCEPTED);
+  t.deepEqual(await work.checkSet([], { ids: new Set(), wereStored: false }, none, ADMIN), ACCEPTED);
   await work.checkTests(new Map(), ADMIN);
   t.is((await work.test(new Map(), { policies: [], targets: [] }, ADMIN)).failed, 0);
   await work.close();
@@ -174,7 +176,7 @@ test('the jobs of a change end when its client disconnects, and the next ones ru
   const waiting = [
     work.applyBody(Buffer.from('{"files":{}}'), gone),
     ...[work.readFiles(texts, gone), work.readInvariantFiles(texts, gone), work.build([], gone), work.checkTests(texts, gone)],
-    work.checkSet([], { ids: new Set(), wereStored: false }, gone),
+    work.checkSet([], { ids: new Set(), wereStored: false }, none, gone),
     ...[work.test(texts, { policies: [], targets: [] }, gone), check(gone)],
   ].map((job) => job.catch((error: unknown) => error));
   const next = work.readFiles(texts, manager('dora'));

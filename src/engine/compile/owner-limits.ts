@@ -1,6 +1,7 @@
 /** Limits of what the policies of an owner take: all owners share the engine. */
 import { formIn, type PatternReading, readPattern } from './pattern.ts';
-import { type Policy, type StoredPolicy, typesOf } from './policy.ts';
+import { type Policy, typesOf } from './policy.ts';
+import { type Amount, type Limit, type OwnedPolicy, overShares, ownerOf, type SetProblem } from './shares.ts';
 
 /**
  * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject (at least one), type and fixed
@@ -22,46 +23,6 @@ const MAX_ALL_WORK = 50_000_000;
 /** One policy can be about a thousand subjects. */
 export const PLACED_AT_ONCE = 100;
 
-/** A policy, with its owner if it has one (`StoredPolicy`). */
-export type OwnedPolicy = Policy & Partial<Pick<StoredPolicy, 'managed_as'>>;
-
-export interface SetProblem {
-  readonly message: string;
-  /** The policies that share the bucket, in the order of ids. */
-  readonly policyIds: readonly string[];
-}
-
-const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_as?.split('/')[0] ?? null;
-
-/** What an owner has of something that is limited. */
-interface Amount {
-  readonly amount: number;
-  readonly policyIds: readonly string[];
-}
-
-/**
- * If all owners together have too much, those with more than a fair share may add nothing. The others may, and policies of no owner may be
- * added in any case. `say` gets words for the owner and the limit.
- */
-function overShares(
-  owners: ReadonlyMap<string | null, Amount>,
-  mostOfOwner: number,
-  mostOfAll: number,
-  say: (whose: string, amount: number, limit: string) => string,
-): SetProblem[] {
-  const all = [...owners.values()].reduce((sum, { amount }) => sum + amount, 0);
-  const share = mostOfAll / owners.size;
-  return [...owners].flatMap(([owner, { amount, policyIds }]) => {
-    const isOver = amount > mostOfOwner;
-    if (!isOver && (owner === null || all <= mostOfAll || amount <= share)) return [];
-    const whose = owner === null ? 'of no owner' : `of owner ${owner}`;
-    const limit = isOver
-      ? `more than the limit of ${mostOfOwner}`
-      : `and those of all owners ${all}, more than the limit of ${mostOfAll}`;
-    return [{ message: say(whose, amount, limit), policyIds: [...policyIds].sort() }];
-  });
-}
-
 /** The work of each pattern of an owner. */
 export interface OwnWork {
   readonly patterns: Map<string, number>;
@@ -76,19 +37,30 @@ export function addWork(works: Map<string | null, OwnWork>, policy: OwnedPolicy,
   own.policyIds.push(policy.id);
 }
 
+const WORK: Limit = {
+  ...{ name: 'work', member: 'resource_pattern', ofOwner: MAX_OWNER_WORK, ofAll: MAX_ALL_WORK },
+  say: (whose, amount, over) =>
+    `The patterns ${whose || 'of no owner'} have too many states: it takes ${amount} steps to make them, ${over}. Use * or + instead of repetitions with numbers.`,
+};
+
 export function workProblems(works: ReadonlyMap<string | null, OwnWork>): SetProblem[] {
   const amounts = [...works].map(([owner, { patterns, policyIds }]) => {
     const amount = [...patterns.values()].reduce((sum, work) => sum + work, 0);
     return [owner, { amount, policyIds }] as const;
   });
-  return overShares(
-    new Map(amounts),
-    MAX_OWNER_WORK,
-    MAX_ALL_WORK,
-    (whose, amount, limit) =>
-      `The patterns ${whose} have too many states: it takes ${amount} steps to make them, ${limit}. Use * or + instead of repetitions with numbers.`,
-  );
+  return ofOwners(new Map(amounts), WORK);
 }
+
+function ofOwners(owners: ReadonlyMap<string | null, Amount>, limit: Limit): SetProblem[] {
+  const total = [...owners.values()].reduce((sum, { amount }) => sum + amount, 0);
+  return overShares(owners, total, limit);
+}
+
+const ENTRIES: Limit = {
+  ...{ name: 'entries', member: 'subjects', ofOwner: MAX_OWNER_ENTRIES, ofAll: MAX_ENTRIES },
+  say: (whose, amount, over) =>
+    `The policies ${whose || 'of no owner'} take ${amount} entries in the engine, ${over}. A policy takes one for each subject, type of resource and fixed text of its pattern, and more for long texts. Use fewer subjects, or a group instead of many roles or users.`,
+};
 
 export function* entryProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
   const owners = new Map<string | null, { entries: number; readonly tables: Set<string>; readonly policyIds: string[] }>();
@@ -113,13 +85,7 @@ export function* entryProblems(policies: readonly OwnedPolicy[]): Generator<unde
     ([owner, { entries, tables, policyIds }]) =>
       [owner, { amount: entries + ENTRIES_OF_TABLES * tables.size, policyIds }] as const,
   );
-  return overShares(
-    new Map(amounts),
-    MAX_OWNER_ENTRIES,
-    MAX_ENTRIES,
-    (whose, amount, limit) =>
-      `The policies ${whose} take ${amount} entries in the engine, ${limit}. A policy takes one for each subject, type of resource and fixed text of its pattern, and more for long texts. Use fewer subjects, or a group instead of many roles or users.`,
-  );
+  return ofOwners(new Map(amounts), ENTRIES);
 }
 
 /** The tables of texts in the engine that the policy needs. Others may need the same. */

@@ -1,18 +1,19 @@
 /** Limits of a whole policy set: each pattern is accepted alone, but one decision may try many, and all take memory in the engine. */
-import { atOnce } from '../../base/turns/slices.ts';
+import { atOnce, inSlices } from '../../base/turns/slices.ts';
 import { MAX_WORK } from './automaton.ts';
 import { edgeOf } from './lower.ts';
-import {
-  addWork,
-  entryProblems,
-  type OwnedPolicy,
-  type OwnWork,
-  PLACED_AT_ONCE,
-  type SetProblem,
-  workProblems,
-} from './owner-limits.ts';
+import { addWork, entryProblems, type OwnWork, PLACED_AT_ONCE, workProblems } from './owner-limits.ts';
 import { formIn, knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
 import { type Policy, type PolicySubject, typesOf } from './policy.ts';
+import {
+  type Amount,
+  addedProblems,
+  type Limit,
+  type Measure,
+  type OwnedPolicy,
+  problemsByPlace,
+  type SetProblem,
+} from './shares.ts';
 import { mostTextsInSteps } from './texts.ts';
 import { regexSearches, searches } from './weight.ts';
 
@@ -30,10 +31,10 @@ export const MAX_BUCKET_SEARCHES = 2_000;
 const MAX_TARGET_SEARCHES = 3_000;
 
 /**
- * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step, and so
- * many take some 40 ms.
+ * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step, and
+ * half as many more, which several owners can have (shares.ts), take some 50 ms.
  */
-const MAX_BUCKET_NAMES = 20_000;
+const MAX_BUCKET_NAMES = 16_000;
 
 /** The work of the patterns that one change may bring (automaton.ts), as far as it is not known. To find it out takes a second or so. */
 const MAX_NEW_WORK = 8_000_000;
@@ -53,6 +54,22 @@ export function checkPolicySet(policies: readonly OwnedPolicy[]): SetProblem[] {
 }
 
 /**
+ * The limits that changed policies exceed. What the stored set has above the limits keeps nobody from a change that does not add to it. `stored`
+ * returns that set, if it is needed. `mostNewWork`: how much new work the change may bring.
+ */
+export async function problemsOfChange(
+  candidate: readonly OwnedPolicy[],
+  changed: ReadonlySet<string>,
+  stored: () => Promise<readonly OwnedPolicy[]>,
+  mostNewWork?: number,
+): Promise<SetProblem[]> {
+  const found = await inSlices(checkPolicySetInSteps(candidate, changed, mostNewWork));
+  const problems = found.filter(({ policyIds }) => policyIds.some((id) => changed.has(id)));
+  if (problems.length === 0) return [];
+  return addedProblems(problems, await inSlices(checkPolicySetInSteps(await stored(), new Set())));
+}
+
+/**
  * Like `checkPolicySet`, but pauses every few policies so that the caller can let other work run, and refuses new patterns of which the work
  * takes too long to find out. `changed`: the ids of the policies that a change brings; null: all. The work of other policies may be unknown, too:
  * after a start, or because a different replica has stored them. It is found out, however long that takes, but not for policies without subjects,
@@ -65,12 +82,10 @@ export function* checkPolicySetInSteps(
 ): Generator<undefined, SetProblem[]> {
   const isIdle = ({ id, subjects }: OwnedPolicy): boolean => subjects.length === 0 && changed !== null && !changed.has(id);
   const problems = [...(yield* entryProblems(policies)), ...(yield* nameProblems(policies))];
-  const buckets = new Map<string, Tried>();
-  const wholes = new Map<string, Tried>();
+  const sound: OwnedPolicy[] = [];
   const endless = new Map<string, string[]>();
   const unread = new Set<string>();
   const works = new Map<string | null, OwnWork>();
-  let placed = 0;
   let newWork = 0;
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
@@ -91,57 +106,116 @@ export function* checkPolicySetInSteps(
       continue;
     }
     addWork(works, policy, policy.resource_pattern, work);
-    for (const { subject_type, subject_value } of policy.subjects) {
-      for (const type of typesOf(policy)) {
-        if (++placed % PLACED_AT_ONCE === 0) yield;
-        addTried(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, reading.cost);
-        addTried(wholes, JSON.stringify([policy.target_id, type]), policy, reading.cost, searcherOf(subject_type, subject_value));
-      }
-    }
+    sound.push(policy);
   }
   for (const [pattern, ids] of endless)
-    problems.push({ message: tooManyStates(`The pattern ${pattern}`), policyIds: ids.sort() });
-  if (unread.size > 0) problems.push({ message: TOO_MUCH_WORK, policyIds: [...unread].sort() });
-  problems.push(...overLimit(buckets, MAX_BUCKET_COST), ...overLimit(wholes, MAX_TARGET_COST), ...workProblems(works));
+    problems.push(ofPatterns(`states ${pattern}`, tooManyStates(`The pattern ${pattern}`), ids, ids.length));
+  if (unread.size > 0) problems.push(ofPatterns('new work', TOO_MUCH_WORK, unread, Number.POSITIVE_INFINITY));
+  problems.push(...(yield* problemsByPlace(sound, costs, COST)), ...workProblems(works));
   return problems.concat(yield* searchProblems(policies.filter((policy) => !unread.has(policy.id) && !isIdle(policy))));
 }
 
-function* nameProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
+const ofPatterns = (limit: string, message: string, ids: Iterable<string>, amount: number): SetProblem => ({
+  ...{ limit, message, amount, member: 'resource_pattern' },
+  policyIds: [...ids].sort(),
+});
+
+/** A limit of what patterns have at a place: a target and type, with the subject or with all. */
+function limitOfPatterns(
+  what: string,
+  most: (isWhole: boolean) => number,
+  say: (amount: number, over: string) => string,
+): (place: string) => Limit {
+  return (place) => {
+    const [target, type, kind, value] = JSON.parse(place) as (string | null | undefined)[];
+    const isWhole = kind === undefined;
+    const whom = isWhole ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
+    const where = `${whom}, ${type}, ${target === null ? 'every target' : `target ${target}`}`;
+    return {
+      ...{ name: `${what} ${place}`, member: 'resource_pattern', ofOwner: most(isWhole), ofAll: most(isWhole) },
+      say: (whose, amount, over) => `The patterns ${whose === '' ? '' : `${whose} `}for ${where} ${say(amount, over)}`,
+    };
+  };
+}
+
+const COST = limitOfPatterns(
+  'cost',
+  (isWhole) => (isWhole ? MAX_TARGET_COST : MAX_BUCKET_COST),
+  (amount, over) => `cost ${amount} together, ${over}. Use simpler patterns.`,
+);
+const NAMES = limitOfPatterns(
+  'names',
+  () => MAX_BUCKET_NAMES,
+  (amount, over) => `have ${amount} names, ${over}. A prefix or suffix counts as two. Use shorter alternatives.`,
+);
+const SEARCHES = limitOfPatterns(
+  'searches',
+  (isWhole) => (isWhole ? MAX_TARGET_SEARCHES : MAX_BUCKET_SEARCHES),
+  (amount, over) =>
+    `search one name ${amount} times, ${over}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`,
+);
+
+/** What the regular expressions cost together that one decision may have to try. */
+function* costs(policies: readonly Policy[]): Generator<undefined, Map<string, Amount>> {
+  const places = new Map<string, Tried>();
+  let placed = 0;
+  for (const policy of policies) {
+    const reading = readPattern(policy.resource_pattern ?? '');
+    if (typeof reading === 'string') continue;
+    for (const { subject_type, subject_value } of policy.subjects) {
+      for (const type of typesOf(policy)) {
+        if (++placed % PLACED_AT_ONCE === 0) yield;
+        addTried(places, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, reading.cost);
+        addTried(places, JSON.stringify([policy.target_id, type]), policy, reading.cost, searcherOf(subject_type, subject_value));
+      }
+    }
+  }
+  const amounts = [...places].map(([place, { patterns, policyIds }]) => {
+    const amount = [...patterns.values()].reduce((sum, price) => sum + price, 0);
+    return [place, { amount, policyIds }] as const;
+  });
+  return new Map(amounts);
+}
+
+function* nameProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
   /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
   const bounds = new Map<string, number>();
-  const many: { readonly policy: Policy; readonly names: number }[] = [];
+  const many: OwnedPolicy[] = [];
   for (const [i, policy] of policies.entries()) {
     if (i % 20 === 19) yield;
-    const names = policy.enabled && policy.resource_pattern !== null ? namesIn(policy.resource_pattern) : 0;
+    const names = namesOf(policy);
     if (names === 0) continue;
-    many.push({ policy, names });
+    many.push(policy);
     for (const type of typesOf(policy)) {
       const key = `${type} ${policy.target_id}`;
       bounds.set(key, (bounds.get(key) ?? 0) + names);
     }
   }
-  const buckets = new Map<string, { names: number; readonly policyIds: string[] }>();
-  let placed = 0;
-  for (const { policy, names } of many) {
-    const { id, target_id, subjects } = policy;
-    for (const type of typesOf(policy)) {
-      if ((bounds.get(`${type} ${target_id}`) ?? 0) <= MAX_BUCKET_NAMES) continue;
-      for (const { subject_type, subject_value } of subjects) {
-        if (++placed % PLACED_AT_ONCE === 0) yield;
-        const key = JSON.stringify([target_id, type, subject_type, subject_value]);
-        const bucket = buckets.get(key) ?? { names: 0, policyIds: [] };
-        buckets.set(key, bucket);
-        bucket.names += names;
-        bucket.policyIds.push(id);
+  const measure: Measure = function* measured(some) {
+    const buckets = new Map<string, { amount: number; readonly policyIds: string[] }>();
+    let placed = 0;
+    for (const policy of some) {
+      const { id, target_id, subjects } = policy;
+      const names = namesOf(policy);
+      for (const type of typesOf(policy)) {
+        if ((bounds.get(`${type} ${target_id}`) ?? 0) <= MAX_BUCKET_NAMES) continue;
+        for (const { subject_type, subject_value } of subjects) {
+          if (++placed % PLACED_AT_ONCE === 0) yield;
+          const key = JSON.stringify([target_id, type, subject_type, subject_value]);
+          const bucket = buckets.get(key) ?? { amount: 0, policyIds: [] };
+          buckets.set(key, bucket);
+          bucket.amount += names;
+          bucket.policyIds.push(id);
+        }
       }
     }
-  }
-  return [...buckets].flatMap(([key, { names, policyIds }]) => {
-    if (names <= MAX_BUCKET_NAMES) return [];
-    const message = `The patterns for ${placeOf(key)} have ${names} names, more than the limit of ${MAX_BUCKET_NAMES}. A prefix or suffix counts as two. Use shorter alternatives.`;
-    return [{ message, policyIds: policyIds.sort() }];
-  });
+    return buckets;
+  };
+  return yield* problemsByPlace(many, measure, NAMES);
 }
+
+const namesOf = ({ enabled, resource_pattern }: Policy): number =>
+  enabled && resource_pattern !== null ? namesIn(resource_pattern) : 0;
 
 /** How many names the pattern counts for. */
 function namesIn(pattern: string): number {
@@ -156,8 +230,8 @@ function namesIn(pattern: string): number {
 const searcherOf = (kind: PolicySubject['subject_type'], value: string | null): string | null =>
   kind === 'group' ? value : null;
 
-function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetProblem[]> {
-  const sought: { readonly policy: Policy; readonly pattern: string; readonly reading: PatternReading }[] = [];
+function* searchProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
+  const sought: OwnedPolicy[] = [];
   /** An upper bound by type and target. Few sets come near the limit, and the others need no look at their subjects. */
   const bounds = new Map<string, number>();
   const boundKey = ({ target_id }: Policy, type: string): string => `${type} ${target_id}`;
@@ -168,54 +242,60 @@ function* searchProblems(policies: readonly Policy[]): Generator<undefined, SetP
     const reading = readPattern(pattern);
     const most = typeof reading === 'string' ? 0 : mostSearches(pattern, reading);
     if (typeof reading === 'string' || most === 0) continue;
-    sought.push({ policy, pattern, reading });
+    sought.push(policy);
     for (const type of typesOf(policy)) {
       const key = boundKey(policy, type);
       bounds.set(key, (bounds.get(key) ?? 0) + most * policy.subjects.length);
     }
   }
-  const buckets = new Map<string, Searched>();
-  let placed = 0;
-  for (const { policy, pattern, reading } of sought) {
-    const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_BUCKET_SEARCHES);
-    if (types.length === 0) continue;
-    const searches = listSearches(pattern, reading);
-    for (const { subject_type, subject_value } of policy.subjects) {
-      for (const type of types) {
-        if (++placed % PLACED_AT_ONCE === 0) yield;
-        addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, searches);
+  const measure: Measure = function* measured(some) {
+    const buckets = new Map<string, Searched>();
+    let placed = 0;
+    for (const policy of some) {
+      const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_BUCKET_SEARCHES);
+      const pattern = policy.resource_pattern ?? '';
+      const reading = readPattern(pattern);
+      if (types.length === 0 || typeof reading === 'string') continue;
+      const searches = listSearches(pattern, reading);
+      for (const { subject_type, subject_value } of policy.subjects) {
+        for (const type of types) {
+          if (++placed % PLACED_AT_ONCE === 0) yield;
+          addSearched(buckets, JSON.stringify([policy.target_id, type, subject_type, subject_value]), policy, searches);
+        }
       }
     }
-  }
-  // First as if a name could contain all texts. Most sets are below the limits even so.
-  const totals: Total[] = [];
-  for (const [key, { counts, policyIds }] of buckets) {
-    yield;
-    const [target, type, kind] = JSON.parse(key) as [string | null, Policy['resource_type'], PolicySubject['subject_type']];
-    const searches = mostOf(counts, counts.ofTexts.size);
-    totals.push({ key, whole: JSON.stringify([target, type]), type, kind, counts, searches, policyIds });
-  }
-  const wholes = wholesOf(totals);
-  for (const total of totals) {
-    const { counts, type, searches, whole } = total;
-    if (searches <= MAX_BUCKET_SEARCHES && (wholes.get(whole)?.searches ?? 0) <= MAX_TARGET_SEARCHES) continue;
-    const length = type === 'resource' ? LONGEST_URI : LONGEST_NAME;
-    total.searches = mostOf(counts, yield* mostTextsInSteps([...counts.ofTexts.keys()], length));
-  }
-  return [...overSearched(totals, MAX_BUCKET_SEARCHES), ...overSearched([...wholesOf(totals).values()], MAX_TARGET_SEARCHES)];
+    // First as if a name could contain all texts. Most sets are below the limits even so.
+    const totals: Total[] = [];
+    for (const [place, { counts, policyIds }] of buckets) {
+      yield;
+      const [target, type, kind] = JSON.parse(place) as [string | null, Policy['resource_type'], PolicySubject['subject_type']];
+      const amount = mostOf(counts, counts.ofTexts.size);
+      totals.push({ place, whole: JSON.stringify([target, type]), type, kind, counts, amount, policyIds });
+    }
+    const wholes = wholesOf(totals);
+    for (const total of totals) {
+      const { counts, type, amount, whole } = total;
+      const isFar = amount <= MAX_BUCKET_SEARCHES && (wholes.get(whole)?.amount ?? 0) <= MAX_TARGET_SEARCHES;
+      if (isFar && some === sought) continue;
+      const length = type === 'resource' ? LONGEST_URI : LONGEST_NAME;
+      total.amount = mostOf(counts, yield* mostTextsInSteps([...counts.ofTexts.keys()], length));
+    }
+    return new Map([...totals.map((total) => [total.place, total] as const), ...wholesOf(totals)]);
+  };
+  return yield* problemsByPlace(sought, measure, SEARCHES);
 }
 
 /** The searches for each target and type. A caller has one role and is one user, but can be in all groups, and each searches the name again. */
-function wholesOf(totals: readonly Total[]): Map<string, Searches> {
+function wholesOf(totals: readonly Total[]): Map<string, Amount> {
   const wholes = new Map<string, { readonly most: Record<Total['kind'], number>; readonly policyIds: Set<string> }>();
-  for (const { whole: key, kind, searches, policyIds } of totals) {
-    const whole = wholes.get(key) ?? { most: { everyone: 0, role: 0, group: 0, user: 0 }, policyIds: new Set() };
-    wholes.set(key, whole);
-    whole.most[kind] = kind === 'group' ? whole.most.group + searches : Math.max(whole.most[kind], searches);
+  for (const { whole: place, kind, amount, policyIds } of totals) {
+    const whole = wholes.get(place) ?? { most: { everyone: 0, role: 0, group: 0, user: 0 }, policyIds: new Set() };
+    wholes.set(place, whole);
+    whole.most[kind] = kind === 'group' ? whole.most.group + amount : Math.max(whole.most[kind], amount);
     for (const id of policyIds) whole.policyIds.add(id);
   }
   const sum = ({ everyone, role, group, user }: Record<Total['kind'], number>): number => everyone + role + group + user;
-  return new Map([...wholes].map(([key, { most, policyIds }]) => [key, { key, searches: sum(most), policyIds }]));
+  return new Map([...wholes].map(([place, { most, policyIds }]) => [place, { amount: sum(most), policyIds }]));
 }
 
 /** Searches of a name that has the characters of `key` at an edge (`edgeOf`); of every name if there is no edge. */
@@ -310,35 +390,14 @@ function addSearched(all: Map<string, Searched>, key: string, policy: Policy, se
   for (const search of searches) count(found.counts, search);
 }
 
-/** `searches`: the most that one name needs. */
-interface Searches {
-  readonly key: string;
-  readonly searches: number;
-  readonly policyIds: ReadonlySet<string>;
-}
-
-/** The searches for one subject. `whole`: the key of its target and type. */
-interface Total extends Searches {
-  searches: number;
+/** The searches for one subject. `amount`: the most that one name needs. `whole`: the place of its target and type. */
+interface Total extends Amount {
+  amount: number;
+  readonly place: string;
   readonly whole: string;
   readonly type: Policy['resource_type'];
   readonly kind: PolicySubject['subject_type'];
   readonly counts: Counts;
-}
-
-function overSearched(totals: readonly Searches[], limit: number): SetProblem[] {
-  return totals.flatMap(({ key, searches, policyIds }) => {
-    if (searches <= limit) return [];
-    const message = `The patterns for ${placeOf(key)} search one name ${searches} times, more than the limit of ${limit}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`;
-    return [{ message, policyIds: [...policyIds].sort() }];
-  });
-}
-
-/** Names the subject, the type and the target in the key. */
-function placeOf(key: string): string {
-  const [target, type, kind, value] = JSON.parse(key) as (string | null | undefined)[];
-  const whom = kind === undefined ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
-  return `${whom}, ${type}, ${target === null ? 'every target' : `target ${target}`}`;
 }
 
 /** Regular expressions that one decision may have to try, and the policies that bring them. */
@@ -353,13 +412,4 @@ function addTried(all: Map<string, Tried>, key: string, policy: Policy, price: n
   tried.patterns.set(JSON.stringify([searcher, policy.resource_pattern]), price);
   tried.policyIds.add(policy.id);
   all.set(key, tried);
-}
-
-function overLimit(all: ReadonlyMap<string, Tried>, limit: number): SetProblem[] {
-  return [...all].flatMap(([key, { patterns, policyIds }]) => {
-    const total = [...patterns.values()].reduce((sum, price) => sum + price, 0);
-    if (total <= limit) return [];
-    const message = `The patterns for ${placeOf(key)} cost ${total} together, more than the limit of ${limit}. Use simpler patterns.`;
-    return [{ message, policyIds: [...policyIds].sort() }];
-  });
 }

@@ -142,12 +142,13 @@ export function createHeavyWork(parts: HeavyParts) {
     },
   } satisfies Host;
 
-  const giving = (policies: readonly Policy[]): Host => ({
-    async policies(give: Give): Promise<null> {
-      await give(withReadings(policies));
+  const givesSet =
+    (policies: () => Promise<readonly Policy[]>) =>
+    async (give: Give): Promise<null> => {
+      await give(withReadings(await policies()));
       return null;
-    },
-  });
+    };
+  const giving = (policies: readonly Policy[]): Host => ({ policies: givesSet(async () => policies) });
 
   async function read<T extends { readonly file: string }>(
     name: 'read' | 'readInvariants',
@@ -185,9 +186,15 @@ export function createHeavyWork(parts: HeavyParts) {
       await change(caller, { name: 'build', input: {}, host: giving(policies) });
     },
     /** Checks the set as `CheckSet` does, and rejects like `build` if it is accepted. */
-    checkSet(policies: readonly StoredPolicy[], brought: Brought, caller: Caller | null): Promise<SetVerdict> {
+    checkSet(
+      policies: readonly StoredPolicy[],
+      brought: Brought,
+      stored: () => Promise<readonly StoredPolicy[]>,
+      caller: Caller | null,
+    ): Promise<SetVerdict> {
       const onItems = (items: readonly unknown[]): void => takeFound(items as FoundPattern[]);
-      return change<SetVerdict>(caller, { name: 'checkSet', input: brought, host: giving(policies), onItems });
+      const host = { ...giving(policies), stored: givesSet(stored) };
+      return change<SetVerdict>(caller, { name: 'checkSet', input: brought, host, onItems });
     },
     /** `caller` null: the search starts at once. */
     findNames: (outside: readonly NamesOutside[], caller: Caller | null): ReturnType<FindNames> =>

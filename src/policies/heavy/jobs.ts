@@ -371,7 +371,8 @@ export const jobs = {
     const given = (await desk.ask<null, Given<StoredPolicy>>('policies')).items;
     const policies = takePolicies(given);
     const { checkPattern } = await policyModule();
-    const verdict = await createSetCheck(checkPattern)(policies, brought);
+    const stored = async () => takePolicies((await desk.ask<null, Given<StoredPolicy>>('stored')).items);
+    const verdict = await createSetCheck(checkPattern)(policies, brought, stored);
     if (!isAccepted(verdict)) return verdict;
     await build(policies);
     desk.give(foundFor(given));

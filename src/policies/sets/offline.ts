@@ -64,9 +64,9 @@ export function offlineSet(
     if (after !== null && parsed !== undefined) fileOf.set(after.id, parsed);
   }
   const policies = [...plan.candidate, ...others].sort((a, b) => (a.id < b.id ? -1 : 1));
-  for (const { message, policyIds } of checkPolicySet(policies)) {
+  for (const { message, member, policyIds } of checkPolicySet(policies)) {
     const parsed = policyIds.map((id) => fileOf.get(id)).find((found) => found !== undefined);
-    if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
+    if (parsed !== undefined) errors.push(errorAt(parsed, member, `exceeds a limit of the policy set. ${message}`));
   }
   if (errors.length > 0) return { errors };
   return { owner, policies, targets: known, files: fileOf, others: new Map(others.map((other) => [other.id, other])) };

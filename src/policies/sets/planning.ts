@@ -127,16 +127,18 @@ async function check(
     brought.set(after.id, parsed);
   }
   const { refusals, problems } =
-    brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, { ids: new Set(brought.keys()), wereStored: false });
+    brought.size === 0
+      ? ACCEPTED
+      : await parts.checkSet(candidate, { ids: new Set(brought.keys()), wereStored: false }, async () => state.policies);
   const errors: PolicyFileError[] = [];
   for (const [id, parsed] of brought) {
     await pause();
     const refusal = refusals.get(id);
     if (refusal !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `is refused. ${refusal}`));
   }
-  for (const { message, policyId } of problems) {
+  for (const { message, member, policyId } of problems) {
     const parsed = brought.get(policyId);
-    if (parsed !== undefined) errors.push(errorAt(parsed, 'resource_pattern', `exceeds a limit of the policy set. ${message}`));
+    if (parsed !== undefined) errors.push(errorAt(parsed, member, `exceeds a limit of the policy set. ${message}`));
   }
   if (errors.length > 0) throw badFiles(errors);
   const outside = await outsideEach(changes, state, parts, ({ member, message, undecided }, { id }) => {
@@ -203,7 +205,7 @@ export async function planRollback(
   const known = new Set(state.targets.map(({ id }) => id));
   const brought = new Set(changes.flatMap(({ after }) => after?.id ?? []));
   const { refusals, problems } =
-    brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, { ids: brought, wereStored: true });
+    brought.size === 0 ? ACCEPTED : await parts.checkSet(candidate, { ids: brought, wereStored: true }, async () => policies);
   const errors: FieldError[] = [];
   for (const { after } of changes) {
     if (after === null) continue;

@@ -57,7 +57,7 @@ export function createPolicySets(parts: PolicySetParts) {
   const { database } = parts;
   const edit = createPolicyEdit(parts);
   const inTurnOf = (turnOf: Caller | null): Pick<PlanParts, 'checkSet' | 'findNames'> => ({
-    checkSet: (candidate, brought) => parts.checkSet(candidate, brought, turnOf),
+    checkSet: (...asked) => parts.checkSet(...asked, turnOf),
     findNames: (outside) => parts.findNames(outside, turnOf),
   });
   const glance = async (db: Connection) => ({

@@ -1,6 +1,5 @@
 import test from 'ava';
 import { atOnce } from '../../../src/base/turns/slices.ts';
-import type { SetProblem } from '../../../src/engine/compile/owner-limits.ts';
 import { keepWork, readPattern } from '../../../src/engine/compile/pattern.ts';
 import type { Policy, PolicySubject } from '../../../src/engine/compile/policy.ts';
 import {
@@ -8,7 +7,9 @@ import {
   checkPolicySetInSteps,
   MAX_BUCKET_COST,
   MAX_BUCKET_SEARCHES,
+  problemsOfChange,
 } from '../../../src/engine/compile/set-limits.ts';
+import type { OwnedPolicy, SetProblem } from '../../../src/engine/compile/shares.ts';
 import { policyWith } from '../support.ts';
 
 test('a set is refused if the patterns of one target and type cost too much together, over all groups', (t) => {
@@ -207,8 +208,8 @@ test('the entries that policies take in the engine are limited, of one owner and
   t.deepEqual(
     blamed.map(({ message }) => message.slice(0, 89)),
     [
-      'The policies of owner a take 42000 entries in the engine, and those of all owners 112000,',
-      'The policies of owner b take 34000 entries in the engine, and those of all owners 112000,',
+      'The policies of owner a take 42000 entries in the engine, and all owners together 112000,',
+      'The policies of owner b take 34000 entries in the engine, and all owners together 112000,',
     ],
     'owners with less than their share, and policies of no owner, can still be added',
   );
@@ -275,7 +276,7 @@ test('the work of the patterns of one owner, and of all owners, is limited', (t)
   t.deepEqual(found(all.slice(0, 250)), []);
   const [first, ...more] = found(all);
   t.is(first?.[1], 125);
-  t.regex(String(first?.[0]), /owner a .*25000000 steps.* and those of all owners 70200000, more than the limit of 50000000$/);
+  t.regex(String(first?.[0]), /owner a .*25000000 steps.* and all owners together 70200000, more than the limit of 50000000$/);
   t.deepEqual(
     more.map(([, count]) => count),
     [124],
@@ -304,11 +305,11 @@ test('long texts take more entries, and one subject may have so many names', (t)
     (n: number) => `[0-9a-zA-Z_-]${padded(n, 11)}$`,
     (n: number) => `^${padded(n, 39)}[0-9a-zA-Z_-]$`,
   ];
-  t.deepEqual(messages([...set(100, prefix), ...set(112, name).map((policy, n) => ({ ...policy, id: `q${n}` }))]), []);
+  t.deepEqual(messages([...set(100, prefix), ...set(50, name).map((policy, n) => ({ ...policy, id: `q${n}` }))]), []);
   for (const [count, pattern, names] of [
-    [157, prefix, 20_096],
-    [157, suffix, 20_096],
-    [313, name, 20_032],
+    [126, prefix, 16_128],
+    [126, suffix, 16_128],
+    [251, name, 16_064],
   ] as const)
     t.deepEqual(messages(set(count, pattern)), [`The patterns for everyone, tool, every target have ${names} names`]);
   const own = (policy: Policy, n: number): Policy => ({
@@ -321,6 +322,61 @@ test('long texts take more entries, and one subject may have so many names', (t)
     (n: number) => `^${padded(n, 16, '\u4e00')}[0-9a-zA-Z_-]$`,
   ])
     t.deepEqual(messages(set(400, pattern).map(own)), ['The policies of no owner take 51200 entries in the engine, mor']);
+});
+
+test('one owner cannot use up the searches or names of a target for the others', (t) => {
+  const of = (owner: string | null, policies: readonly Policy[]): OwnedPolicy[] =>
+    policies.map((policy) => ({ ...policy, id: `${owner} ${policy.id}`, managed_as: owner === null ? null : `${owner}/x` }));
+  const searchingFor = (owner: string | null, count: number) =>
+    of(
+      owner,
+      searching(count, (n) => `/${owner}-${n}/`),
+    );
+  /** 64 each. */
+  const named = (owner: string | null, count: number): OwnedPolicy[] =>
+    of(
+      owner,
+      Array.from({ length: count }, (_, n) => policyWith({ id: `${n}`, resource_pattern: `^${owner}_${n}_[0-9a-zA-Z_-]$` })),
+    );
+  const messages = (...sets: OwnedPolicy[][]) => checkPolicySet(sets.flat()).map(({ message }) => message.split('. ')[0]);
+  const place = 'for everyone, resource, every target';
+  t.deepEqual(messages(searchingFor('a', 2_000)), []);
+  t.deepEqual(messages(searchingFor('a', 2_001)), [
+    `The patterns of owner a ${place} search one name 2001 times, more than the limit of 2000`,
+  ]);
+  t.deepEqual(messages(searchingFor(null, 2_001)), [
+    `The patterns ${place} search one name 2001 times, more than the limit of 2000`,
+  ]);
+  t.deepEqual(messages(searchingFor('a', 2_000), searchingFor('b', 400)), [
+    `The patterns of owner a ${place} search one name 2000 times, and all owners together 2400, more than the limit of 2000`,
+  ]);
+  const third = messages(searchingFor('a', 2_000), searchingFor('b', 990), searchingFor('c', 20));
+  const small = third.find((message) => message?.includes('of owner c'));
+  t.regex(small ?? '', /^The patterns of owner c .* 20 times, and all owners together 3010, more than the limit of 3000$/);
+  const withAdmin = messages(searchingFor('a', 1_990), searchingFor('b', 990), searchingFor(null, 2_000));
+  const blamed = new Set(withAdmin.map((message) => /of owner (.)/.exec(message ?? '')?.[1]));
+  t.deepEqual(blamed, new Set(['a', 'b']), 'policies of no owner can be added in any case');
+  t.deepEqual(messages(named('a', 250)), []);
+  t.deepEqual(messages(named('a', 250), named('b', 100), named(null, 10)), [
+    'The patterns of owner a for everyone, tool, every target have 16000 names, and all owners together 23040, more than the limit of 16000',
+  ]);
+});
+
+test('what a stored set has above a limit keeps nobody from a change that adds nothing to it', async (t) => {
+  const stored = searching(2_010, (n) => `/repo-${n}/`);
+  const with_ = async (...changed: Policy[]): Promise<number> => {
+    const ids = new Set(changed.map(({ id }) => id));
+    const candidate = [...stored.filter(({ id }) => !ids.has(id)), ...changed];
+    return (await problemsOfChange(candidate, ids, async () => stored)).length;
+  };
+  const [first, second] = stored as [Policy, Policy];
+  t.is(await with_({ ...first, priority: 7 }), 0);
+  t.is(await with_({ ...first, effect: 'deny' }), 0);
+  t.is(await with_({ ...first, resource_pattern: '/other-1/' }), 0);
+  t.is(await with_({ ...first, resource_pattern: '/(other|more)-1/' }), 1);
+  t.is(await with_({ ...first, id: 'further', resource_pattern: '/other-1/' }), 1);
+  t.is(await with_({ ...first, resource_pattern: '/a/' }, { ...second, resource_pattern: '^/b/' }), 0);
+  t.is(await with_({ ...first, resource_pattern: 'a[ab]{50}k' }), 1);
 });
 
 test('a set near the limit of searches is checked in short steps', (t) => {

@@ -646,9 +646,9 @@ eachEngine(test.serial, 'an apply whose client disconnects happens as a whole or
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
   const sets = createPolicySets({
     ...{ ...parts, readFiles, targets: async () => [], tryPolicies: heavy.build },
-    async checkSet(policies, changed, caller) {
+    async checkSet(policies, changed, stored, caller) {
       await meanwhile(caller === null);
-      return heavy.checkSet(policies, changed, caller);
+      return heavy.checkSet(policies, changed, stored, caller);
     },
   });
   const request = { owner: 'default', prune: true, adopt: false, ...ANY };

@@ -1,0 +1,113 @@
+/** Limits that all owners of policies share: what one owner has must not keep the others from changes. */
+import type { Policy, StoredPolicy } from './policy.ts';
+
+/** A policy, with its owner if it has one (`StoredPolicy`). */
+export type OwnedPolicy = Policy & Partial<Pick<StoredPolicy, 'managed_as'>>;
+
+export interface SetProblem {
+  readonly message: string;
+  /** The policies that bring what exceeds the limit, in the order of ids. */
+  readonly policyIds: readonly string[];
+  /** The member of these policies that brings most of it. */
+  readonly member: 'resource_pattern' | 'subjects';
+  /** Names the limit, and whose policies exceed it. */
+  readonly limit: string;
+  readonly amount: number;
+}
+
+/** How much policies have of something that is limited. */
+export interface Amount {
+  readonly amount: number;
+  readonly policyIds: Iterable<string>;
+}
+
+/** `ofAll`: the most of the policies of all owners, and of no owner. */
+export interface Limit {
+  readonly name: string;
+  readonly member: SetProblem['member'];
+  readonly ofOwner: number;
+  readonly ofAll: number;
+  /** `whose`: `of owner a`, or an empty text for policies of no owner. `over`: what of, in words. */
+  readonly say: (whose: string, amount: number, over: string) => string;
+}
+
+/** Above the limit of all, those who have less than their share may add so much: half of the limit. */
+const ABOVE = 1.5;
+
+export const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_as?.split('/')[0] ?? null;
+
+/**
+ * If all together have too much, owners with more than a fair share may add nothing, and the others may add up to a second limit. Policies of no
+ * owner may be added in any case, up to the limit of an owner: nobody can keep an administrator from denying something. `total`: of all.
+ */
+export function overShares(
+  owners: ReadonlyMap<string | null, Amount>,
+  total: number,
+  { name, member, ofOwner, ofAll, say }: Limit,
+): SetProblem[] {
+  const share = fairShare(
+    [...owners.values()].map(({ amount }) => amount),
+    ofAll,
+  );
+  return [...owners].flatMap(([owner, { amount, policyIds }]) => {
+    const isOver = amount > ofOwner;
+    const isOverShare = owner !== null && total > ofAll && (amount > share || total > ABOVE * ofAll);
+    if (!isOver && !isOverShare) return [];
+    const over = isOver
+      ? `more than the limit of ${ofOwner}`
+      : `and all owners together ${total}, more than the limit of ${amount > share ? ofAll : ABOVE * ofAll}. The share of an owner is ${Math.floor(share)}`;
+    const message = say(owner === null ? '' : `of owner ${owner}`, amount, over);
+    return [{ message, policyIds: [...policyIds].sort(), member, limit: `${name} ${owner ?? ''}`, amount }];
+  });
+}
+
+/** The most that each may have, so that all together have `most`, and who has less leaves the rest to the others. */
+function fairShare(amounts: readonly number[], most: number): number {
+  let left = most;
+  const sorted = [...amounts].sort((a, b) => a - b);
+  for (const [i, amount] of sorted.entries()) {
+    const share = left / (sorted.length - i);
+    if (amount > share) return share;
+    left -= amount;
+  }
+  return Number.POSITIVE_INFINITY;
+}
+
+/** Measures something by place. Returns places where the policies of all owners could exceed a limit, also if there is less. */
+export type Measure = (policies: readonly OwnedPolicy[]) => Generator<undefined, ReadonlyMap<string, Amount>>;
+
+/** Checks a limit of each place. What the owners have is measured only where all together exceed it. */
+export function* problemsByPlace(
+  policies: readonly OwnedPolicy[],
+  measure: Measure,
+  limitAt: (place: string) => Limit,
+): Generator<undefined, SetProblem[]> {
+  const over = [...(yield* measure(policies))].filter(([place, { amount }]) => amount > limitAt(place).ofAll);
+  if (over.length === 0) return [];
+  const owners = new Map<string | null, ReadonlyMap<string, Amount>>();
+  for (const [owner, own] of byOwner(policies)) owners.set(owner, yield* measure(own));
+  return over.flatMap(([place, { amount: total }]) => {
+    const amounts = [...owners].flatMap(([owner, places]) => {
+      const amount = places.get(place);
+      return amount === undefined ? [] : [[owner, amount] as const];
+    });
+    return overShares(new Map(amounts), total, limitAt(place));
+  });
+}
+
+function byOwner(policies: readonly OwnedPolicy[]): Map<string | null, OwnedPolicy[]> {
+  const owners = new Map<string | null, OwnedPolicy[]>();
+  for (const policy of policies) {
+    const owner = ownerOf(policy);
+    const own = owners.get(owner) ?? [];
+    owners.set(owner, own);
+    own.push(policy);
+  }
+  return owners;
+}
+
+/** The problems that a change brings. What the stored set has above the limits must not keep anybody from a change that adds nothing to it. */
+export function addedProblems(problems: readonly SetProblem[], stored: readonly SetProblem[]): SetProblem[] {
+  const before = new Map(stored.map(({ limit, amount }) => [limit, amount]));
+  return problems.filter(({ limit, amount }) => amount > (before.get(limit) ?? 0));
+}
