@@ -4,7 +4,7 @@ import { IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
-import { apiToken, type Person, person } from '../support/gateway.ts';
+import { apiToken, type Person, person, startGatewayWithDatabase } from '../support/gateway.ts';
 import { type World, world } from '../support/world.ts';
 import {
   begin,
@@ -761,6 +761,35 @@ test('a client that revokes its refresh token ends its grant, and no other clien
     token: s.admin.token,
   });
   t.true(changes.some(({ action, actor }) => action === 'grant.end' && actor.id === s.user.id));
+});
+
+test('a revocation that fails can be repeated, and nobody blames the application for an outage', async (t) => {
+  const gateway = await startGatewayWithDatabase(t);
+  const { url, database } = gateway;
+  const admin = await person(gateway, 'admin@example.com');
+  const body = { name: 'everything', transport: 'streamable-http', url: 'http://127.0.0.1:9/mcp' };
+  await gateway.rest(201, 'POST', '/api/targets', { token: admin.token, body });
+  const { tokens, clientId, tab, flow } = await connected(gateway, admin);
+  const revoke = () => form(url, '/oauth/revoke', { token: tokens.refresh_token ?? '', client_id: clientId });
+  const grants = async () => (await gateway.rest<object[]>(200, 'GET', '/api/auth/grants', { token: admin.token })).body.length;
+
+  await database.knex.schema.renameTable('grants', 'lost_grants');
+  const failed = await revoke();
+  t.is(failed.status, 500);
+  t.deepEqual(failed.body, {
+    error: 'server_error',
+    error_description: 'The gateway failed. Its log has the details under this request_id.',
+  });
+  await database.knex.schema.renameTable('oauth_clients', 'lost_clients');
+  const page = await tab.follow(flow.authorizeUrl);
+  t.regex(page.text, /The gateway cannot answer at the moment/);
+  t.notRegex(page.text, /tell its maker/);
+
+  await database.knex.schema.renameTable('lost_clients', 'oauth_clients');
+  await database.knex.schema.renameTable('lost_grants', 'grants');
+  t.is(await grants(), 1);
+  t.is((await revoke()).status, 200);
+  t.is(await grants(), 0);
 });
 
 test('the library reads bodies in one chunk, so that chunks of one byte do not fill the memory', async (t) => {
