@@ -5,6 +5,7 @@ import { createFlow } from '../base/budgets.ts';
 import { AppError } from '../base/errors.ts';
 import type { InTurn } from '../base/turns/line.ts';
 import { createTurns, restAfter } from '../db/turns.ts';
+import type { StoredPolicy } from '../engine/compile/policy.ts';
 import type { StoredChange } from './policy-store.ts';
 
 /** What was checked outside of the transaction has changed in the meantime. */
@@ -29,14 +30,23 @@ const LONGEST_REST_MS = 10_000;
 const LARGE = { small: 100, rate: { perSecond: 40, burst: 10_000 } };
 /** All callers together may store this many times as much. Otherwise one could keep another from undoing a change. */
 const CALLERS = 10;
-/** Storing and loading this many subjects takes about as long as a policy. */
-const SUBJECTS_OF_SIZE = 16;
+/** Storing and loading so many bytes of subjects and descriptions takes about as long as a policy. A subject counts for at least a part of them. */
+const BYTES_OF_SIZE = 1_024;
+const BYTES_OF_SUBJECT = 64;
+
+const bytesOf = (policy: StoredPolicy | null): number =>
+  policy === null
+    ? 0
+    : policy.subjects.reduce(
+        (sum, { subject_value }) => sum + Math.max(BYTES_OF_SUBJECT, Buffer.byteLength(subject_value ?? '')),
+        Buffer.byteLength(policy.description ?? ''),
+      );
 
 /** How much is stored and loaded for these changes, in policies. */
 export function sizeOf(changes: readonly StoredChange[]): number {
-  let subjects = 0;
-  for (const { before, after } of changes) subjects += Math.max(before?.subjects.length ?? 0, after?.subjects.length ?? 0);
-  return changes.length + Math.floor(subjects / SUBJECTS_OF_SIZE);
+  let bytes = 0;
+  for (const { before, after } of changes) bytes += Math.max(bytesOf(before), bytesOf(after));
+  return changes.length + Math.floor(bytes / BYTES_OF_SIZE);
 }
 
 /**
@@ -108,7 +118,7 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
 }
 
 function tooLarge(small: number, retryAfter: number): AppError {
-  const detail = `The change was not stored: all requests wait while a change of more than ${small} policies is stored, and there were many lately. Try again in ${retryAfter} s, or change at most ${small} policies at once (${SUBJECTS_OF_SIZE} subjects count as one more). An administrator can make the change now.`;
+  const detail = `The change was not stored: all requests wait while a change of more than ${small} policies is stored, and there were many lately. Try again in ${retryAfter} s, or change at most ${small} policies at once (${BYTES_OF_SIZE / BYTES_OF_SUBJECT} subjects, or ${BYTES_OF_SIZE} bytes of them, count as one more). An administrator can make the change now.`;
   return new AppError('too_many_requests', detail, { retryAfter });
 }
 

@@ -196,6 +196,9 @@ test('a change is as large as its policies, and a part of their subjects', (t) =
     ]),
     3 + 7,
   );
+  const long = subjects.map((subject) => ({ ...subject, subject_value: '😀'.repeat(256) }));
+  t.is(sizeOf([{ before: null, after: policy('a', { subjects: long }) }]), 1 + 40, 'long texts count by their bytes');
+  t.is(sizeOf([{ before: null, after: policy('a', { description: 'x'.repeat(4_096) }) }]), 1 + 4);
 });
 
 test.serial('a long change beside a single other caller is followed by a rest', async (t) => {

@@ -15,6 +15,15 @@ const ENTRIES_OF_TABLES = 4;
 const ENTRY_BYTES = 40;
 
 /**
+ * The memory of stored policies, in bytes, also if they are disabled: their texts in UTF-8, and what the objects around them take. Each replica
+ * keeps some copies of all, and each change makes others wait for what it stores.
+ */
+const MAX_OWNER_BYTES = 12 * 1024 * 1024;
+const MAX_ALL_BYTES = 24 * 1024 * 1024;
+const BYTES_OF_POLICY = 300;
+const BYTES_OF_SUBJECT = 100;
+
+/**
  * The work of the distinct patterns of one owner, and of all owners. A gateway that has just started finds it out again, which takes a second or
  * two for so much.
  */
@@ -22,6 +31,7 @@ const MAX_OWNER_WORK = 25_000_000;
 const MAX_ALL_WORK = 50_000_000;
 /** One policy can be about a thousand subjects. */
 export const PLACED_AT_ONCE = 100;
+const SUBJECTS_AT_ONCE = 1_000;
 
 /** The work of each pattern of an owner. */
 export interface OwnWork {
@@ -86,6 +96,34 @@ export function* entryProblems(policies: readonly OwnedPolicy[]): Generator<unde
       [owner, { amount: entries + ENTRIES_OF_TABLES * tables.size, policyIds }] as const,
   );
   return ofOwners(new Map(amounts), ENTRIES);
+}
+
+const BYTES: Omit<Limit, 'member'> = {
+  ...{ name: 'bytes', ofOwner: MAX_OWNER_BYTES, ofAll: MAX_ALL_BYTES },
+  say: (whose, amount, over) =>
+    `The policies ${whose || 'of no owner'} take ${amount} bytes of memory, also those that are disabled, ${over}. Delete some, or use shorter descriptions and fewer subjects.`,
+};
+
+export function* byteProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {
+  const owners = new Map<string | null, { amount: number; descriptions: number; readonly policyIds: string[] }>();
+  let placed = 0;
+  for (const [i, policy] of policies.entries()) {
+    if (i % PLACED_AT_ONCE === PLACED_AT_ONCE - 1) yield;
+    const owner = ownerOf(policy);
+    const own = owners.get(owner) ?? { amount: 0, descriptions: 0, policyIds: [] };
+    owners.set(owner, own);
+    own.descriptions += bytesOf(policy.description ?? '');
+    own.amount +=
+      bytesOf(policy.description ?? '') + bytesOf(policy.name) + bytesOf(policy.resource_pattern ?? '') + BYTES_OF_POLICY;
+    for (const { subject_value } of policy.subjects) {
+      if (++placed % SUBJECTS_AT_ONCE === 0) yield;
+      own.amount += BYTES_OF_SUBJECT + bytesOf(subject_value ?? '');
+    }
+    own.policyIds.push(policy.id);
+  }
+  const descriptions = [...owners.values()].reduce((sum, own) => sum + own.descriptions, 0);
+  const amount = [...owners.values()].reduce((sum, own) => sum + own.amount, 0);
+  return ofOwners(owners, { ...BYTES, member: 2 * descriptions > amount ? 'description' : 'subjects' });
 }
 
 /** The tables of texts in the engine that the policy needs. Others may need the same. */

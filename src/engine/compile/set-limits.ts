@@ -2,7 +2,7 @@
 import { atOnce, inSlices } from '../../base/turns/slices.ts';
 import { MAX_WORK } from './automaton.ts';
 import { edgeOf } from './lower.ts';
-import { addWork, entryProblems, type OwnWork, PLACED_AT_ONCE, workProblems } from './owner-limits.ts';
+import { addWork, byteProblems, entryProblems, type OwnWork, PLACED_AT_ONCE, workProblems } from './owner-limits.ts';
 import { formIn, knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
 import { type Policy, type PolicySubject, typesOf } from './policy.ts';
 import {
@@ -81,7 +81,7 @@ export function* checkPolicySetInSteps(
   mostNewWork = MAX_NEW_WORK,
 ): Generator<undefined, SetProblem[]> {
   const isIdle = ({ id, subjects }: OwnedPolicy): boolean => subjects.length === 0 && changed !== null && !changed.has(id);
-  const problems = [...(yield* entryProblems(policies)), ...(yield* nameProblems(policies))];
+  const problems = [...(yield* byteProblems(policies)), ...(yield* entryProblems(policies)), ...(yield* nameProblems(policies))];
   const sound: OwnedPolicy[] = [];
   const endless = new Map<string, string[]>();
   const unread = new Set<string>();

@@ -9,7 +9,7 @@ export interface SetProblem {
   /** The policies that bring what exceeds the limit, in the order of ids. */
   readonly policyIds: readonly string[];
   /** The member of these policies that brings most of it. */
-  readonly member: 'resource_pattern' | 'subjects';
+  readonly member: 'resource_pattern' | 'subjects' | 'description';
   /** Names the limit, and whose policies exceed it. */
   readonly limit: string;
   readonly amount: number;

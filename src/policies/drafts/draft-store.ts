@@ -54,8 +54,13 @@ export function draftStore(db: Connection) {
         .select(...SUMMARY_COLUMNS);
       return rows.map(summaryOf);
     },
-    async count(): Promise<number> {
-      const [row] = await db('policy_drafts').count({ n: '*' });
+    async count(author: string): Promise<{ all: number; ofAuthor: number }> {
+      const authors: { author_id: string }[] = await db('policy_drafts').select('author_id');
+      return { all: authors.length, ofAuthor: authors.filter(({ author_id }) => author_id === author).length };
+    },
+    /** How many of these drafts are by the author. */
+    async countOf(author: string, names: readonly string[]): Promise<number> {
+      const [row] = await db('policy_drafts').where({ author_id: author }).whereIn('name', names).count({ n: '*' });
       return Number(row?.['n']);
     },
     /** Stores the draft, and replaces a draft of the same name. */

@@ -12,8 +12,36 @@ import type { ApplyTested } from '../sets/test-set.ts';
 import { draftStore, shadowStore } from './draft-store.ts';
 import { newShadow } from './shadow.ts';
 
-/** `bytes` limits the files and tests of one draft as JSON. Escaped, they must fit into one SQL statement. */
-const DRAFT_LIMITS = { drafts: 100, shadows: 10, bytes: 1_500_000 } as const;
+/** The files and tests of one draft as JSON. Escaped, they must fit into one SQL statement. */
+const MAX_BYTES = 1_500_000;
+
+/**
+ * How many drafts, and how many shadows, there can be. Callers without `managesAll` can have less, so that they cannot keep administrators from
+ * drafts: all of them together, and each author. A shadow keeps an engine in memory.
+ */
+const MOST = {
+  drafts: { all: 100, ofManagers: 80, ofAuthor: 40 },
+  shadows: { all: 10, ofManagers: 8, ofAuthor: 4 },
+} as const;
+
+/** `ofAuthor`: how many drafts of the caller there are. Throws AppError `limit_reached`. */
+function requireRoom(
+  { managesAll }: Caller,
+  what: keyof typeof MOST,
+  there: { readonly all: number; readonly ofAuthor: number },
+): void {
+  const { all, ofManagers, ofAuthor } = MOST[what];
+  const said = what === 'drafts' ? 'stored' : 'shadowed';
+  const end = what === 'drafts' ? 'Delete one of them first.' : 'End the shadow of one of them first.';
+  if (managesAll !== true && there.ofAuthor >= ofAuthor)
+    throw new AppError(
+      'limit_reached',
+      `${ofAuthor} of your drafts are already ${said}, which is the limit for one author. ${end}`,
+    );
+  const most = managesAll === true ? all : ofManagers;
+  if (there.all >= most)
+    throw new AppError('limit_reached', `${there.all} drafts are already ${said}, and the limit is ${most}. ${end}`);
+}
 
 /**
  * `ifMatch` is the header of the request. Every method can throw AppError `not_found` and `precondition_failed`, and what
@@ -71,10 +99,10 @@ export function createDrafts({ administer, sets, applyTested, checkTests, databa
       content: DraftContent,
       ifMatch: string | undefined,
     ): Promise<{ draft: Draft; created: boolean }> {
-      if (Buffer.byteLength(JSON.stringify([content.files, content.tests])) > DRAFT_LIMITS.bytes) {
+      if (Buffer.byteLength(JSON.stringify([content.files, content.tests])) > MAX_BYTES) {
         throw new AppError(
           'too_large',
-          `The draft is too large: its files and tests together may have at most ${DRAFT_LIMITS.bytes} bytes.`,
+          `The draft is too large: its files and tests together may have at most ${MAX_BYTES} bytes.`,
         );
       }
       await sets.plan(caller, applyRequestOf(content, ANY));
@@ -88,12 +116,7 @@ export function createDrafts({ administer, sets, applyTested, checkTests, databa
         for (const { owner } of [content, ...(before === null ? [] : [before])]) requireOwner(held, 'policies:manage', owner);
         if (before !== null) requireMatch(ifMatch, draftEtag(before));
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No draft has the name ${name}.`);
-        if (before === null && (await store.count()) >= DRAFT_LIMITS.drafts) {
-          throw new AppError(
-            'limit_reached',
-            `The gateway already stores ${DRAFT_LIMITS.drafts} drafts, which is the limit. Delete a draft first.`,
-          );
-        }
+        if (before === null) requireRoom(caller, 'drafts', await store.count(principal.sub));
         const author = { id: principal.sub, email: principal.email };
         const draft: Draft = { name, ...content, hash, author, created_at: before?.created_at ?? at, updated_at: at };
         if (before?.hash === hash) return { result: { draft: before, created: false }, changes: [] };
@@ -136,12 +159,8 @@ export function createDrafts({ administer, sets, applyTested, checkTests, databa
         const shadows = shadowStore(trx);
         const names = await shadows.names();
         if (names.includes(name)) return { result: false, changes: [] };
-        if (names.length >= DRAFT_LIMITS.shadows) {
-          throw new AppError(
-            'limit_reached',
-            `${DRAFT_LIMITS.shadows} drafts are already shadowed, which is the limit. End the shadow of one of them first.`,
-          );
-        }
+        const ofAuthor = await draftStore(trx).countOf(caller.principal.sub, names);
+        requireRoom(caller, 'shadows', { all: names.length, ofAuthor });
         await shadows.begin(await newShadow(trx, name, now()));
         return { result: true, changes: [shadowChange(name, true)] };
       });

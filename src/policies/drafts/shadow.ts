@@ -8,7 +8,7 @@ import { changedBetween, type ObjectType, type Position, readPosition } from '..
 import type { Database } from '../../db/database.ts';
 import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import { createEngineCache } from '../../engine/engines.ts';
-import { createListNames, takePage } from '../replay/replay.ts';
+import { createListNames, inSpareTime, takePage } from '../replay/replay.ts';
 import { tallyPartsOf } from '../replay/report.ts';
 import { createTally, NOTHING_TALLIED, type TallyParts } from '../replay/tally.ts';
 import type { SetSource } from '../sets/bodies.ts';
@@ -70,7 +70,10 @@ export function createShadows({ database, module, moments, replicaId, diverged, 
   async function makeCandidate(draft: string): Promise<Candidate['set']> {
     try {
       const moment = await moments.of({ draft }, { by: 'shadow' });
-      const candidate = await createEngine({ module, policies: moment.policies, revision: 0 });
+      const asked = { by: 'shadow', signal: stopping.signal };
+      const candidate = await createEngine({ module, policies: moment.policies, revision: 0 }, (steps) =>
+        inSpareTime(steps, asked),
+      );
       return { candidate, now: await liveEngine(moment.stored, 0), ...tallyPartsOf(moment) };
     } catch (error) {
       if (cannotBeApplied(error)) return { problem: error.message };

@@ -227,6 +227,30 @@ test('the entries that policies take in the engine are limited, of one owner and
   t.deepEqual(checkPolicySet(large(null, 7).map((policy) => ({ ...policy, enabled: false }))), []);
 });
 
+test('the memory of policies is limited, of one owner and of all, also if they are disabled', (t) => {
+  const subjects = Array.from({ length: 1_000 }, (_, n) => ({
+    id: `s${n}`,
+    subject_type: 'group' as const,
+    subject_value: `${String(n).padStart(6)}${'😀'.repeat(250)}`,
+  }));
+  /** About 1.1 MB each. */
+  const large = (owner: string | null, count: number) =>
+    Array.from({ length: count }, (_, n) => ({
+      ...policyWith({ id: `${owner} ${n}`, enabled: false, subjects }),
+      managed_as: owner === null ? null : `${owner}/${n}`,
+    }));
+  const short = (set: Parameters<typeof checkPolicySet>[0]) =>
+    checkPolicySet(set).map(({ message, member, policyIds }) => [message.slice(0, 30), member, policyIds.length]);
+  t.deepEqual(short(large('a', 11)), []);
+  t.deepEqual(short(large('a', 12)), [['The policies of owner a take 1', 'subjects', 12]]);
+  t.deepEqual(short([...large('a', 11), ...large('b', 11), ...large('c', 1), ...large(null, 10)]), [
+    ['The policies of owner a take 1', 'subjects', 11],
+    ['The policies of owner b take 1', 'subjects', 11],
+  ]);
+  const described = large('a', 4_000).map((policy) => ({ ...policy, subjects: [], description: 'x'.repeat(4_000) }));
+  t.deepEqual(short(described), [['The policies of owner a take 1', 'description', 4_000]]);
+});
+
 test('a policy without subjects takes entries as if it had one', (t) => {
   /** 64 texts each. */
   const set = (count: number) =>
