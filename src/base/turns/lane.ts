@@ -3,11 +3,19 @@
  * keep most of the thread, however many large messages arrive at once.
  */
 
+import { createFlow } from '../budgets.ts';
 import type { Now } from '../promises.ts';
 
 const SLICE_MS = 2;
 /** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */
 const REST = 2;
+
+/**
+ * Work of an owner who has used little lately does not wait for turns and rests, which take longer than the work itself. In milliseconds: what
+ * an owner may use, and what all such work may take together.
+ */
+const LITTLE = { perKey: { perSecond: 150, burst: 40 }, all: { perSecond: 1e6, burst: 1e6 } };
+const LIGHT = { perKey: LITTLE.perKey, all: { perSecond: 250, burst: 60 } };
 
 /** Does a small part of the work. Returns true when all is done. Each step should take less than a millisecond. */
 export type Step = () => boolean;
@@ -15,9 +23,15 @@ export type Step = () => boolean;
 export interface LaneClock {
   readonly now: () => number;
   readonly later: (ms: number, then: () => void) => void;
+  /** Calls `then` when the event loop has served others. */
+  readonly soon: (then: () => void) => void;
 }
 
-const CLOCK: LaneClock = { now: () => performance.now(), later: (ms, then) => void setTimeout(then, ms) };
+const CLOCK: LaneClock = {
+  now: () => performance.now(),
+  later: (ms, then) => void setTimeout(then, ms),
+  soon: (then) => void setImmediate(then),
+};
 
 interface Piece {
   readonly step: Step;
@@ -27,14 +41,29 @@ interface Piece {
   readonly failed: (cause: unknown) => void;
 }
 
-export function createLane({ now, later }: LaneClock = CLOCK) {
+type Queues = Map<string, Piece[]>;
+
+function enqueue(queues: Queues, key: string, pieces: readonly Piece[]): void {
+  const before = queues.get(key);
+  if (before === undefined) queues.set(key, [...pieces]);
+  else before.push(...pieces);
+}
+
+export function createLane({ now, later, soon }: LaneClock = CLOCK) {
   /** The waiting work by owner; the first entry has the next turn. */
-  const queues = new Map<string, Piece[]>();
+  const queues: Queues = new Map();
+  /** Work of owners who have used little lately. */
+  const light: Queues = new Map();
+  const taken = createFlow(LITTLE, now);
+  const takenLightly = createFlow(LIGHT, now);
   let restsUntil = Number.NEGATIVE_INFINITY;
   let isArmed = false;
+  let isLightArmed = false;
+
+  const isLight = (key: string): boolean => taken.wait(key) === 0 && takenLightly.wait(key) === 0;
 
   /** Runs one slice of the piece, which began at this time. Returns whether the piece is finished. */
-  function slice({ step, done, failed }: Piece, began: number): boolean {
+  function slice(key: string, { step, done, failed }: Piece, began: number): boolean {
     try {
       do {
         if (!step()) continue;
@@ -48,6 +77,7 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
     } finally {
       const ended = now();
       restsUntil = ended + REST * (ended - began);
+      taken.charge(key, ended - began);
     }
   }
 
@@ -65,7 +95,7 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
       for (const [key, pieces] of queues) {
         const [piece] = pieces;
         // The step itself may bring more work of this owner, which joins the queue.
-        if (piece === undefined || slice(piece, began)) pieces.shift();
+        if (piece === undefined || slice(key, piece, began)) pieces.shift();
         queues.delete(key);
         if (pieces.length > 0) queues.set(key, pieces);
         if (piece?.isWhole === false || now() - began >= SLICE_MS) break;
@@ -74,19 +104,47 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
     arm();
   }
 
+  function armLight(): void {
+    if (isLightArmed || light.size === 0) return;
+    isLightArmed = true;
+    soon(turnLight);
+  }
+
+  /** Work that does not end in its slice is not light. It waits for its turns, and what comes after it of the same owner, too. */
+  function turnLight(): void {
+    isLightArmed = false;
+    const until = now() + SLICE_MS;
+    for (const [key, pieces] of light) {
+      light.delete(key);
+      const [piece] = pieces;
+      const began = now();
+      if (began >= until || piece === undefined) {
+        light.set(key, pieces);
+        break;
+      }
+      const isDone = slice(key, piece, began);
+      takenLightly.charge(key, now() - began);
+      if (isDone) pieces.shift();
+      if (pieces.length > 0) enqueue(isDone && isLight(key) ? light : queues, key, pieces);
+    }
+    armLight();
+    arm();
+  }
+
   return {
     /**
      * Resolves when the work is done; rejects with the error of a step. Owners of work (`key`) take turns, slice by slice. `mayBegin`:
-     * work that fits into one slice runs at once if the lane is free.
+     * work that fits into one slice runs at once if the lane is free. `mayBeLight`: it need not wait for its turn if its owner has used little.
      */
-    run(key: string, step: Step, mayBegin = true): Promise<void> {
+    run(key: string, step: Step, mayBegin = true, mayBeLight = mayBegin): Promise<void> {
       return new Promise((done, failed) => {
         const piece: Piece = { step, isWhole: mayBegin, done, failed };
         const began = now();
-        if (mayBegin && queues.size === 0 && began >= restsUntil && slice(piece, began)) return;
-        const pieces = queues.get(key);
-        if (pieces === undefined) queues.set(key, [piece]);
-        else pieces.push(piece);
+        const isFree = queues.size === 0 && light.size === 0 && began >= restsUntil;
+        if (mayBegin && isFree && slice(key, piece, began)) return;
+        const waitsLight = light.has(key) || (mayBeLight && !isFree && !queues.has(key) && isLight(key));
+        enqueue(waitsLight ? light : queues, key, [piece]);
+        armLight();
         arm();
       });
     },
@@ -95,10 +153,10 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
       restsUntil = Math.max(restsUntil, now()) + REST * ms;
     },
     /** Whether work of this owner waits, which later work of the owner comes after. */
-    isWaiting: (key: string): boolean => queues.has(key),
+    isWaiting: (key: string): boolean => queues.has(key) || light.has(key),
     /** The number of owners with waiting work. */
     get waiting(): number {
-      return queues.size;
+      return queues.size + light.size;
     },
   };
 }
@@ -106,13 +164,14 @@ export function createLane({ now, later }: LaneClock = CLOCK) {
 /** The lane of this thread. */
 export const lane = createLane();
 
-/** Runs the work in one turn of the lane and returns its result. */
-export async function laneOnce<T>(key: string, work: () => T): Promise<T> {
+/** Runs the work in one turn of the lane and returns its result. `mayBeLight`: as for `run`. */
+export async function laneOnce<T>(key: string, work: () => T, mayBeLight = true): Promise<T> {
   const results: T[] = [];
-  await lane.run(key, () => {
+  const once = (): boolean => {
     results.push(work());
     return true;
-  });
+  };
+  await lane.run(key, once, true, mayBeLight);
   return results[0] as T;
 }
 

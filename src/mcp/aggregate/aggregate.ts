@@ -17,7 +17,7 @@ import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../../protocol
 import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
-import type { Caller, SessionMessage } from '../context/context.ts';
+import { type Caller, type SessionMessage, turnsOf } from '../context/context.ts';
 import { readmitted, stillUsable } from '../context/readmission.ts';
 import { sessionAt, settingOf } from '../context/upstream-opening.ts';
 import { isUpstreamSessionFailure } from '../context/upstream-sessions.ts';
@@ -136,7 +136,7 @@ async function handleAimed(
   try {
     const answer = await handleRequest({ ...caller, targetName }, { client, message, located, operation });
     streams = answer.kind === 'stream';
-    return await renamed(targetName, method, answer, done);
+    return await renamed({ caller, targetName, method }, answer, done);
   } finally {
     if (!streams) done();
   }
@@ -231,20 +231,32 @@ export async function answerAggregate(
   const aimed = splitName(message.id);
   if (aimed === null) return answersNothing();
   const { targetName, name } = aimed;
-  const bare = { session, message: { ...message, id: name }, located: await bareResponse(targetName, located) };
+  const bare = {
+    session,
+    message: { ...message, id: name },
+    located: await bareResponse(targetName, located, turnsOf(caller, targetName)),
+  };
   return handleResponse({ ...caller, targetName }, bare);
 }
 
 /** Joins the names in an answer with the name of its target. `done`: called when a streamed answer has ended. */
-async function renamed(targetName: string, method: string, answer: Answer, done: () => void): Promise<Answer> {
-  if (answer.kind === 'message') return { ...answer, text: await renameLarge(targetName, method, wholeText(answer.text)) };
+async function renamed(asked: Renamed, answer: Answer, done: () => void): Promise<Answer> {
+  const { caller, targetName, method } = asked;
+  if (answer.kind === 'message')
+    return { ...answer, text: await renameLarge(targetName, method, wholeText(answer.text), turnsOf(caller, targetName)) };
   if (answer.kind !== 'stream') return answer;
-  return { ...answer, events: renamedEvents(targetName, method, answer.events, done) };
+  return { ...answer, events: renamedEvents(asked, answer.events, done) };
+}
+
+/** Whose messages are renamed: those of the target to the caller. `method`: of the request that they answer; empty: of none. */
+interface Renamed {
+  readonly caller: Caller;
+  readonly targetName: string;
+  readonly method: string;
 }
 
 export async function* renamedEvents(
-  targetName: string,
-  method: string,
+  { caller, targetName, method }: Renamed,
   events: AsyncIterable<OutEvent>,
   done?: () => void,
 ): AsyncGenerator<OutEvent> {
@@ -253,7 +265,7 @@ export async function* renamedEvents(
       const id = event.id === undefined ? undefined : joinName(targetName, event.id);
       const renamed = {
         ...event,
-        data: event.data === '' ? '' : await renameLarge(targetName, method, wholeText(event.data)),
+        data: event.data === '' ? '' : await renameLarge(targetName, method, wholeText(event.data), turnsOf(caller, targetName)),
         id,
       };
       event.data = '';

@@ -9,7 +9,7 @@ import { CODES, LONG_TEXT, type RpcRequest, resultMessage, wholeText } from '../
 import { methodNotFound } from '../../protocol/operation.ts';
 import { type Admission, isDecidedAlike } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import type { Caller } from '../context/context.ts';
+import { type Caller, turnsOf } from '../context/context.ts';
 import { admissionNow, stillUsable } from '../context/readmission.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
 import { handleRequest } from '../requests/handle-request.ts';
@@ -189,7 +189,7 @@ async function pageOf(
     const final = await finalOf(
       await handleRequest(aimed, { client, message: own, located, operation, changeItem, decidedBy: decided }),
     );
-    const read = final === null ? null : await readPage(target, message.method, member, final);
+    const read = final === null ? null : await readPage({ caller, target, method: message.method, member }, final);
     if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });
     return read;
   });
@@ -197,13 +197,16 @@ async function pageOf(
 }
 
 async function readPage(
-  target: RoutedTarget,
-  method: string,
-  member: string,
+  {
+    caller,
+    target,
+    method,
+    member,
+  }: { readonly caller: Caller; readonly target: RoutedTarget; readonly method: string; readonly member: string },
   { text, listed }: Pick<MessageAnswer, 'text' | 'listed'>,
 ): Promise<Page> {
   if (listed !== undefined) return pageWith(target, listed.items, listed.nextCursor);
-  const { message, items } = await readList(target.name, method, member, wholeText(text));
+  const { message, items } = await readList(target.name, method, member, wholeText(text), turnsOf(caller, target.name));
   const { result, error } = message;
   // A target without this method has no items. A target that the caller may no longer use is not mentioned.
   if (isObject(error) && (error.code === CODES.methodNotFound || error.code === CODES.noTarget))

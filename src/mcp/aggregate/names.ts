@@ -98,7 +98,7 @@ export function bareMeta<Message extends RpcRequest | RpcNotification>(message: 
 }
 
 /** The same for a response. Its other text does not change. */
-export async function bareResponse(targetName: string, located: Located): Promise<Located> {
+export async function bareResponse(targetName: string, located: Located, owner: string): Promise<Located> {
   const text = located.text.slice(located.span.start, located.span.end);
   if (!text.includes(RELATED_TASK)) return located;
   const edits: Edit[] = [];
@@ -107,10 +107,10 @@ export async function bareResponse(targetName: string, located: Located): Promis
     if (aimed?.targetName === targetName) edits.push({ start: span.start, end: span.end, text: JSON.stringify(aimed.name) });
   };
   const rules = { ...CLIENT_RULES, ...RULES };
-  const reading = await readLargeJson(text, rules, targetName);
+  const reading = await readLargeJson(text, rules, owner);
   if (!reading.ok) return located;
   at(['result', '_meta', RELATED_TASK, 'taskId'], bare)(reading.value, reading.span, edits);
-  const edited = await readLargeJson(applyEdits({ text, span: reading.span, edits }), rules, targetName);
+  const edited = await readLargeJson(applyEdits({ text, span: reading.span, edits }), rules, owner);
   return edited.ok ? edited : located;
 }
 
@@ -130,10 +130,10 @@ export function renameMessage(targetName: string, method: string, text: string):
   return reading.ok ? applyEdits({ text, span: reading.span, edits: editsFor(targetName, method, reading) }) : text;
 }
 
-/** The same for a message of any size. A message with too many values keeps its names. */
-export async function renameLarge(targetName: string, method: string, text: string): Promise<string> {
+/** The same for a message of any size. `owner`: whose turns in the lane reading takes. A message with too many values keeps its names. */
+export async function renameLarge(targetName: string, method: string, text: string, owner: string): Promise<string> {
   if (text.length <= LARGE_TEXT) return renameMessage(targetName, method, text);
-  const { reading, edits } = await readNames(targetName, method, text);
+  const { reading, edits } = await readNames(targetName, method, text, owner);
   return reading.ok ? applyEdits({ text, span: reading.span, edits }) : text;
 }
 
@@ -143,8 +143,9 @@ export async function readList(
   method: string,
   member: string,
   text: string,
+  owner: string,
 ): Promise<{ readonly message: JsonObject; readonly items: string | null }> {
-  const { reading, edits } = await readNames(targetName, method, text);
+  const { reading, edits } = await readNames(targetName, method, text, owner);
   if (!reading.ok || !isObject(reading.value)) return { message: {}, items: null };
   const list = reading.span.members?.get('result')?.members?.get(member);
   if (list === undefined) return { message: reading.value, items: null };
@@ -179,8 +180,13 @@ const KEYS = new Map([
 /** The depth of spans, down to `_meta.ui.resourceUri` of an item. */
 const ITEM_DEPTH = 3;
 
-async function readNames(targetName: string, method: string, text: string): Promise<{ reading: JsonReading; edits: Edit[] }> {
-  const reading = await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, targetName);
+async function readNames(
+  targetName: string,
+  method: string,
+  text: string,
+  owner: string,
+): Promise<{ reading: JsonReading; edits: Edit[] }> {
+  const reading = await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, owner);
   return { reading, edits: (reading.ok ? unlessUnread(() => editsFor(targetName, method, reading)) : null) ?? [] };
 }
 

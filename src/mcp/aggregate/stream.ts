@@ -119,7 +119,11 @@ async function restOfAnswer(caller: Caller, session: Session, resumed: Resumed):
     reached.stream,
   );
   const honest = ownProgress(own, session, events);
-  return { kind: 'stream', events: renamedEvents(target.name, origin.method, honest), drain: false };
+  return {
+    kind: 'stream',
+    events: renamedEvents({ caller: own, targetName: target.name, method: origin.method }, honest),
+    drain: false,
+  };
 }
 
 interface Connection {
@@ -171,7 +175,7 @@ async function* streams(
         const noted = noting(events, (id) => {
           lastIds.set(connection.way, id);
         });
-        await merged.add(renamedEvents(target.name, '', ownProgress(own, session, noted)));
+        await merged.add(renamedEvents({ caller: own, targetName: target.name, method: '' }, ownProgress(own, session, noted)));
         if (deps.now() - began > pause) pause = RETRY_MS;
       }
       const woken = new AbortController();

@@ -1,4 +1,5 @@
 /** The answer of a target to the awaited request: filtered, and recorded as far as it lists names or makes a task. */
+
 import type { Outcome } from '../../audit/records/records.ts';
 import { isUnread, UnreadFault } from '../../base/json/built.ts';
 import { isObject, type JsonObject } from '../../base/json/json.ts';
@@ -11,7 +12,7 @@ import { type MessageText, type RpcId, resultText } from '../../protocol/message
 import { itemObject } from '../../protocol/operation.ts';
 import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
 import type { Admission } from '../../state/admission.ts';
-import type { AwaitedRequest, RequestContext, UpstreamContext } from '../context/context.ts';
+import { type AwaitedRequest, type RequestContext, turnsOf, type UpstreamContext } from '../context/context.ts';
 import { NOT_ITS_TO_ASK, shownError } from '../context/failure.ts';
 import { decideShown, filteredNow, UndecidedFault } from '../context/readmission.ts';
 import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
@@ -75,10 +76,11 @@ function filtered(context: RequestContext, located: Located, result: JsonObject)
     filteredNow(caller, (admission) => {
       if (admission !== null) awaited.decidedBy?.(admission);
       const by = filteredBy(context, awaited, admission, tasks);
+      const source = turnsOf(caller, target.id);
       const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
       return inSteps
-        ? laneSteps(target.id, filterInSteps(located, result, by))
-        : restInLane(target.id, filterWhole(located, result, by));
+        ? laneSteps(source, filterInSteps(located, result, by))
+        : restInLane(source, filterWhole(located, result, by));
     }),
   );
 }

@@ -22,7 +22,7 @@ import { lookAt, type Sight, survey, visibleAsked } from '../../protocol/visible
 import { decideListed } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize } from '../context/authorize.ts';
-import type { UpstreamContext } from '../context/context.ts';
+import { turnsOf, type UpstreamContext } from '../context/context.ts';
 import { accessFor, admissionNow, readmit, stillUsable } from '../context/readmission.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
 import { filterTaskParams, taskIdsOf } from '../filter/filter-parts.ts';
@@ -178,7 +178,7 @@ async function relayTaskState(context: UpstreamContext, { method, params }: RpcN
     if (news === null) return DROP;
     const asked = { method, params: context.awaited?.params, operation };
     const by = filteredBy(context, asked, news.admission, tasks);
-    const filtered = await restInLane(context.target.id, filterTaskParams(located, params, by));
+    const filtered = await restInLane(turnsOf(context.caller, context.target.id), filterTaskParams(located, params, by));
     if (!filtered.ok) {
       context.deps.log.warn(
         { target: context.target.name, reason: filtered.fault },
@@ -208,7 +208,7 @@ async function visibleParams(context: UpstreamContext, params: JsonObject, task:
     const admission = await admissionNow(context.caller);
     if (admission === null) return null;
     const { id } = context.target;
-    seen = (await restInLane(id, lookAt(walk, uris, decideListed(admission, id)))).result;
+    seen = (await restInLane(turnsOf(context.caller, context.target.id), lookAt(walk, uris, decideListed(admission, id)))).result;
   }
   if (seen === undefined) return null;
   const { _meta } = seen;

@@ -1,6 +1,8 @@
 /** What the steps of one request share: its message, its caller, and the services of the gateway. */
+
 import type { AuditWriter, Outcome } from '../../audit/records/records.ts';
 import type { TokenClaims } from '../../auth/principal.ts';
+import { principalKey } from '../../auth/principal.ts';
 import type { Cancellable } from '../../base/cancellation.ts';
 import type { JsonObject } from '../../base/json/json.ts';
 import type { Log } from '../../base/log.ts';
@@ -23,6 +25,7 @@ import type { Session, SessionPair } from '../sessions/sessions.ts';
 import type { TaskStore } from '../sessions/task-store.ts';
 import type { Task } from '../sessions/tasks.ts';
 import type { Catalogue } from '../upstream/catalogue.ts';
+import { sourceOf } from '../upstream/connect.ts';
 import type { Health } from '../upstream/health.ts';
 import type { UpstreamModes } from '../upstream/modes.ts';
 import type { Pace } from '../upstream/pace.ts';
@@ -173,3 +176,6 @@ export function contextOf<Awaited extends AwaitedRequest | null>(
   const access = accessFor(caller, target, operation?.kind === 'object' ? [operation.object] : []);
   return { deps: caller.deps, caller, target, access, mode, linked: null, awaited, longLived: false, asked: new Map() };
 }
+
+/** Whose turns in the lane long work takes: no user waits for what a target sends to another one. `target`: its id or name. */
+export const turnsOf = ({ claims }: Pick<Caller, 'claims'>, target: string): string => sourceOf(target, principalKey(claims));

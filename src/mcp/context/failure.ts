@@ -18,7 +18,7 @@ import { type OwnError, ownError, servedVersions } from '../upstream/own-error.t
 import { hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import type { Verdict } from './authorize.ts';
-import type { Caller, RequestContext, RequestDeps, UpstreamContext } from './context.ts';
+import { type Caller, type RequestContext, type RequestDeps, turnsOf, type UpstreamContext } from './context.ts';
 import { accountAnswer, accountText } from './own-account.ts';
 import { decideShown, filteredNow, UndecidedFault } from './readmission.ts';
 
@@ -62,7 +62,7 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
 /** The members of a target's error that must change before the caller sees it. null: nothing can decide what it may show. */
 export function shownError({ caller, target, awaited }: RequestContext, error: JsonObject): Now<MemberTexts | null> {
   const changes = filteredNow(caller, (admission) =>
-    restInLane(target.id, filterError(error, awaited.params, decideShown(admission, target.id))),
+    restInLane(turnsOf(caller, target.id), filterError(error, awaited.params, decideShown(admission, target.id))),
   );
   if (!(changes instanceof Promise)) return changes;
   return changes.catch((err: unknown) => {

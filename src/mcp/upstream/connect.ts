@@ -1,12 +1,14 @@
 /**
  * Opens connections to targets within time limits, and never to the addresses where clouds serve the credentials of a machine.
  */
+
 import { subscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import { Agent, type DiagnosticsChannel, type Dispatcher } from 'undici';
 import { guardedConnector } from '../../base/network/guarded-connect.ts';
 import type { AddressRule } from '../../base/network/network-address.ts';
 import { readInTurns } from './reading-turns.ts';
+import type { Reach } from './upstream.ts';
 
 /** The sources that pay for reading answers, see `reading-turns.ts`: by request, and by the connection that carries it. */
 const sourceOfRequest = new WeakMap<DiagnosticsChannel.Request, string>();
@@ -71,6 +73,8 @@ export function createAgents(connectTimeoutMs: number, problemOf: AddressRule) {
 
 /** The account that pays for reading what a target sends to a user, so that it does not delay what it sends to others. */
 export const sourceOf = (targetId: string, user: string): string => `${user} at ${targetId}`;
+
+export const sourceAt = ({ target, access }: Reach): string => sourceOf(target.id, access.user);
 
 /**
  * Delays the end of the connection until undici asks for more bytes. A paused undici parser asks for none and would treat the end

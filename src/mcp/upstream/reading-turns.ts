@@ -95,7 +95,7 @@ export function takeInTurns(
 
 async function takeParts(source: string, bytes: Buffer, partBytes: number, take: (part: Buffer) => void): Promise<void> {
   for (let from = 0; from < bytes.length; from += partBytes) {
-    await laneOnce(source, () => take(bytes.subarray(from, from + partBytes)));
+    await laneOnce(source, () => take(bytes.subarray(from, from + partBytes)), false);
   }
 }
 
@@ -151,7 +151,7 @@ export function readInTurns<S extends Socket>(socket: S, sourceOf: (socket: S) =
     if (state === 'free' && mustWait(source)) {
       state = 'waits';
       // Leave this call stack first, because the lane may begin at once.
-      setImmediate(() => void laneOnce(source, beginTurn));
+      setImmediate(() => void laneOnce(source, beginTurn, false));
     }
     if (state === 'waits') return null;
     const most = state === 'turn' && isAboveLimit(source) ? PART_BYTES : UNCHARGED_BYTES;

@@ -1,5 +1,12 @@
 import test from 'ava';
-import { createLane, type LaneClock } from '../../../src/base/turns/lane.ts';
+import { createLane as create, type LaneClock } from '../../../src/base/turns/lane.ts';
+
+/** A lane in which no work is light, but where a test says so. */
+function createLane(clock: LaneClock) {
+  const lane = create(clock);
+  const run = (key: string, step: () => boolean, mayBegin = true): Promise<void> => lane.run(key, step, mayBegin, false);
+  return Object.defineProperty({ run, rest: lane.rest, waiting: 0 }, 'waiting', { get: () => lane.waiting });
+}
 
 /** A clock that moves only by the steps of the work and by what waits on it. */
 function manualClock() {
@@ -8,6 +15,7 @@ function manualClock() {
   const clock: LaneClock = {
     now: () => time,
     later: (ms, then) => void waiting.push({ at: time + ms, then }),
+    soon: (then) => void waiting.unshift({ at: time, then }),
   };
   return {
     clock,
@@ -16,6 +24,11 @@ function manualClock() {
     },
     spend: (ms: number) => {
       time += ms;
+    },
+    settleOne(): void {
+      const next = waiting.shift();
+      time = Math.max(time, next?.at ?? time);
+      next?.then();
     },
     /** Runs everything that waits, and returns how long the lane rested. */
     settle() {
@@ -76,7 +89,7 @@ test('a slice takes at most its time and one more step', async (t) => {
   const time = manualClock();
   const slices: number[] = [];
   const lane = createLane({
-    now: time.clock.now,
+    ...time.clock,
     later: (ms, then) =>
       time.clock.later(ms, () => {
         const before = time.time;
@@ -192,4 +205,62 @@ test('short pieces share a slice, but nothing shares it with work that begins af
   time.settle();
   await Promise.all(leads);
   t.is(turns, 3);
+});
+
+test('owners who have used little lately do not wait for the turns of others, until they have used more', async (t) => {
+  const time = manualClock();
+  const lane = create(time.clock);
+  const ended: string[] = [];
+  const run = (key: string, steps: number, each: number) => {
+    const step = work(steps, () => time.spend(each));
+    return lane.run(key, () => {
+      const isOver = step();
+      if (isOver) ended.push(`${key} ${time.time}`);
+      return isOver;
+    });
+  };
+  const greedy = Array.from({ length: 4 }, () => run('greedy', 500, 0.5));
+  // It ends soon, and what is longer than a slice waits for its turns.
+  const all = [run('ann', 2, 0.5), run('bob', 20, 0.5), run('ann', 1, 0.5)];
+  const waiting = lane.waiting;
+  time.settle();
+  await Promise.all([...greedy, ...all]);
+  t.is(waiting, 3);
+  t.deepEqual(
+    ended.map((name) => name.split(' ')[0]),
+    ['ann', 'ann', 'bob', 'greedy', 'greedy', 'greedy', 'greedy'],
+  );
+  const [annAt, , bobAt] = ended.map((name) => Number(name.split(' ')[1]));
+  t.true((annAt ?? 0) < 5 && (bobAt ?? 0) > 20);
+});
+
+test('all light work together takes a limited part of the time', async (t) => {
+  const time = manualClock();
+  const lane = create(time.clock);
+  let heavy = 0;
+  void lane.run('greedy', () => {
+    time.spend(0.5);
+    heavy++;
+    return heavy > 5_000;
+  });
+  let light = 0;
+  const owners = Array.from({ length: 10 }, (_, at) => `owner ${at}`);
+  const again = (key: string): Promise<void> =>
+    lane
+      .run(key, () => {
+        time.spend(1);
+        light++;
+        return true;
+      })
+      .then(() => (heavy > 2_000 ? undefined : again(key)));
+  const all = Promise.all(owners.map(again));
+  for (let at = 0; at < 20_000 && heavy <= 2_000; at++) {
+    time.settleOne();
+    await Promise.resolve();
+    await Promise.resolve();
+  }
+  time.settle();
+  t.true(heavy > 2_000, 'long work goes on');
+  t.true(light > 100);
+  void all;
 });

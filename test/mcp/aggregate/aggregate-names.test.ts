@@ -291,9 +291,9 @@ test('only its own target sees a task that the client names', async (t) => {
   const reading = readJsonText(text, { spanDepth: 4 });
   const span = reading.ok ? reading.span.items?.[1] : undefined;
   if (span === undefined) return t.fail();
-  const { text: own, span: all } = await bareResponse('t', { text, span });
+  const { text: own, span: all } = await bareResponse('t', { text, span }, 'ann');
   t.is(own.slice(all.start, all.end), text.slice(4, -1).replace('"t__T"', '"T"'));
-  const others = await bareResponse('other', { text, span });
+  const others = await bareResponse('other', { text, span }, 'ann');
   t.is(others.text.slice(others.span.start, others.span.end), text.slice(4, -1));
 });
 
@@ -402,7 +402,7 @@ test('an item of a list gets the same names as in the whole list', async (t) => 
       };
       const filtered = filterResult(reading, (reading.value as { result: JsonObject }).result, context);
       if (!filtered.ok) return t.fail(filtered.fault);
-      t.is(filtered.changed?.join() ?? null, (await readList('t', method, member, message)).items);
+      t.is(filtered.changed?.join() ?? null, (await readList('t', method, member, message, 'ann')).items);
       t.deepEqual(JSON.parse(filtered.text), { [member]: [] }, 'a large list is not kept twice');
     }
   }

@@ -9,6 +9,7 @@ import { onAbort } from '../../../base/cancellation.ts';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../../protocol/message.ts';
 import { LOG_LEVELS } from '../../../protocol/mode.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
+import { sourceAt } from '../connect.ts';
 import type { UpstreamModes } from '../modes.ts';
 import type { Upstream, UpstreamAnswer, UpstreamFault, UpstreamRequest } from '../upstream.ts';
 import { read } from './messages.ts';
@@ -38,12 +39,12 @@ export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes
   }
 
   async function begin(request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
-    const message = (await read(request.body ?? '', request.target.id))?.message;
+    const message = (await read(request.body ?? '', sourceAt(request)))?.message;
     return message?.kind === 'request' && message.method === 'initialize' ? opening.open(request, message) : http.send(request);
   }
 
   async function receive(session: BridgedSession, request: UpstreamRequest): Promise<UpstreamAnswer | UpstreamFault> {
-    const received = await read(request.body ?? '', request.target.id);
+    const received = await read(request.body ?? '', sourceAt(request));
     if (received === null) return statusAnswer(400);
     const { message, reading } = received;
     if (message.kind === 'response') {

@@ -2,12 +2,14 @@
  * Replaces standalone streams and subscriptions in 2026-07-28: one `subscriptions/listen` request for everything that a session
  * wants to hear. It is opened again when that changes, and when the target ends it.
  */
+
 import { isObject, type JsonObject, type JsonValue } from '../../../base/json/json.ts';
 import { ACKNOWLEDGED, isHeard, LISTEN } from '../../../protocol/listen.ts';
 import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import { type Located, rebuildNotification, withMembers } from '../../../protocol/rebuild.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { resourceOf } from '../../../protocol/uri.ts';
+import { sourceOf } from '../connect.ts';
 import { CHANGED, isFault, isStillAllowed, type Reach, type UpstreamFault } from '../upstream.ts';
 import { read } from './messages.ts';
 import type { BridgeParts } from './requests.ts';
@@ -142,7 +144,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     if (isFault(answer)) return answer;
     /** Handles an event. Returns whether the subscription has ended. */
     const take = async (event: SseEvent): Promise<boolean> => {
-      const received = await read(event.data, target.id);
+      const received = await read(event.data, sourceOf(target.id, access.user));
       event.data = '';
       if (received === null) return false;
       const { message, reading } = received;

@@ -31,9 +31,9 @@ export interface Read {
   readonly reading: Reading;
 }
 
-/** Returns null if the text is not a valid message. Large texts of different targets (`targetId`) are read in turns. */
-export async function read(text: string, targetId: string): Promise<Read | null> {
-  const reading = await chargedTo(targetId, text.length, () => readLargeJson(text, BRIDGE_RULES, targetId));
+/** Returns null if the text is not a valid message. Large texts of different sources are read in turns. */
+export async function read(text: string, source: string): Promise<Read | null> {
+  const reading = await chargedTo(source, text.length, () => readLargeJson(text, BRIDGE_RULES, source));
   if (!reading.ok) return null;
   const message = unlessUnread(() => readMessage(reading.value));
   return message === null || message.kind === 'invalid' ? null : { message, reading };
@@ -268,12 +268,12 @@ interface DeclaredTool {
 export type Declared = readonly (DeclaredTool | null)[];
 
 /** Reads the declarations of the listed tools. Long lists are read in short steps. */
-export async function declaredIn({ reading }: Read, targetId: string): Promise<Declared> {
+export async function declaredIn({ reading }: Read, source: string): Promise<Declared> {
   const result = isObject(reading.value) ? reading.value.result : undefined;
   const tools = isObject(result) && !isUnread(result) && Array.isArray(result.tools) ? result.tools : [];
   if (isUnread(tools)) return [];
   const steps = declarations(tools);
-  return reading.text.length > LARGE_TEXT ? laneSteps(targetId, steps) : atOnce(steps);
+  return reading.text.length > LARGE_TEXT ? laneSteps(source, steps) : atOnce(steps);
 }
 
 function* declarations(tools: readonly JsonValue[]): Generator<undefined, Declared> {

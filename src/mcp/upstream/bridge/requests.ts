@@ -6,6 +6,7 @@ import { nameHeader } from '../../../protocol/headers.ts';
 import type { RpcRequest } from '../../../protocol/message.ts';
 import { STATELESS_REVISION } from '../../../protocol/mode.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
+import { sourceAt } from '../connect.ts';
 import { faultOf } from '../http.ts';
 import type { Unread } from '../unread.ts';
 import {
@@ -100,20 +101,21 @@ export async function responseFrom(
   answer: UpstreamAnswer,
   id: string,
   maxBytes: number,
-  { target: { id: targetId }, signal }: BoundReach,
+  at: BoundReach,
 ): Promise<Read | UpstreamFault | null> {
+  const source = sourceAt(at);
   if (answer.type !== 'stream') {
     if (answer.type === 'other') return null;
     const body = await answer.read();
     if (isFault(body)) return body;
     if (body.length > maxBytes) return { fault: 'too_large' };
-    const text = typeof body === 'string' ? body : await decoded(body, targetId);
-    return signal?.aborted ? { fault: 'aborted' } : answering(id, await read(text, targetId));
+    const text = typeof body === 'string' ? body : await decoded(body, source);
+    return at.signal?.aborted ? { fault: 'aborted' } : answering(id, await read(text, source));
   }
   try {
     for await (const events of answer.events) {
       for (const event of events) {
-        const found = answering(id, await read(event.data, targetId));
+        const found = answering(id, await read(event.data, source));
         if (found !== null) return found;
         event.data = '';
       }
@@ -124,8 +126,8 @@ export async function responseFrom(
   }
 }
 
-async function decoded(bytes: Buffer, targetId: string): Promise<string> {
-  return bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : ((await decodeInLane(bytes, targetId, true)) ?? '');
+async function decoded(bytes: Buffer, source: string): Promise<string> {
+  return bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : ((await decodeInLane(bytes, source, true)) ?? '');
 }
 
 /** Returns the message if it answers `id`. An error without an id in this answer belongs to the same request. */

@@ -6,6 +6,7 @@ import { isObject } from '../../../base/json/json.ts';
 import { CODES, errorMessage } from '../../../protocol/message.ts';
 import type { SseEvent } from '../../../protocol/sse.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
+import { sourceAt } from '../connect.ts';
 import { paramHeaders } from '../param-headers.ts';
 import type { Unread } from '../unread.ts';
 import {
@@ -183,7 +184,7 @@ function wantsSession(status: number, { reading: { value } }: Read): boolean {
 
 async function outcome(call: Call, response: Read): Promise<Outcome | UpstreamFault> {
   const { session, message, at } = call;
-  const declared = message.method === 'tools/list' ? await declaredIn(response, at.target.id) : [];
+  const declared = message.method === 'tools/list' ? await declaredIn(response, sourceAt(at)) : [];
   if (at.signal.aborted) return { fault: 'aborted' };
   if (message.method === 'tools/list') session.tools.learn(message.params?.cursor, response, declared);
   const read = unlessUnread(() => outcomeOf(call, response, session.client, declared));
@@ -192,7 +193,7 @@ async function outcome(call: Call, response: Read): Promise<Outcome | UpstreamFa
 
 /** Returns the outcome if the event is the answer, or whether the client gets it. */
 async function judge(call: Call, id: string, { data }: SseEvent): Promise<Outcome | UpstreamFault | 'passed' | 'dropped'> {
-  const received = await read(data, call.at.target.id);
+  const received = await read(data, sourceAt(call.at));
   const answered = answering(id, received);
   if (answered !== null) return outcome(call, answered);
   const message = received?.message;

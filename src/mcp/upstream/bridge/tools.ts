@@ -1,5 +1,7 @@
 /** Remembers which arguments of a target's tools go into headers, for all sessions that reach the target in the same way. */
+
 import type { JsonValue } from '../../../base/json/json.ts';
+import { sourceAt } from '../connect.ts';
 import { MAX_DECLARED, type ParamHeader } from '../param-headers.ts';
 import { isFault } from '../upstream.ts';
 import { type ClientTraits, type Declared, declaredIn, envelope, type Read } from './messages.ts';
@@ -96,7 +98,7 @@ export function createKnownTools(parts: BridgeParts) {
           const params = { _meta: envelope(client, null), ...(cursor === undefined ? {} : { cursor }) };
           const asked = cursor;
           const found = await askTarget(parts, at, 'tools/list', params, parts.limits.answerBytes, async (list) =>
-            learn(asked, list, await declaredIn(list, at.target.id)),
+            learn(asked, list, await declaredIn(list, sourceAt(at))),
           );
           if (found === null || isFault(found)) break;
           const result = resultOf(found);

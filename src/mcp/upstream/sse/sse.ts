@@ -9,7 +9,7 @@ import { CODES, errorMessage, resultMessage } from '../../../protocol/message.ts
 import { type SseEvent, SseFault } from '../../../protocol/sse.ts';
 import type { Credentials } from '../../../targets/target.ts';
 import { jsonAnswer, statusAnswer, streamAnswer } from '../answers.ts';
-import { createAgents, sourceOf } from '../connect.ts';
+import { createAgents, sourceAt } from '../connect.ts';
 import { type DemultiplexedStream, type Envelope, readLargeEnvelope, type Unasked } from '../demultiplexer.ts';
 import { bindingKey } from '../health.ts';
 import { eventsOf, faultOf } from '../http.ts';
@@ -90,7 +90,7 @@ export function createSseUpstream(
     try {
       for await (const events of eventsOf(
         body,
-        sourceOf(sent.request.target.id, sent.request.access.user),
+        sourceAt(sent.request),
         limits.answerBytes,
         unread.open(sent.request.target.id, sent.request.access.user),
       )) {
@@ -113,7 +113,7 @@ export function createSseUpstream(
 
   /** Delivers an event, then waits until the streams have room: a client that reads slowly slows its target down. */
   async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
-    const source = sourceOf(sent.request.target.id, sent.request.access.user);
+    const source = sourceAt(sent.request);
     await turnOf(source);
     chargeEvents(source, 1, event.data.length);
     if (event.event !== undefined) return;
@@ -154,7 +154,7 @@ export function createSseUpstream(
 
   async function ask(session: SseSession, sent: Sent, isFirst: boolean): Promise<UpstreamAnswer | UpstreamFault> {
     const { body = '', signal } = sent.request;
-    const { id, progressToken } = (await readLargeEnvelope(body, sent.request.target.id)) ?? UNREADABLE;
+    const { id, progressToken } = (await readLargeEnvelope(body, sourceAt(sent.request))) ?? UNREADABLE;
     if (id === undefined) return statusAnswer(400);
     const stream = session.mailbox.request({ id, progressToken, takesOthers: !isFirst });
     if (stream === null) {
@@ -197,7 +197,7 @@ export function createSseUpstream(
         session.end(new errors.RequestAbortedError('the session was ended'));
         return statusAnswer(200);
       case 'POST': {
-        const message = (await readLargeEnvelope(body, sent.request.target.id)) ?? UNREADABLE;
+        const message = (await readLargeEnvelope(body, sourceAt(sent.request))) ?? UNREADABLE;
         const isRequest = message.id !== undefined && message.method !== undefined;
         const answer = isRequest ? await ask(session, sent, false) : await post(sent, session.endpoint);
         if (!isFault(answer) && answer.status === 404) session.end(new Error('the target does not know the session'));
@@ -216,7 +216,7 @@ export function createSseUpstream(
       if (request.stateless) return statusAnswer(400);
       const sent: Sent = { request, url: new URL(target.url), credentials };
       if (named === undefined) {
-        const opening = request.method === 'POST' ? await readLargeEnvelope(request.body ?? '', target.id) : null;
+        const opening = request.method === 'POST' ? await readLargeEnvelope(request.body ?? '', sourceAt(request)) : null;
         const isOpening = opening?.method === 'initialize';
         return isOpening ? ifStillAllowed(request, () => start(sent)) : statusAnswer(400);
       }

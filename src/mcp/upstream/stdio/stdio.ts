@@ -11,6 +11,7 @@ import { type RpcMessage, readMessage } from '../../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../../protocol/rebuild.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
 import { statusAnswer } from '../answers.ts';
+import { sourceAt } from '../connect.ts';
 import { bindingKey } from '../health.ts';
 import type { Unread } from '../unread.ts';
 import {
@@ -272,7 +273,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const isOwn = seat !== undefined && seat.bindingKey === bindingKey(request);
       if (request.session !== undefined && !isOwn) return statusAnswer(404);
       if (method === 'GET') return isOwn ? seat.host.listen(seat.session, signal) : statusAnswer(400);
-      const reading = readLargeJson(request.body ?? '', OWN_RULES, target.id);
+      const reading = readLargeJson(request.body ?? '', OWN_RULES, sourceAt(request));
       const located = 'then' in reading ? await reading : reading;
       if (!located.ok) return statusAnswer(400);
       const message = readMessage(located.value);
