@@ -14,8 +14,8 @@ const REST = 2;
  * Work of an owner who has used little lately does not wait for turns and rests, which take longer than the work itself. In milliseconds: what
  * an owner may use, and what all such work may take together.
  */
-const LITTLE = { perKey: { perSecond: 150, burst: 40 }, all: { perSecond: 1e6, burst: 1e6 } };
-const LIGHT = { perKey: LITTLE.perKey, all: { perSecond: 250, burst: 60 } };
+const LITTLE = { perKey: { perSecond: 300, burst: 100 }, all: { perSecond: 1e6, burst: 1e6 } };
+const LIGHT = { perKey: LITTLE.perKey, all: { perSecond: 450, burst: 100 } };
 
 /** Does a small part of the work. Returns true when all is done. Each step should take less than a millisecond. */
 export type Step = () => boolean;
@@ -110,7 +110,7 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
     soon(turnLight);
   }
 
-  /** Work that does not end in its slice is not light. It waits for its turns, and what comes after it of the same owner, too. */
+  /** Work that does not end in its slice is not light, and waits for its turns. */
   function turnLight(): void {
     isLightArmed = false;
     const until = now() + SLICE_MS;
@@ -122,10 +122,10 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
         light.set(key, pieces);
         break;
       }
-      const isDone = slice(key, piece, began);
+      if (!slice(key, piece, began)) enqueue(queues, key, [piece]);
       takenLightly.charge(key, now() - began);
-      if (isDone) pieces.shift();
-      if (pieces.length > 0) enqueue(isDone && isLight(key) ? light : queues, key, pieces);
+      pieces.shift();
+      if (pieces.length > 0) enqueue(isLight(key) ? light : queues, key, pieces);
     }
     armLight();
     arm();
@@ -142,8 +142,7 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
         const began = now();
         const isFree = queues.size === 0 && light.size === 0 && began >= restsUntil;
         if (mayBegin && isFree && slice(key, piece, began)) return;
-        const waitsLight = light.has(key) || (mayBeLight && !isFree && !queues.has(key) && isLight(key));
-        enqueue(waitsLight ? light : queues, key, [piece]);
+        enqueue(mayBeLight && !isFree && isLight(key) ? light : queues, key, [piece]);
         armLight();
         arm();
       });
@@ -156,7 +155,7 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
     isWaiting: (key: string): boolean => queues.has(key) || light.has(key),
     /** The number of owners with waiting work. */
     get waiting(): number {
-      return queues.size + light.size;
+      return new Set([...queues.keys(), ...light.keys()]).size;
     },
   };
 }
