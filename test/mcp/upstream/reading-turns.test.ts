@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import { createLog } from '../../../src/base/log.ts';
 import { createAddressRule } from '../../../src/base/network/network-address.ts';
+import { deferred } from '../../../src/base/promises.ts';
 import { read } from '../../../src/mcp/upstream/bridge/messages.ts';
 import { createAgents, sourceOf } from '../../../src/mcp/upstream/connect.ts';
 import { createEventQueue } from '../../../src/mcp/upstream/events.ts';
@@ -163,7 +164,15 @@ test.serial('a process above its limit is read in parts', async (t) => {
   const ids: unknown[] = [];
   const ofTurn = new Map<number, number>();
   await new Promise<void>((resolve) => {
-    const spec = { name: 'a target', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
+    const spec = {
+      name: 'a target',
+      source: 'a target',
+      command: process.execPath,
+      args: ['-e', script],
+      cwd: null,
+      env: {},
+      secrets: [],
+    };
     startProcess(
       spec,
       1_000_000,
@@ -173,6 +182,7 @@ test.serial('a process above its limit is read in parts', async (t) => {
           ofTurn.set(turn, (ofTurn.get(turn) ?? 0) + 1);
           if (ids.length === lines) resolve();
         },
+        waiting: () => null,
         ended: () => resolve(),
       },
       createLog('silent'),
@@ -227,8 +237,42 @@ test.serial('what a process above its limit has written before its end is read t
   const script = `process.stderr.write('a line\\n'.repeat(30_000) + 'the end\\n', () => process.exit(1))`;
   exhaust('a talker');
   const fault = await new Promise<ProcessFault>((ended) => {
-    const spec = { name: 'a talker', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
-    startProcess(spec, 1_000_000, { line: () => undefined, ended }, createLog('silent'));
+    const spec = {
+      name: 'a talker',
+      source: 'a talker',
+      command: process.execPath,
+      args: ['-e', script],
+      cwd: null,
+      env: {},
+      secrets: [],
+    };
+    startProcess(spec, 1_000_000, { line: () => undefined, waiting: () => null, ended }, createLog('silent'));
   });
   t.true(fault.stderr.endsWith('a line\nthe end\n'), fault.stderr.slice(-20));
+});
+
+test.serial('senders to one process take turns, so that one does not wait for all large messages of another', async (t) => {
+  const script = `require('readline').createInterface({ input: process.stdin }).on('line', (line) => {
+    const { id } = JSON.parse(line);
+    console.log(JSON.stringify({ jsonrpc: '2.0', id, result: {} }));
+  })`;
+  const ids: unknown[] = [];
+  const { promise: all, resolve } = deferred();
+  const spec = { name: 'n', source: 'n', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
+  const handlers = {
+    line(line: { readonly kind: string; readonly message?: unknown }) {
+      ids.push((line.message as { id?: unknown }).id);
+      if (ids.length === 5) resolve();
+    },
+    waiting: () => null,
+    ended: () => resolve(),
+  };
+  const { send, kill } = startProcess(spec, 1_000_000, handlers, createLog('silent'));
+  const message = (id: string, length: number) =>
+    JSON.stringify({ jsonrpc: '2.0', id, method: 'm', params: { x: 'x'.repeat(length) } });
+  for (const id of ['a1', 'a2', 'a3']) t.is(send(message(id, 2_000_000), 'a'), 'sent');
+  for (const id of ['b1', 'b2']) t.is(send(message(id, 10), 'b'), 'sent');
+  await all;
+  kill('the test is over');
+  t.deepEqual(ids, ['a1', 'b1', 'a2', 'b2', 'a3']);
 });

@@ -52,6 +52,13 @@ const tools = {
     writeSync(2, text);
     process.exit(code);
   },
+  /** Begins a line, and ends it later. */
+  begin: async ({ length, ms }) => {
+    process.stdout.write('x'.repeat(length));
+    await sleep(ms);
+    process.stdout.write('\n');
+    return {};
+  },
   never: () => new Promise(() => undefined),
   huge: ({ length }) => ({ text: 'x'.repeat(length) }),
   /** Writes without end, whether or not the output is read. */

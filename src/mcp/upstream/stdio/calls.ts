@@ -28,6 +28,17 @@ interface Call {
 
 const TASK_TOKENS = 256;
 
+function faultOf({ kind, reason }: Exclude<Line, { kind: 'garbage' | 'message' }>): Error {
+  switch (kind) {
+    case 'broken':
+      return new SseFault(reason);
+    case 'oversized':
+      return new TooLarge(reason);
+    case 'crowded':
+      return new ProcessFault('busy', reason);
+  }
+}
+
 export const ABORTED = new DOMException('The request was aborted', 'AbortError');
 
 export interface CallHooks {
@@ -59,7 +70,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
     if (calls.get(id) !== call) return;
     forget(id, call);
     // The specification does not allow `initialize` to be cancelled.
-    if (call.method !== 'initialize') process.send(cancellation(id));
+    if (call.method !== 'initialize') process.send(cancellation(id), call.owner);
     call.queue.fail(cause);
   }
 
@@ -121,7 +132,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       // Other values are not valid tokens. The process gets them unchanged, and the gateway drops progress that names them.
       const token = isId(given) ? given : undefined;
       const ownMeta = isObject(meta) && token !== undefined ? { _meta: { ...meta, progressToken: id } } : {};
-      const sent = process.send(rebuildCall({ ...request, id }, located, ownMeta));
+      const sent = process.send(rebuildCall({ ...request, id }, located, ownMeta), owner);
       if (sent !== 'sent') return sent === 'full' ? { fault: 'busy' } : 'gone';
       const abort = (): void => {
         drop(id, call, ABORTED);
@@ -147,7 +158,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
         const call = calls.get(line.id);
         if (call === undefined) return;
         forget(line.id, call);
-        return call.queue.fail(line.kind === 'broken' ? new SseFault(line.reason) : new TooLarge(line.reason));
+        return call.queue.fail(faultOf(line));
       }
       const { message, located } = line;
       if (message.kind === 'notification') return progress(message);
@@ -164,7 +175,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       if (own === undefined) return;
       const [id, call] = own;
       forget(id, call);
-      process.send(cancellation(id, params));
+      process.send(cancellation(id, params), owner);
       call.queue.fail(ABORTED);
     },
     latest: (): EventQueue | null => [...calls.values()].at(-1)?.queue ?? null,

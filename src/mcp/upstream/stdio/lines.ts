@@ -9,9 +9,11 @@ import { isId, type RpcId, type RpcMessage, readMessage } from '../../../protoco
 import type { Located } from '../../../protocol/rebuild.ts';
 import { onOneLine } from '../../../protocol/sse.ts';
 
-/** A line that was too large to keep. */
+/** A line that was too large to keep, or for which there was no room. */
 export interface Skipped {
   readonly bytes: number;
+  /** Why there was no room. null: the line exceeds the limit. */
+  readonly why: string | null;
   readonly head: Buffer;
   readonly tail: Buffer;
 }
@@ -30,17 +32,19 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
   let joined = 0;
   let size = 0;
   /** Both ends of a line that exceeds the limit. null: the line is kept. */
-  let skipping: { readonly head: Buffer; tail: Buffer } | null = null;
+  let skipping: (Pick<Skipped, 'why' | 'head'> & { tail: Buffer }) | null = null;
 
   function add(bytes: Buffer): void {
     size += bytes.length;
     if (skipping !== null) skipping.tail = endOf([skipping.tail, bytes]);
     else if (size <= maxBytes) keep(bytes);
-    else {
-      const line = Buffer.concat([...parts, bytes]);
-      skipping = { head: Buffer.from(line.subarray(0, END_BYTES)), tail: endOf([line]) };
-      parts = [];
-    }
+    else skipFrom([...parts, bytes], null);
+  }
+
+  function skipFrom(all: readonly Buffer[], why: string | null): void {
+    skipping = { why, ...endsOf(Buffer.concat(all)) };
+    parts = [];
+    joined = 0;
   }
 
   /** A Buffer costs about a hundred extra bytes, so a line in single bytes would fill the memory. */
@@ -63,6 +67,12 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
   }
 
   return {
+    /** The bytes of a line that is kept and has not ended. */
+    get kept(): number {
+      return skipping === null ? size : 0;
+    },
+    /** Skips the line that has not ended. */
+    drop: (why: string): void => skipFrom(parts, why),
     /** Hands over each line that these bytes complete, without its line end. False: a line exceeds the limit many times. It is handed over, too. */
     push(bytes: Buffer): boolean {
       let from = 0;
@@ -79,6 +89,12 @@ export function createLineReader(maxBytes: number, take: (line: Buffer) => void,
   };
 }
 
+/** Copies of both ends of a line. */
+export const endsOf = (line: Buffer): Pick<Skipped, 'head' | 'tail'> => ({
+  head: Buffer.from(line.subarray(0, END_BYTES)),
+  tail: endOf([line]),
+});
+
 function endOf(parts: readonly Buffer[]): Buffer {
   return Buffer.from(Buffer.concat(parts).subarray(-END_BYTES));
 }
@@ -92,7 +108,7 @@ const ID = /"id"\s*:\s*([0-9]{1,15})\s*(?:,|$)/;
  * Returns the gateway's id of the request that a skipped message answers. null: it is not an answer, or its id cannot be
  * determined.
  */
-export function oversizedId({ head, tail }: Skipped): number | null {
+export function oversizedId({ head, tail }: Pick<Skipped, 'head' | 'tail'>): number | null {
   const first = FIRST_MEMBERS.exec(head.toString('latin1'))?.[1];
   if (first === undefined || first.includes('"method"')) return null;
   const last = LAST_MEMBERS.exec(tail.toString('latin1'))?.[1] ?? '';
@@ -115,6 +131,8 @@ export type Line =
   | { readonly kind: 'broken'; readonly id: RpcId; readonly reason: string }
   /** An answer that was too large to read. */
   | { readonly kind: 'oversized'; readonly id: RpcId; readonly reason: string }
+  /** An answer for which there was no room. */
+  | { readonly kind: 'crowded'; readonly id: RpcId; readonly reason: string }
   /** Output that is not a message, such as a banner. Processes print it although the specification forbids it. */
   | { readonly kind: 'garbage' };
 

@@ -14,10 +14,21 @@ import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/prom
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
-import { laneOnce } from '../../../base/turns/lane.ts';
+import { lane } from '../../../base/turns/lane.ts';
 import { PART_BYTES, pipeInTurns } from '../reading-turns.ts';
 import { ProcessFault } from '../upstream.ts';
-import { createLineReader, type Line, lineParts, oversizedId, printable, readLargeLine, readLine, toLine } from './lines.ts';
+import {
+  createLineReader,
+  endsOf,
+  type Line,
+  lineParts,
+  oversizedId,
+  printable,
+  readLargeLine,
+  readLine,
+  type Skipped,
+  toLine,
+} from './lines.ts';
 import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 
 /** How long each step of ending a process waits: closed stdin, SIGTERM, SIGKILL. */
@@ -39,6 +50,8 @@ const NO_OTHERS = coverDescriptors();
 
 export interface ProcessSpec {
   readonly name: string;
+  /** The account that pays for reading, as for HTTP (connect.ts). */
+  readonly source: string;
   readonly command: string;
   readonly args: readonly string[];
   /** null: the process gets a temporary folder. */
@@ -51,6 +64,8 @@ export interface ProcessSpec {
 
 export interface ProcessHandlers {
   line(line: Exclude<Line, { kind: 'garbage' }>): void;
+  /** So many bytes of lines wait for their end, or to be read. Returns why there is no room for so many. */
+  waiting(bytes: number): Error | null;
   /** Called once, also if the process could not be started. No line follows. */
   ended(why: ProcessFault): void;
 }
@@ -124,40 +139,50 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     signalGroup('SIGKILL');
   }
 
-  /** Large messages, and those after them. The first is being written. */
-  const unwritten: string[] = [];
+  /** Large messages, and those after them, by sender. Senders take turns; the first one's message is being written. */
+  const unwritten = new Map<string, string[]>();
   let unwrittenBytes = 0;
 
   async function writeInParts(): Promise<void> {
-    for (let text = unwritten[0]; text !== undefined; text = unwritten[0]) {
+    for (let [first] = unwritten; first !== undefined; [first] = unwritten) {
+      const [sender, texts] = first;
+      const text = texts.shift() ?? '';
       const parts = lineParts(text);
       let rest = Buffer.byteLength(text);
-      for (let isOver = false; !isOver && stdin.writable; ) {
-        await laneOnce(spec.name, () => {
-          const { value: part } = parts.next();
-          isOver = part === undefined;
-          if (part === undefined) return;
-          // From here on, the stream counts it.
-          const bytes = Math.min(rest, Buffer.byteLength(part));
-          rest -= bytes;
-          unwrittenBytes -= bytes;
-          stdin.write(part);
-        });
-      }
-      unwritten.shift();
+      await lane.run(spec.source, () => {
+        const { value: part } = parts.next();
+        if (part === undefined || !stdin.writable) return true;
+        // From here on, the stream counts it.
+        const bytes = Math.min(rest, Buffer.byteLength(part));
+        rest -= bytes;
+        unwrittenBytes -= bytes;
+        stdin.write(part);
+        return false;
+      });
       unwrittenBytes -= rest;
+      unwritten.delete(sender);
+      if (texts.length > 0) unwritten.set(sender, texts);
     }
   }
 
   /** Set while a large line is being read. Later lines wait for it. */
   let reading: Promise<void> | null = null;
   const behind: Buffer[] = [];
+  /** The bytes of that line. */
+  let readingBytes = 0;
   let isPaused = false;
 
   function takeLine(bytes: Buffer): void {
     if (ending !== null || bytes.length === 0) return;
     if (reading !== null) behind.push(bytes);
     else if (bytes.length > LARGE_TEXT) {
+      readingBytes = bytes.length;
+      const why = handlers.waiting(readingBytes);
+      if (why !== null) {
+        readingBytes = 0;
+        skipped({ ...endsOf(bytes), bytes: bytes.length, why: why.message });
+        return;
+      }
       stdout.pause();
       reading = takeLargeLine(bytes);
     } else {
@@ -166,13 +191,22 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     }
   }
 
+  /** Whoever gets the message counts it from here on. */
+  function hasRead(): void {
+    readingBytes = 0;
+    handlers.waiting(reader.kept);
+  }
+
   async function takeLargeLine(bytes: Buffer): Promise<void> {
     try {
-      const text = (await decodeInLane(bytes, spec.name, true)) ?? '';
-      take(bytes.length, text, await readLargeLine(text, spec.name));
+      const text = (await decodeInLane(bytes, spec.source, true)) ?? '';
+      const line = await readLargeLine(text, spec.source);
+      hasRead();
+      take(bytes.length, text, line);
     } catch (err) {
       log.warn({ ...about, err }, 'large message of a target dropped: reading it failed');
     }
+    hasRead();
     reading = null;
     for (let next = behind.shift(); next !== undefined; next = reading === null ? behind.shift() : undefined) takeLine(next);
     await reading;
@@ -224,19 +258,31 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     void remove(folder, spec, log).then(leave);
   }
 
-  const reader = createLineReader(maxLineBytes, takeLine, (skipped) => {
+  function skipped({ why, ...line }: Skipped): void {
     if (ending !== null) return;
-    const id = oversizedId(skipped);
+    const id = oversizedId(line);
     log.warn(
-      { ...about, bytes: skipped.bytes, limit: maxLineBytes, answers: id !== null },
-      'message of a target skipped: it is too large',
+      { ...about, bytes: line.bytes, limit: maxLineBytes, answers: id !== null, why },
+      `message of a target skipped: ${why === null ? 'it is too large' : 'there is no room for it'}`,
     );
-    if (id !== null) handlers.line({ kind: 'oversized', id, reason: `an answer of ${skipped.bytes} bytes is too large` });
-  });
+    if (id === null) return;
+    if (why !== null) handlers.line({ kind: 'crowded', id, reason: why });
+    else handlers.line({ kind: 'oversized', id, reason: `an answer of ${line.bytes} bytes is too large` });
+  }
+
+  const reader = createLineReader(maxLineBytes, takeLine, skipped);
   const takeOutput = (bytes: Buffer): void => {
-    if (ending === null && !over && !reader.push(bytes)) kill('it sent a line that does not end');
+    if (ending !== null || over) return;
+    if (!reader.push(bytes)) {
+      kill('it sent a line that does not end');
+      return;
+    }
+    const why = handlers.waiting(reader.kept + readingBytes);
+    if (why === null) return;
+    reader.drop(why.message);
+    handlers.waiting(readingBytes);
   };
-  const output = pipeInTurns(spec.name, PART_BYTES, takeOutput, goOn);
+  const output = pipeInTurns(spec.source, PART_BYTES, takeOutput, goOn);
   stdout.on('data', (bytes: Buffer) => {
     if (ending === null && !output.push(bytes)) stdout.pause();
   });
@@ -246,7 +292,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   };
   stdout.on('end', () => cutOff('it closed its output'));
   stdin.on('close', () => cutOff('it closed its input'));
-  const errors = pipeInTurns(spec.name, STDERR_PART_BYTES, stderr.push, () => child.stderr.resume());
+  const errors = pipeInTurns(spec.source, STDERR_PART_BYTES, stderr.push, () => child.stderr.resume());
   child.stderr.on('data', (bytes: Buffer) => {
     if (!over && !errors.push(bytes)) child.stderr.pause();
   });
@@ -271,15 +317,17 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   if (pid !== undefined) log.info({ ...about, command: spec.command }, 'target process started');
 
   return {
-    /** `full`: the process does not read its input. `closed`: it has ended, or is about to. */
-    send(text: string): 'sent' | 'full' | 'closed' {
+    /** Messages of one sender keep their order. `full`: the process does not read its input. `closed`: it has ended, or is about to. */
+    send(text: string, sender = ''): 'sent' | 'full' | 'closed' {
       if (over || ending !== null || !stdin.writable || hasExited()) return 'closed';
       const bytes = Buffer.byteLength(text);
       if (stdin.writableLength + unwrittenBytes + bytes > INPUT_BYTES) return 'full';
-      if (unwritten.length === 0 && text.length <= LARGE_TEXT) stdin.write(toLine(text));
+      if (unwritten.size === 0 && text.length <= LARGE_TEXT) stdin.write(toLine(text));
       else {
         unwrittenBytes += bytes;
-        if (unwritten.push(text) === 1) void writeInParts();
+        const texts = unwritten.get(sender);
+        if (texts !== undefined) texts.push(text);
+        else if (unwritten.set(sender, [text]).size === 1) void writeInParts();
       }
       return 'sent';
     },

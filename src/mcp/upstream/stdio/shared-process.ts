@@ -71,8 +71,7 @@ export class SharedProcess {
   lastUsed: number;
   readonly sessions = new Map<string, SharedProcessSession>();
   readonly gone: Promise<void>;
-  /** The name of the target. */
-  private readonly name: string;
+  private readonly source: string;
   private readonly deps: SharedProcessDeps;
   private readonly pingMs: number;
   private readonly closed: (failed: boolean) => void;
@@ -81,6 +80,8 @@ export class SharedProcess {
   private readonly queues = new Set<EventQueue>();
   private readonly held: HeldMessages;
   private unread = 0;
+  /** The bytes of lines that wait for their end, or to be read. */
+  private lineBytes = 0;
   private isClosed = false;
   private isOpened = false;
   private isProbed = false;
@@ -95,7 +96,7 @@ export class SharedProcess {
    */
   constructor(spec: ProcessSpec & Patience, shared: boolean, deps: SharedProcessDeps, closed: (failed: boolean) => void) {
     this.shared = shared;
-    this.name = spec.name;
+    this.source = spec.source;
     this.deps = deps;
     this.pingMs = Math.min(PING_MS, PING_SILENCES * spec.silenceMs);
     this.closed = closed;
@@ -103,11 +104,15 @@ export class SharedProcess {
     this.lastUsed = this.startedAt;
     this.held = createHeldMessages((id) => this.process.send(errorMessage(id, NOBODY)));
     const line = this.take.bind(this);
+    const waiting = (bytes: number): Error | null => {
+      this.lineBytes = bytes;
+      return deps.unread.set(this.unread + bytes);
+    };
     const ended = (why: ProcessFault): void => {
       this.close(true, why);
       this.ended.resolve(why);
     };
-    this.process = startProcess(spec, deps.limits.answerBytes, { line, ended }, deps.log);
+    this.process = startProcess(spec, deps.limits.answerBytes, { line, ended, waiting }, deps.log);
     this.gone = this.process.gone;
     this.calls = createCalls(this.process, spec, {
       createQueue: this.createQueue.bind(this),
@@ -194,10 +199,10 @@ export class SharedProcess {
   private createQueue(owner: string, whenClosed: () => void): EventQueue {
     const session = this.sessions.get(owner);
     if (session !== undefined) session.streams++;
-    const queue = createEventQueue(this.name, {
+    const queue = createEventQueue(this.source, {
       moved: (delta) => {
         this.unread += delta;
-        this.relieve(this.deps.unread.set(this.unread));
+        this.relieve(this.deps.unread.set(this.unread + this.lineBytes));
       },
       closed: () => {
         this.queues.delete(queue);

@@ -11,7 +11,7 @@ import { type RpcMessage, readMessage } from '../../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../../protocol/rebuild.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
 import { statusAnswer } from '../answers.ts';
-import { sourceAt } from '../connect.ts';
+import { sourceAt, sourceOf } from '../connect.ts';
 import { bindingKey } from '../health.ts';
 import type { Unread } from '../unread.ts';
 import {
@@ -157,7 +157,8 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     const { name, command, args, cwd } = target;
     const env = { ...target.env, ...credentials.env };
     const patience = { openingMs: openingOf(target, limits), silenceMs: silenceOf(target, limits) };
-    const spec = { name, command, args, cwd, env, secrets: Object.values(credentials.env), ...patience };
+    const source = owner === null ? target.id : sourceOf(target.id, owner);
+    const spec = { name, source, command, args, cwd, env, secrets: Object.values(credentials.env), ...patience };
     const host: SharedProcess = new SharedProcess(
       spec,
       key !== null,

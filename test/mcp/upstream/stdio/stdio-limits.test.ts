@@ -62,6 +62,16 @@ test.serial('a process that does not read makes its session busy and does not fi
   await until(() => !isAlive(pid), 'its end');
 });
 
+test.serial('lines that do not end take room from the share of their user, and the others are skipped', async (t) => {
+  const { upstream, logged } = startStdio(t, { answerBytes: 16 * MIB });
+  const clients = await Promise.all(Array.from({ length: 4 }, () => open(upstream, placeFor())));
+  const begun = clients.map((client) => client.start('begin', { length: 15 * MIB, ms: 2_000 }));
+  await Promise.all(begun);
+  const skipped = () => logged.filter(({ message }) => /^message of a target skipped: there is no room/.test(String(message)));
+  await until(() => skipped().length === 2, 'their end');
+  t.is(skipped().length, 2);
+});
+
 test.serial('a call that gets no answer fails in time', async (t) => {
   // Long enough for a process to start in.
   const { upstream } = startStdio(t, { headersMs: 4_000, silenceMs: 2_000 });

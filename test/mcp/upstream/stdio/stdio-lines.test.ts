@@ -60,6 +60,29 @@ test('a line above the limit is skipped, and the next one is read', (t) => {
   }
 });
 
+test('a line that is dropped is skipped to its end, and tells why', (t) => {
+  const read: string[] = [];
+  const skipped: Skipped[] = [];
+  const reader = createLineReader(
+    100,
+    (line) => read.push(line.toString()),
+    (one) => skipped.push(one),
+  );
+  reader.push(Buffer.from('a\n0123'));
+  t.is(reader.kept, 4);
+  reader.drop('no room');
+  t.is(reader.kept, 0);
+  reader.push(Buffer.from('45678'));
+  t.is(reader.kept, 0);
+  reader.push(Buffer.from('9\nb\nc'));
+  t.deepEqual(read, ['a', 'b']);
+  t.deepEqual(
+    skipped.map(({ bytes, why, head, tail }) => `${bytes} ${why} ${head} ${tail}`),
+    ['10 no room 0123 0123456789'],
+  );
+  t.is(reader.kept, 1);
+});
+
 test('a line without an end is reported, with its beginning, and never stored', (t) => {
   const skipped: Skipped[] = [];
   const reader = createLineReader(
@@ -76,7 +99,7 @@ test('a line without an end is reported, with its beginning, and never stored', 
 });
 
 test('a large answer is assigned to its request by its first or last members, as SDKs write them', (t) => {
-  const idIn = (head: string, tail: string) => oversizedId({ bytes: 9, head: Buffer.from(head), tail: Buffer.from(tail) });
+  const idIn = (head: string, tail: string) => oversizedId({ head: Buffer.from(head), tail: Buffer.from(tail) });
   for (const [why, head, tail, id] of [
     ['Python', '{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"xx', 'xx"}]}}', 7],
     ['TypeScript', '{"result":{"content":[{"type":"text","text":"xx', 'xx"}]},"jsonrpc":"2.0","id":7}', 7],
