@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import type * as OpaWasm from '@open-policy-agent/opa-wasm';
-import { atOnce, inSlices } from '../base/turns/slices.ts';
+import { atOnce, inSlices, type RunSteps } from '../base/turns/slices.ts';
 import { type Compiled, compile, compileInSteps, type Finding } from './compile/compile.ts';
 import { createPatternCheck, formIn, type PatternCheck, readPattern, workOfInSteps } from './compile/pattern.ts';
 import type { Policy } from './compile/policy.ts';
@@ -103,9 +103,6 @@ export async function createPolicyModule(wasm: Uint8Array, sha256: string): Prom
   passGoldenQuestions(atOnce(loadEngine(compiled, { module, revision: 0 })));
   return module;
 }
-
-/** Runs the steps to their end. Other work runs between them. */
-export type RunSteps = <T>(steps: Generator<unknown, T>) => Promise<T>;
 
 /** Compiles a policy set as its engine would. */
 export function compileFor(module: PolicyModule, policies: readonly Policy[], run: RunSteps = inSlices): Promise<Compiled> {

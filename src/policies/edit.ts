@@ -1,8 +1,11 @@
 /** Changes to the policy set. Each is checked against the whole set, so two changes together cannot make a refused set. */
+
 import type { Administer, Authority, Caller } from '../auth/caller.ts';
 import { has } from '../auth/rights.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
+import { laneSteps } from '../base/turns/lane.ts';
+import type { RunSteps } from '../base/turns/slices.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, isInHistory, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
@@ -236,12 +239,12 @@ type OneChange<T> =
 export function createPolicyEdits(parts: PolicyEditParts) {
   const { newId, now } = parts;
   const edit = createPolicyEdit(parts);
-
   /** Returns the set with `policy` in it. Throws AppError `invalid_request`, `outside_limits` and `limits_undecided`. */
   async function soundSetWith(
     policy: StoredPolicy,
     { policies, targetExists, limits }: OneState,
     outsideOf: (policy: StoredPolicy, limits: Limits) => Promise<readonly Outside[]>,
+    turnOf: Caller | null,
   ): Promise<Policy[]> {
     const errors: FieldError[] = [];
     if (!targetExists) errors.push({ path: 'target_id', message: 'no target has this id' });
@@ -249,8 +252,11 @@ export function createPolicyEdits(parts: PolicyEditParts) {
     if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
     if (errors.length > 0) throw invalidRequest(errors);
     const candidate = [...policies.filter(({ id }) => id !== policy.id), policy];
-    for (const { message, member } of await problemsOfChange(candidate, new Set([policy.id]), async () => policies))
-      errors.push({ path: member, message });
+    // All requests wait for the thread meanwhile, and callers without `managesAll` are many.
+    const run: RunSteps | undefined =
+      turnOf === null || turnOf.managesAll === true ? undefined : (steps) => laneSteps(turnOf.principal.sub, steps);
+    const problems = problemsOfChange(candidate, new Set([policy.id]), async () => policies, undefined, run);
+    for (const { message, member } of await problems) errors.push({ path: member, message });
     if (errors.length > 0) throw invalidRequest(errors);
     const outside = limits === null ? [] : await outsideOf(policy, limits);
     if (outside.length > 0) throw outsideLimits(outside.map(({ member, ...rest }) => ({ ...rest, path: member })));
@@ -289,7 +295,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
       const after = changed.after && drifted(changed.after, before, revision);
       return {
         result: resultOf(after),
-        candidate: after !== null && adds ? await soundSetWith(after, state, outsideOf) : null,
+        candidate: after !== null && adds ? await soundSetWith(after, state, outsideOf, turnOf) : null,
         touches: [{ before, after }],
         apply: async (store) => {
           await store.change([{ before, after }], revision);

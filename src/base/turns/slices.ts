@@ -94,6 +94,9 @@ export function atOnce<T>(steps: Generator<unknown, T>): T {
   }
 }
 
+/** Runs the steps of a generator and returns its result. */
+export type RunSteps = <T>(steps: Generator<unknown, T>) => Promise<T>;
+
 /** Runs the generator to its end in slices. Rejects with the reason of `signal` if that aborts. Each step must be short. */
 export async function inSlices<T>(steps: Generator<unknown, T>, signal?: AbortSignal): Promise<T> {
   for (;;) {

@@ -1,5 +1,5 @@
 /** Limits of a whole policy set: each pattern is accepted alone, but one decision may try many, and all take memory in the engine. */
-import { atOnce, inSlices } from '../../base/turns/slices.ts';
+import { atOnce, inSlices, type RunSteps } from '../../base/turns/slices.ts';
 import { MAX_WORK } from './automaton.ts';
 import { edgeOf } from './lower.ts';
 import { addWork, byteProblems, entryProblems, type OwnWork, PLACED_AT_ONCE, workProblems } from './owner-limits.ts';
@@ -8,7 +8,7 @@ import { type Policy, type PolicySubject, typesOf } from './policy.ts';
 import {
   type Amount,
   addedProblems,
-  type Limit,
+  type LimitByPlace,
   type Measure,
   type OwnedPolicy,
   problemsByPlace,
@@ -62,11 +62,12 @@ export async function problemsOfChange(
   changed: ReadonlySet<string>,
   stored: () => Promise<readonly OwnedPolicy[]>,
   mostNewWork?: number,
+  run: RunSteps = inSlices,
 ): Promise<SetProblem[]> {
-  const found = await inSlices(checkPolicySetInSteps(candidate, changed, mostNewWork));
+  const found = await run(checkPolicySetInSteps(candidate, changed, mostNewWork));
   const problems = found.filter(({ policyIds }) => policyIds.some((id) => changed.has(id)));
   if (problems.length === 0) return [];
-  return addedProblems(problems, await inSlices(checkPolicySetInSteps(await stored(), new Set())));
+  return addedProblems(problems, await run(checkPolicySetInSteps(await stored(), new Set())));
 }
 
 /**
@@ -120,37 +121,40 @@ const ofPatterns = (limit: string, message: string, ids: Iterable<string>, amoun
   policyIds: [...ids].sort(),
 });
 
-/** A limit of what patterns have at a place: a target and type, with the subject or with all. */
+/** A limit of what patterns have at a place: a target and type, with one subject (`ofOne`), or with all. */
 function limitOfPatterns(
   what: string,
-  most: (isWhole: boolean) => number,
+  { ofOne, ofAll }: { readonly ofOne: number; readonly ofAll: number },
   say: (amount: number, over: string) => string,
-): (place: string) => Limit {
-  return (place) => {
-    const [target, type, kind, value] = JSON.parse(place) as (string | null | undefined)[];
-    const isWhole = kind === undefined;
-    const whom = isWhole ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
-    const where = `${whom}, ${type}, ${target === null ? 'every target' : `target ${target}`}`;
-    return {
-      ...{ name: `${what} ${place}`, member: 'resource_pattern', ofOwner: most(isWhole), ofAll: most(isWhole) },
-      say: (whose, amount, over) => `The patterns ${whose === '' ? '' : `${whose} `}for ${where} ${say(amount, over)}`,
-    };
+): LimitByPlace {
+  return {
+    lowest: Math.min(ofOne, ofAll),
+    at(place) {
+      const [target, type, kind, value] = JSON.parse(place) as (string | null | undefined)[];
+      const whom = kind === undefined ? 'all subjects' : value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`;
+      const where = `${whom}, ${type}, ${target === null ? 'every target' : `target ${target}`}`;
+      const most = kind === undefined ? ofAll : ofOne;
+      return {
+        ...{ name: `${what} ${place}`, member: 'resource_pattern', ofOwner: most, ofAll: most },
+        say: (whose, amount, over) => `The patterns ${whose === '' ? '' : `${whose} `}for ${where} ${say(amount, over)}`,
+      };
+    },
   };
 }
 
 const COST = limitOfPatterns(
   'cost',
-  (isWhole) => (isWhole ? MAX_TARGET_COST : MAX_BUCKET_COST),
+  { ofOne: MAX_BUCKET_COST, ofAll: MAX_TARGET_COST },
   (amount, over) => `cost ${amount} together, ${over}. Use simpler patterns.`,
 );
 const NAMES = limitOfPatterns(
   'names',
-  () => MAX_BUCKET_NAMES,
+  { ofOne: MAX_BUCKET_NAMES, ofAll: MAX_BUCKET_NAMES },
   (amount, over) => `have ${amount} names, ${over}. A prefix or suffix counts as two. Use shorter alternatives.`,
 );
 const SEARCHES = limitOfPatterns(
   'searches',
-  (isWhole) => (isWhole ? MAX_TARGET_SEARCHES : MAX_BUCKET_SEARCHES),
+  { ofOne: MAX_BUCKET_SEARCHES, ofAll: MAX_TARGET_SEARCHES },
   (amount, over) =>
     `search one name ${amount} times, ${over}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`,
 );
@@ -170,11 +174,14 @@ function* costs(policies: readonly Policy[]): Generator<undefined, Map<string, A
       }
     }
   }
-  const amounts = [...places].map(([place, { patterns, policyIds }]) => {
-    const amount = [...patterns.values()].reduce((sum, price) => sum + price, 0);
-    return [place, { amount, policyIds }] as const;
-  });
-  return new Map(amounts);
+  const amounts = new Map<string, Amount>();
+  for (const [place, { patterns, policyIds }] of places) {
+    if (++placed % PLACED_AT_ONCE === 0) yield;
+    let amount = 0;
+    for (const price of patterns.values()) amount += price;
+    amounts.set(place, { amount, policyIds });
+  }
+  return amounts;
 }
 
 function* nameProblems(policies: readonly OwnedPolicy[]): Generator<undefined, SetProblem[]> {

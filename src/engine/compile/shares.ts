@@ -76,13 +76,20 @@ function fairShare(amounts: readonly number[], most: number): number {
 /** Measures something by place. Returns places where the policies of all owners could exceed a limit, also if there is less. */
 export type Measure = (policies: readonly OwnedPolicy[]) => Generator<undefined, ReadonlyMap<string, Amount>>;
 
+/** `lowest`: no place has a lower limit of all. Few places have more, and the others need no look at their limits. */
+export interface LimitByPlace {
+  readonly lowest: number;
+  readonly at: (place: string) => Limit;
+}
+
 /** Checks a limit of each place. What the owners have is measured only where all together exceed it. */
 export function* problemsByPlace(
   policies: readonly OwnedPolicy[],
   measure: Measure,
-  limitAt: (place: string) => Limit,
+  { lowest, at: limitAt }: LimitByPlace,
 ): Generator<undefined, SetProblem[]> {
-  const over = [...(yield* measure(policies))].filter(([place, { amount }]) => amount > limitAt(place).ofAll);
+  const many = [...(yield* measure(policies))].filter(([, { amount }]) => amount > lowest);
+  const over = many.filter(([place, { amount }]) => amount > limitAt(place).ofAll);
   if (over.length === 0) return [];
   const owners = new Map<string | null, ReadonlyMap<string, Amount>>();
   for (const [owner, own] of byOwner(policies)) owners.set(owner, yield* measure(own));

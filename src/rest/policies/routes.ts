@@ -1,6 +1,8 @@
 /** `/api/policies`: single policies. */
+
 import { type Request, type Response, Router } from 'express';
 import { AppError } from '../../base/errors.ts';
+import { laneOnce } from '../../base/turns/lane.ts';
 import { pathId, readQuery } from '../../base/validate.ts';
 import { type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
@@ -45,6 +47,9 @@ export function createPolicyRoutes({ database, edits, readStoredSet }: PolicyRou
     });
   const readMany: typeof read = (res, work) => readInTurn(admissionOf(res).principal.sub, () => read(res, work));
 
+  /** To read a policy with 1,000 subjects takes some 10 ms. Several of them must not follow each other at once. */
+  const readInLane = <T>(res: Response, read: () => T): Promise<T> => laneOnce(admissionOf(res).principal.sub, read);
+
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
     const owners = plannableOwners(heldOf(res));
@@ -70,7 +75,7 @@ export function createPolicyRoutes({ database, edits, readStoredSet }: PolicyRou
   });
 
   router.post('/', async (req, res) => {
-    const { result, position } = await edits.create(callerOf(res), readPolicy(req.body));
+    const { result, position } = await edits.create(callerOf(res), await readInLane(res, () => readPolicy(req.body)));
     showRevision(res, position);
     res.status(201).location(`${req.baseUrl}/${result.id}`).setHeader('ETag', policyEtag(result)).json(policyJson(result));
   });
@@ -85,7 +90,12 @@ export function createPolicyRoutes({ database, edits, readStoredSet }: PolicyRou
 
   router.put('/:id', async (req, res) => {
     const id = pathId(req.params.id);
-    const { result, position } = await edits.update(callerOf(res), id, readPolicyUpdate(req.body), conditionsOf(req));
+    const { result, position } = await edits.update(
+      callerOf(res),
+      id,
+      await readInLane(res, () => readPolicyUpdate(req.body)),
+      conditionsOf(req),
+    );
     showRevision(res, position);
     res.setHeader('ETag', policyEtag(result)).json(policyJson(result));
   });

@@ -1,8 +1,9 @@
 /** `/api/policies/replay`: evaluates recorded decisions with a different policy set. */
 import { Router } from 'express';
+import type { RunSteps } from '../../base/turns/slices.ts';
 import { validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
-import { createEngine, type PolicyModule, type RunSteps } from '../../engine/engine.ts';
+import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import type { HeavyAnswer } from '../../policies/heavy/jobs.ts';
 import type { Moments } from '../../policies/heavy/moments.ts';

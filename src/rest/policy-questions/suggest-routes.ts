@@ -2,11 +2,12 @@
 import { Router } from 'express';
 import { type RecordedDecision, recordedStore, textsIn } from '../../audit/search/recorded-store.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
+import type { RunSteps } from '../../base/turns/slices.ts';
 import { pause } from '../../base/turns/slices.ts';
 import { UUID, validate } from '../../base/validate.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
-import { createEngine, type PolicyModule, type RunSteps } from '../../engine/engine.ts';
+import { createEngine, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
 import { groupBy } from '../../policies/analysis/requests.ts';
 import { DEFAULT_OWNER } from '../../policies/files/file.ts';
