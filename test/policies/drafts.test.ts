@@ -1,0 +1,58 @@
+/** How many drafts and shadows there can be, and whose. */
+import test from 'ava';
+import type { Caller } from '../../src/auth/caller.ts';
+import { createDrafts, type DraftParts } from '../../src/policies/drafts/drafts.ts';
+import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
+
+const CONTENT = { files: {}, tests: {}, owner: 'default', prune: false, adopt: false };
+
+eachEngine(
+  test.serial,
+  'managers of owners cannot use up drafts and shadows, neither for each other nor for administrators',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const position = { sequence: 1, nonce: 'n', revision: 1 };
+    const drafts = createDrafts({
+      administer: async (_caller, _need, work) => {
+        const { result } = await database.knex.transaction((trx) => work(trx, ALL_RIGHTS));
+        return { result, position };
+      },
+      sets: { plan: async () => undefined } as unknown as DraftParts['sets'],
+      applyTested: async () => t.fail() as never,
+      checkTests: async () => undefined,
+      database,
+      now: () => 1,
+    });
+    const by = (sub: string, managesAll = false): Caller => ({ ...ADMIN, managesAll, principal: { ...ADMIN.principal, sub } });
+    /** Returns how many the caller could make before the first refusal, and the refusal. */
+    const most = async (make: (n: number) => Promise<unknown>): Promise<[number, string]> => {
+      for (let n = 0; ; n++) {
+        try {
+          await make(n);
+        } catch (error) {
+          return [n, (error as Error).message];
+        }
+      }
+    };
+    const save = (caller: Caller) => most((n) => drafts.save(caller, `${caller.principal.sub}-${n}`, CONTENT, undefined));
+    const shadow = (caller: Caller) => most((n) => drafts.beginShadow(caller, `${caller.principal.sub}-${n}`));
+    t.deepEqual(await save(by('ann')), [
+      40,
+      '40 of your drafts are already stored, which is the limit for one author. Delete one of them first.',
+    ]);
+    t.is((await save(by('ben')))[0], 40);
+    t.deepEqual(await save(by('carl')), [0, '80 drafts are already stored, and the limit is 80. Delete one of them first.']);
+    t.is((await save(by('admin', true)))[0], 20);
+    t.deepEqual(await shadow(by('ann')), [
+      4,
+      '4 of your drafts are already shadowed, which is the limit for one author. End the shadow of one of them first.',
+    ]);
+    t.is((await shadow(by('ben')))[0], 4);
+    t.deepEqual(await shadow(by('admin', true)), [
+      2,
+      '10 drafts are already shadowed, and the limit is 10. End the shadow of one of them first.',
+    ]);
+  },
+);
