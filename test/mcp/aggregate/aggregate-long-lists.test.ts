@@ -9,6 +9,7 @@ import type { AuditWriter } from '../../../src/audit/records/records.ts';
 import type { Taken } from '../../../src/base/budgets.ts';
 import { createCancellation } from '../../../src/base/cancellation.ts';
 import { deferred } from '../../../src/base/promises.ts';
+import { lane } from '../../../src/base/turns/lane.ts';
 import { DEFAULT_LIMITS, type McpLimits } from '../../../src/mcp/limits/limits.ts';
 import { createListRoom } from '../../../src/mcp/limits/lists.ts';
 import type { Upstream } from '../../../src/mcp/upstream/upstream.ts';
@@ -184,6 +185,16 @@ test.serial('a client that leaves gives its room back, and one that waits for ro
   first.destroy();
   const { result } = await at.ask(bob ?? '', 'tools/list', {}, { user: 'bob' });
   t.is(result.tools.length, 40 * TOOLS + 1);
+});
+
+test.serial('a long list does not wait for what the target has sent to others', async (t) => {
+  const { at } = await start(t, { targets: 1 });
+  const session = await openEverywhere(at, { user: 'alice' });
+  let isOver = false;
+  const others = ['long-000', 'id-of-long-000'].map((key) => lane.run(key, () => isOver));
+  t.is((await at.ask(session, 'tools/list', {}, { user: 'alice' })).result.tools.length, TOOLS + 1);
+  isOver = true;
+  await Promise.all(others);
 });
 
 test.serial('two long lists in one batch do not wait for each other', async (t) => {

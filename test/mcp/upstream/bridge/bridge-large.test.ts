@@ -1,6 +1,7 @@
 /** The bridge reads large messages of targets in steps, never as a whole. */
 import test, { type ExecutionContext } from 'ava';
 import { createStock } from '../../../../src/base/budgets.ts';
+import { lane } from '../../../../src/base/turns/lane.ts';
 import { createBridge } from '../../../../src/mcp/upstream/bridge/bridge.ts';
 import { heldBack } from '../../../../src/mcp/upstream/bridge/requests.ts';
 import { createHttpUpstream } from '../../../../src/mcp/upstream/http.ts';
@@ -113,6 +114,19 @@ test.serial('large answers of a target are read in steps, as JSON and as events'
   );
   t.is(events.length, 2);
   t.true((events[1]?.length ?? 0) > 500_000);
+});
+
+test.serial('a large answer does not wait for what the target has sent to others', async (t) => {
+  const { driver, url } = await start(t, 500_000);
+  await driver.open();
+  let isOver = false;
+  // Before, all work for a target was done in its order.
+  const others = lane.run(httpTarget('streamable-http', url).id, () => isOver);
+  const answer = succeeded(await driver.send({ body: '{"jsonrpc":"2.0","id":1,"method":"prompts/list"}' }));
+  t.is(answer.type, 'json');
+  if (answer.type === 'json') t.true(String(await answer.read()).length > 500_000);
+  isOver = true;
+  await others;
 });
 
 test.serial('an answer counts as unread until its request is answered, also if its client leaves', async (t) => {
