@@ -1,6 +1,7 @@
 /**
  * The lane runs long work on the main thread: one piece at a time, in short slices with rests between them. So ordinary requests
- * keep most of the thread, however many large messages arrive at once.
+ * keep most of the thread, however many large messages arrive at once. Work is light while its owner has used little, and does not wait behind
+ * the long work of others.
  */
 
 import { createFlow } from '../budgets.ts';
@@ -10,10 +11,7 @@ const SLICE_MS = 2;
 /** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */
 const REST = 2;
 
-/**
- * Work of an owner who has used little lately does not wait for turns and rests, which take longer than the work itself. In milliseconds: what
- * an owner may use, and what all such work may take together.
- */
+/** Milliseconds that an owner may use of the lane while its work is light, and that all light work may take together. */
 const LITTLE = { perKey: { perSecond: 300, burst: 100 }, all: { perSecond: 1e6, burst: 1e6 } };
 const LIGHT = { perKey: LITTLE.perKey, all: { perSecond: 450, burst: 100 } };
 

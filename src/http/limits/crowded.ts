@@ -109,7 +109,7 @@ export function readInTurns(socket: Socket, inTurn: InTurn = (_packet, handOver)
     await null;
     while (waiting.length > 0 && !isStopped()) {
       const [packet] = waiting;
-      if (packet && isCrowded(packet)) await lane.run(`crowded ${owner}`, () => handOver(PART_BYTES));
+      if (packet && isCrowded(packet)) await lane.run(`crowded ${owner}`, () => handOver(PART_BYTES), true, false);
       else handOver(Number.POSITIVE_INFINITY);
     }
     isHandingOver = false;

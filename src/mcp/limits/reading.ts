@@ -30,7 +30,7 @@ export function createTargetReader(flow: Flow, unread: Unread) {
     /** Whether a message for the key would wait: for the debt of the key, or for earlier messages that are being read. */
     isBehind: (charged: string): boolean => flow.wait(charged) > 0 || lane.isWaiting(charged),
     /** Resolves when the key has paid its debt of this moment, or after 30 s, or when its earlier messages have been read. */
-    catchUp: async (charged: string): Promise<void> => rest(charged) ?? laneOnce(charged, () => undefined),
+    catchUp: async (charged: string): Promise<void> => rest(charged) ?? laneOnce(charged, () => undefined, false),
     /** Reserves memory for a message until it is read. Returns a function to give it back, or a fault if too much is unread. */
     hold(targetId: string, user: string, length: number): BacklogFault | (() => void) {
       const account = unread.open(targetId, user);

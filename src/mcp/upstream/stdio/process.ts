@@ -179,7 +179,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
       readingBytes = bytes.length;
       const why = handlers.waiting(readingBytes);
       if (why !== null) {
-        readingBytes = 0;
+        hasRead();
         skipped({ ...endsOf(bytes), bytes: bytes.length, why: why.message });
         return;
       }
@@ -191,7 +191,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     }
   }
 
-  /** Whoever gets the message counts it from here on. */
+  /** Whoever gets the line counts it from here on. */
   function hasRead(): void {
     readingBytes = 0;
     handlers.waiting(reader.kept);
