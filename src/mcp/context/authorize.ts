@@ -109,7 +109,7 @@ async function makeInLane(caller: Caller, operation: Operation, cause: Question[
   let admission = first;
   for (let turn = 1; ; turn++) {
     const at = admission;
-    const made = await laneOnce(sender, () => make(caller, at, operation));
+    const made = await laneOnce(sender, () => make(caller, at, operation), false);
     const now = await readmit(caller);
     if (now === null) return { ...made, answer: FAULT };
     if (turn === MOST_TURNS || decidesAlike(at, now, targetName)) return made;
