@@ -11,9 +11,9 @@ const SLICE_MS = 2;
 /** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */
 const REST = 2;
 
-/** Milliseconds that an owner may use of the lane while its work is light, and that all light work may take together. */
-const LITTLE = { perKey: { perSecond: 300, burst: 100 }, all: { perSecond: 1e6, burst: 1e6 } };
-const LIGHT = { perKey: LITTLE.perKey, all: { perSecond: 450, burst: 100 } };
+/** Milliseconds that a user may use of the lane while the work for the user is light, and that all light work may take together. */
+const LITTLE = { perKey: { perSecond: 130, burst: 40 }, all: { perSecond: 1e6, burst: 1e6 } };
+const LIGHT = { perKey: LITTLE.perKey, all: { perSecond: 130, burst: 40 } };
 
 /** Does a small part of the work. Returns true when all is done. Each step should take less than a millisecond. */
 export type Step = () => boolean;
@@ -58,7 +58,9 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
   let isArmed = false;
   let isLightArmed = false;
 
-  const isLight = (key: string): boolean => taken.wait(key) === 0 && takenLightly.wait(key) === 0;
+  /** A user who reads from many targets has many owners. */
+  const userOf = (key: string): string => key.split(' at ', 1)[0] ?? key;
+  const isLight = (key: string): boolean => taken.wait(userOf(key)) === 0 && takenLightly.wait(userOf(key)) === 0;
 
   /** Runs one slice of the piece, which began at this time. Returns whether the piece is finished. */
   function slice(key: string, { step, done, failed }: Piece, began: number): boolean {
@@ -75,7 +77,7 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
     } finally {
       const ended = now();
       restsUntil = ended + REST * (ended - began);
-      taken.charge(key, ended - began);
+      taken.charge(userOf(key), ended - began);
     }
   }
 
@@ -121,7 +123,7 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
         break;
       }
       if (!slice(key, piece, began)) enqueue(queues, key, [piece]);
-      takenLightly.charge(key, now() - began);
+      takenLightly.charge(userOf(key), now() - began);
       pieces.shift();
       if (pieces.length > 0) enqueue(isLight(key) ? light : queues, key, pieces);
     }

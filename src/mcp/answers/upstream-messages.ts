@@ -185,7 +185,7 @@ function relayed(context: UpstreamContext, seen: Seen): Relayed {
 
 /** Charges target and caller together, so that the messages for one caller do not delay other callers of the target. */
 export function chargedTo({ caller, target }: Pick<UpstreamContext, 'caller' | 'target'>): string {
-  return `${target.id} ${principalKey(caller.claims)}`;
+  return `${principalKey(caller.claims)} at ${target.id} to read`;
 }
 
 const malformed = (reason: string): Seen => ({ kind: 'malformed', reason });

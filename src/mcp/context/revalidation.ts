@@ -58,7 +58,7 @@ export function createRevalidation(admit: Admit, everyMs: number, now: () => num
     // A change of policies concerns all streams at once, and some of them need a decision about every target.
     if (entry.waits) return;
     entry.waits = true;
-    void laneOnce(STREAMS, () => judge(entry));
+    void laneOnce(STREAMS, () => judge(entry), false);
   }
 
   function judge(entry: Entry): void {
