@@ -1,7 +1,7 @@
 /**
  * The lane runs long work on the main thread: one piece at a time, in short slices with rests between them. So ordinary requests
- * keep most of the thread, however many large messages arrive at once. Work is light while its owner has used little, and does not wait behind
- * the long work of others.
+ * keep most of the thread, however many large messages arrive at once. Short work for a user who has used little of the lane is light: it does not
+ * wait behind the long work of others.
  */
 
 import { createFlow } from '../budgets.ts';
@@ -11,7 +11,10 @@ const SLICE_MS = 2;
 /** After a slice the lane rests for this many times the duration of the slice, so it gets at most a third of the thread. */
 const REST = 2;
 
-/** Milliseconds that a user may use of the lane while the work for the user is light, and that all light work may take together. */
+/**
+ * Milliseconds of the lane. `LITTLE`: a user who has used no more has light work; what all use together does not matter. `LIGHT`: what light work
+ * may take. With more, calls beside many long lists at `/mcp` become slow (*large lists* in bench/neighbours.ts).
+ */
 const LITTLE = { perKey: { perSecond: 130, burst: 40 }, all: { perSecond: 1e6, burst: 1e6 } };
 const LIGHT = { perKey: LITTLE.perKey, all: { perSecond: 130, burst: 40 } };
 
@@ -50,7 +53,7 @@ function enqueue(queues: Queues, key: string, pieces: readonly Piece[]): void {
 export function createLane({ now, later, soon }: LaneClock = CLOCK) {
   /** The waiting work by owner; the first entry has the next turn. */
   const queues: Queues = new Map();
-  /** Work of owners who have used little lately. */
+  /** Light work. */
   const light: Queues = new Map();
   const taken = createFlow(LITTLE, now);
   const takenLightly = createFlow(LIGHT, now);

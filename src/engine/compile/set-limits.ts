@@ -24,15 +24,16 @@ const MAX_TARGET_COST = 200_000;
 
 /**
  * The maximum number of searches of one name (`searches` in weight.ts) that the patterns of one target, type and subject need in a decision. A
- * search of the longest URI takes 7 us, so these take 14 ms. Nothing can interrupt them.
+ * search of the longest URI takes 7 us, so these take 14 ms. Nothing can interrupt them. All owners together can have half as many more, and
+ * policies of no owner as many beside them (shares.ts).
  */
 export const MAX_BUCKET_SEARCHES = 2_000;
 /** The same for one target and type, with all subjects together. A caller also gets the policies for every target. */
 const MAX_TARGET_SEARCHES = 3_000;
 
 /**
- * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step, and
- * half as many more, which several owners can have (shares.ts), take some 50 ms.
+ * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step: 20,000
+ * take some 40 ms. As with searches, several owners can have more together.
  */
 const MAX_BUCKET_NAMES = 16_000;
 
@@ -54,8 +55,8 @@ export function checkPolicySet(policies: readonly OwnedPolicy[]): SetProblem[] {
 }
 
 /**
- * The limits that changed policies exceed. What the stored set has above the limits keeps nobody from a change that does not add to it. `stored`
- * returns that set, if it is needed. `mostNewWork`: how much new work the change may bring.
+ * Returns the limits that changed policies exceed, unless the change adds nothing to what the stored set has above them. `stored` returns that
+ * set, if it is needed. `mostNewWork`: how much new work the change may bring.
  */
 export async function problemsOfChange(
   candidate: readonly OwnedPolicy[],

@@ -38,7 +38,7 @@ export const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_a
 
 /**
  * If all together have too much, owners with more than a fair share may add nothing, and the others may add up to a second limit. Policies of no
- * owner may be added in any case, up to the limit of an owner: nobody can keep an administrator from denying something. `total`: of all.
+ * owner may be added in any case, up to the limit of an owner, so that an administrator can always deny something. `total`: of all.
  */
 export function overShares(
   owners: ReadonlyMap<string | null, Amount>,

@@ -35,6 +35,10 @@ function bodyOf(agents: Agents, [target, user]: readonly [string, string], origi
 /** Charges the source with more than it may use in a minute. */
 const exhaust = (source: string): void => charge(source, 30_000);
 
+const specOf = (name: string, script: string) => ({
+  ...{ name, source: name, command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] },
+});
+
 test.serial('a source above its limit waits for its turn, and others do not', async (t) => {
   t.is(turnOf('busy'), null);
   exhaust('busy');
@@ -164,15 +168,7 @@ test.serial('a process above its limit is read in parts', async (t) => {
   const ids: unknown[] = [];
   const ofTurn = new Map<number, number>();
   await new Promise<void>((resolve) => {
-    const spec = {
-      name: 'a target',
-      source: 'a target',
-      command: process.execPath,
-      args: ['-e', script],
-      cwd: null,
-      env: {},
-      secrets: [],
-    };
+    const spec = specOf('a target', script);
     startProcess(
       spec,
       1_000_000,
@@ -237,15 +233,7 @@ test.serial('what a process above its limit has written before its end is read t
   const script = `process.stderr.write('a line\\n'.repeat(30_000) + 'the end\\n', () => process.exit(1))`;
   exhaust('a talker');
   const fault = await new Promise<ProcessFault>((ended) => {
-    const spec = {
-      name: 'a talker',
-      source: 'a talker',
-      command: process.execPath,
-      args: ['-e', script],
-      cwd: null,
-      env: {},
-      secrets: [],
-    };
+    const spec = specOf('a talker', script);
     startProcess(spec, 1_000_000, { line: () => undefined, waiting: () => null, ended }, createLog('silent'));
   });
   t.true(fault.stderr.endsWith('a line\nthe end\n'), fault.stderr.slice(-20));
@@ -258,7 +246,7 @@ test.serial('senders to one process take turns, so that one does not wait for al
   })`;
   const ids: unknown[] = [];
   const { promise: all, resolve } = deferred();
-  const spec = { name: 'n', source: 'n', command: process.execPath, args: ['-e', script], cwd: null, env: {}, secrets: [] };
+  const spec = specOf('a reader', script);
   const handlers = {
     line(line: { readonly kind: string; readonly message?: unknown }) {
       ids.push((line.message as { id?: unknown }).id);

@@ -191,7 +191,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     }
   }
 
-  /** Whoever gets the line counts it from here on. */
+  /** The line is read, and its receiver counts it now. */
   function hasRead(): void {
     readingBytes = 0;
     handlers.waiting(reader.kept);

@@ -146,7 +146,7 @@ export class SharedProcess {
       this.calls.cancel(session.id, message);
       return statusAnswer(202);
     }
-    const sent = this.shared ? 'sent' : this.process.send(located.text);
+    const sent = this.shared ? 'sent' : this.process.send(located.text, session.id);
     if (sent === 'closed') return lost();
     return sent === 'sent' ? statusAnswer(202) : { fault: 'busy' };
   }

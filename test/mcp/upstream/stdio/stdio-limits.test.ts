@@ -72,6 +72,16 @@ test.serial('lines that do not end take room from the share of their user, and t
   t.is(skipped().length, 2);
 });
 
+test.serial('the messages of a session reach its process in their order, whatever their length', async (t) => {
+  const { upstream } = startStdio(t, { answerBytes: 16 * MIB });
+  const client = await open(upstream, placeFor());
+  const calls = await Promise.all([1, 2].map((id) => client.start('echo', { x: 'x'.repeat(2 * MIB) }, { id })));
+  t.is(outcomeOf(await client.post({ jsonrpc: '2.0', method: 'notifications/roots/list_changed' })), 202);
+  for (const answer of calls) await answer.all();
+  const methods = (await client.received()).map(({ method }) => method);
+  t.deepEqual(methods.slice(-4), ['tools/call', 'tools/call', 'notifications/roots/list_changed', 'tools/call']);
+});
+
 test.serial('a call that gets no answer fails in time', async (t) => {
   // Long enough for a process to start in.
   const { upstream } = startStdio(t, { headersMs: 4_000, silenceMs: 2_000 });
