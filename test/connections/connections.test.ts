@@ -305,6 +305,42 @@ eachEngine(test.serial, 'a renewal whose process was killed is tried once more w
   t.true(JSON.stringify(w.b.logged).includes('was interrupted'));
 });
 
+/** The answer to the next statement with this text gets lost, after the database has run it. Returns whether that has happened. */
+function loseAnswer({ knex }: Replica['database'], text: string): () => boolean {
+  const client = knex.client as { _query: (connection: unknown, query: { readonly sql: string }) => Promise<unknown> };
+  const run = client._query;
+  let isLost = false;
+  client._query = async (connection, query) => {
+    const answer = await run.call(client, connection, query);
+    if (isLost || !query.sql.includes(text)) return answer;
+    isLost = true;
+    throw Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' });
+  };
+  return () => isLost;
+}
+
+eachEngine(test.serial, 'renewed tokens are used although the answer to storing them got lost', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 60 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  w.pass(60_000);
+  const isLost = loseAnswer(w.a.database, '`sealed` = ');
+  t.is(accountOf(w, await w.a.tokens.get(w.a.at(w.visitor, w.target, row.id))), 'alice');
+  t.true(isLost());
+  t.like(await w.a.store.find(row.id), { version: row.version + 1, problem: null, renewing_until: null });
+});
+
+eachEngine(test.serial, 'a renewal whose lock was taken, but not confirmed, does not block the next', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 60 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  w.pass(60_000);
+  const isLost = loseAnswer(w.a.database, '`renewing_by` = ');
+  await t.throwsAsync(w.a.tokens.get(w.a.at(w.visitor, w.target, row.id)));
+  t.true(isLost());
+  t.is((await w.a.store.find(row.id))?.renewing_until, null);
+  t.is(accountOf(w, await w.b.tokens.get(w.b.at(w.visitor, w.target, row.id))), 'alice');
+  t.deepEqual([...w.provider.refreshed.values()], [1]);
+});
+
 eachEngine(test.serial, 'the reads of a replica do not grow with the number of renewals that wait for others', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
