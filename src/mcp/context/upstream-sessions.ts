@@ -16,6 +16,7 @@ import type { Seal } from '../sessions/seal.ts';
 import { AGGREGATE, bindingOf, fingerprintOf, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Attempt } from '../upstream/pace.ts';
 import { CHANGED, isStillAllowed, type UpstreamFault } from '../upstream/upstream.ts';
+import { createSessionMemory } from './session-memory.ts';
 import {
   announce,
   askedAt,
@@ -46,7 +47,12 @@ export function isUpstreamSessionFailure(value: UpstreamSession | UpstreamSessio
   return 'fault' in value || 'ended' in value;
 }
 
-const LINKS_KEPT = 20_000;
+/** What is remembered of upstream sessions, in bytes. */
+const MEMORY = { perUser: 8 * 1024 * 1024, all: 128 * 1024 * 1024 };
+/** What an upstream session takes beside its id, measured. */
+const ENTRY_BYTES = 1_024;
+/** As many sessions may wait until their clients are ready. */
+const WAITING_KEPT = 20_000;
 /** The gateway remembers what targets have announced for at most this many sessions that are being opened. */
 const OPENING_KEPT = 1_000;
 /** How many lost upstream sessions of one session are followed to their successors. */
@@ -73,8 +79,6 @@ interface Entry {
 
 export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   const { sessions, seal, limits, health, pace, now, log } = parts;
-  /** By session, then by target. The least recently used sessions are evicted, and looked up again when needed. */
-  const known = new Map<string, Map<string, Entry>>();
   const listeners = new Map<string, (targetId: string) => void>();
   /** Upstream sessions that wait until their client is ready, by session. */
   const waiting = new Map<string, Held[]>();
@@ -83,18 +87,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
    * for each target.
    */
   const hellos = new Map<string, Map<string, ServerHello>>();
-
-  function entriesOf(session: Session): Map<string, Entry> {
-    const entries = known.get(session.id) ?? new Map<string, Entry>();
-    known.delete(session.id);
-    known.set(session.id, entries);
-    const oldest = known.keys().next().value;
-    if (known.size > LINKS_KEPT && oldest !== undefined) {
-      known.delete(oldest);
-      waiting.delete(oldest);
-    }
-    return entries;
-  }
+  const known = createSessionMemory<Entry>(MEMORY, (sessionId) => waiting.delete(sessionId));
 
   /** `before`: this process has used a different upstream session. `asking`: ask even if the target is late and already asked. */
   function settle(
@@ -104,7 +97,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     before: boolean,
     asking = true,
   ): Entry {
-    const entries = entriesOf(sessionTarget.session);
+    const { session, target, admission } = sessionTarget;
     const entry: Entry = {
       binding,
       asked: deferred(),
@@ -114,15 +107,14 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       link: Promise.resolve(LATE),
     };
     entry.link = bounded(find(sessionTarget, lost, before, asking, entry));
-    entries.set(sessionTarget.target.id, entry);
+    known.set(admission.principal.sub, session.id, target.id, entry, ENTRY_BYTES);
     void entry.link.then((link) => {
-      if (isUpstreamSessionFailure(link)) {
-        if (entries.get(sessionTarget.target.id) === entry) entries.delete(sessionTarget.target.id);
-        return;
-      }
+      if (isUpstreamSessionFailure(link)) return known.remove(session.id, target.id, entry);
       entry.settled = link;
+      entry.attempt = null;
+      known.grow(session.id, target.id, entry, link.upstreamId?.length ?? 0);
       try {
-        listeners.get(sessionTarget.session.id)?.(sessionTarget.target.id);
+        listeners.get(session.id)?.(target.id);
       } catch (err) {
         log.error({ err }, 'upstream session opened, but its listener failed');
       }
@@ -202,7 +194,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
   async function shared(sessionTarget: SessionTarget, opening: Entry): Promise<UpstreamSession | UpstreamSessionFailure> {
     const link = await opening.link;
     if (!('fault' in link) || link.fault !== CHANGED.fault || !(await isStillAllowed(sessionTarget.access))) return link;
-    const newer = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
+    const newer = known.get(sessionTarget.session.id, sessionTarget.target.id);
     // The newer one may lose its access, too.
     if (newer?.binding === opening.binding) return shared(sessionTarget, newer);
     return settle(sessionTarget, opening.binding, null, false).link;
@@ -210,7 +202,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
 
   async function joined(sessionTarget: SessionTarget): Promise<UpstreamSession | UpstreamSessionFailure> {
     const binding = bindingAt(sessionTarget);
-    const before = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
+    const before = known.get(sessionTarget.session.id, sessionTarget.target.id);
     const isSame = before?.binding === binding;
     const isLost = isSame && before.attempt?.isLost() === true;
     const entry = isSame && !isLost ? before : settle(sessionTarget, binding, null, before !== undefined && !isSame, false);
@@ -226,7 +218,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     /** The upstream session for the target and the access as they are now. Opens one if needed. */
     current(sessionTarget: SessionTarget): Now<UpstreamSession | UpstreamSessionFailure> {
       const binding = bindingAt(sessionTarget);
-      const entry = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
+      const entry = known.get(sessionTarget.session.id, sessionTarget.target.id);
       // If opening took too long for other requests, this one does not wait for it either.
       if (entry?.binding === binding) {
         const refusal = entry.settled === null ? health.refusal(askedAt(sessionTarget)) : null;
@@ -241,7 +233,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     /** Replaces an upstream session that the target no longer knows. */
     replace(sessionTarget: SessionTarget, lost: UpstreamSession): Promise<UpstreamSession | UpstreamSessionFailure> {
       const binding = bindingAt(sessionTarget);
-      const entry = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
+      const entry = known.get(sessionTarget.session.id, sessionTarget.target.id);
       // Another request has already noticed the loss.
       if (entry?.binding === binding && (entry.settled === null || entry.settled.upstreamId !== lost.upstreamId))
         return entry.link;
@@ -252,7 +244,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       newestOf(parts, sessionTarget.session, sessionTarget.target.id, bindingAt(sessionTarget), null),
     /** The upstream session that this process uses for this target and access; null: none. Opens nothing. */
     open(sessionTarget: SessionTarget): UpstreamSession | null {
-      const entry = known.get(sessionTarget.session.id)?.get(sessionTarget.target.id);
+      const entry = known.get(sessionTarget.session.id, sessionTarget.target.id);
       return entry?.binding === bindingAt(sessionTarget) ? entry.settled : null;
     },
     /** Reports the target whenever this process uses a new upstream session. Returns a function that unsubscribes. */
@@ -264,7 +256,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     },
     /** Delays `notifications/initialized` to targets until `begin`: what they send after it needs a client that listens. */
     hold(session: Session): void {
-      keep(waiting, session.id, [], LINKS_KEPT);
+      keep(waiting, session.id, [], WAITING_KEPT);
       keep(hellos, session.id, new Map(), OPENING_KEPT);
     },
     /** Returns what targets have announced since `hold`, by target, and forgets it. */
@@ -288,14 +280,10 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
       return held.length > 0;
     },
     /** Whether this process has opened the upstream session that it uses for the target. */
-    hasOpened: (session: Session, targetId: string): boolean => known.get(session.id)?.get(targetId)?.isOpened === true,
-    count: (): number =>
-      [...known.values()].reduce(
-        (sum, entries) => sum + [...entries.values()].filter(({ settled }) => settled !== null).length,
-        0,
-      ),
+    hasOpened: (session: Session, targetId: string): boolean => known.get(session.id, targetId)?.isOpened === true,
+    count: (): number => [...known.entries()].filter(({ settled }) => settled !== null).length,
     forget(session: Session): void {
-      known.delete(session.id);
+      known.forget(session.id);
       waiting.delete(session.id);
     },
   };
