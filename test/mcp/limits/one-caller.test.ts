@@ -156,7 +156,7 @@ test('one user does not get all connections to a target of HTTP with SSE', async
   await t.notThrowsAsync(open(gateway, { user: 'bob' }));
 });
 
-test('one user does not end the sessions of others at a target that the bridge serves', (t) => {
+test('neither one user nor several end sessions of others that are in use at a target that the bridge serves', (t) => {
   const http: Upstream = { send: async () => ({ fault: 'unreachable' }), close: async () => undefined };
   let ids = 0;
   const sessions = createBridgedSessions({ http, limits: LIMITS, newId: () => `${++ids}`, now: () => 0, unread: createUnread() });
@@ -165,6 +165,9 @@ test('one user does not end the sessions of others at a target that the bridge s
   const keep = (user: string) => sessions.keep({ target, access: { ...ACCESS, user } }, client, {});
   const { id } = keep('bob');
   for (let i = 0; i < 2_500; i++) keep('alice');
+  t.is(sessions.use(id, { target, access: ACCESS })?.id, id);
+  sessions.use(id, { target, access: ACCESS })?.running.set(1, new AbortController());
+  for (const user of ['alice', '1', '2', '3', '4', '5']) for (let i = 0; i < 700; i++) keep(user);
   t.is(sessions.use(id, { target, access: ACCESS })?.id, id);
   sessions.endAll();
 });

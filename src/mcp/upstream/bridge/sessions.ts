@@ -5,6 +5,7 @@ import { createStock, type Overdrawn, type Taken } from '../../../base/budgets.t
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import type { RpcId } from '../../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
+import { givesWay } from '../giving-way.ts';
 import { bindingKey } from '../health.ts';
 import { type Reach, silenceOf } from '../upstream.ts';
 import { createListener, type Listener } from './listen.ts';
@@ -74,9 +75,12 @@ export function createBridgedSessions(parts: BridgeParts) {
     const own = [...sessions.values()].filter(({ targetId }) => targetId === target.id);
     const usersOwn = own.filter(({ user }) => user === access.user);
     const isOverUsersShare = usersOwn.length >= MAX_OF_USER;
-    const [oldest] = isOverUsersShare ? usersOwn : [...own, ...sessions.values()];
-    const isFull = isOverUsersShare || own.length >= MAX_OF_TARGET || sessions.size >= MAX_SESSIONS;
-    if (oldest !== undefined && isFull) end(oldest);
+    const isOverShare = isOverUsersShare || own.length >= MAX_OF_TARGET;
+    if (isOverShare || sessions.size >= MAX_SESSIONS) {
+      const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...sessions.values()];
+      const leaving = givesWay(candidates, access.user, isUnused) ?? candidates[0];
+      if (leaving !== undefined) end(leaving);
+    }
     const { tools, prompts, resources } = capabilities;
     const maySubscribe = isObject(resources) && resources['subscribe'] === true;
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
@@ -118,6 +122,7 @@ export function createBridgedSessions(parts: BridgeParts) {
     return session;
   }
 
+  const isUnused = (session: Kept): boolean => session.running.size === 0 && isAway(session);
   const isAway = ({ mailbox }: Kept): boolean => mailbox.isQuiet();
 
   /** Marks the session as used. When it stays idle, its stream at the target is closed: the client may have left silently. */

@@ -1,5 +1,6 @@
 /** The open sessions at targets with the transport HTTP with SSE, and the slots for them. */
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
+import { givesWay } from '../giving-way.ts';
 import { bindingKey } from '../health.ts';
 import type { Unread } from '../unread.ts';
 import { silenceOf, type UpstreamLimits, type UpstreamRequest } from '../upstream.ts';
@@ -29,7 +30,7 @@ export function createSseSessions(limits: UpstreamLimits, newId: () => string, u
   /** Connections that are still being opened. They also count as slots. */
   const opening = new Set<UpstreamRequest>();
 
-  /** Makes room for one more session. False: all slots are taken, and no idle session can be evicted. */
+  /** Makes room for one more session. False: all slots are taken, and no session gives way. */
   function makeRoom(targetId: string, user: string): boolean {
     const own = [...sessions.values()].filter((session) => session.targetId === targetId);
     const ownOpening = [...opening].filter(({ target }) => target.id === targetId);
@@ -38,10 +39,10 @@ export function createSseSessions(limits: UpstreamLimits, newId: () => string, u
     const isOverUsersShare = usersOwn.length + usersOpening.length >= MAX_OF_USER;
     const isOverShare = own.length + ownOpening.length >= MAX_OF_TARGET;
     if (!isOverUsersShare && !isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
-    const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...own, ...sessions.values()];
-    const unused = candidates.find(({ mailbox }) => mailbox.isQuiet());
-    unused?.end(new Error('evicted: another session needs the slot'));
-    return unused !== undefined;
+    const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...sessions.values()];
+    const leaving = givesWay(candidates, user, ({ mailbox }) => mailbox.isQuiet());
+    leaving?.end(new Error('evicted: another session needs the slot'));
+    return leaving !== null;
   }
 
   return {

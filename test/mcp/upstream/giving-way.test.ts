@@ -1,0 +1,75 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { DEFAULT_LIMITS } from '../../../src/mcp/limits/limits.ts';
+import { givesWay } from '../../../src/mcp/upstream/giving-way.ts';
+import { createSseSessions } from '../../../src/mcp/upstream/sse/sse-sessions.ts';
+import { createUnread } from '../../../src/mcp/upstream/unread.ts';
+import type { UpstreamRequest } from '../../../src/mcp/upstream/upstream.ts';
+
+interface Session {
+  readonly user: string;
+  readonly used: boolean;
+}
+const isUnused = ({ used }: Session): boolean => !used;
+
+test('of the user with the most sessions, an unused one gives way, and otherwise the oldest', (t) => {
+  const [a, b, c] = [
+    { user: 'ann', used: true },
+    { user: 'ann', used: false },
+    { user: 'ben', used: false },
+  ];
+  t.is(givesWay([c, a, b], 'cy', isUnused), b);
+  t.is(givesWay([c, a, { ...a }], 'cy', isUnused), a);
+});
+
+test('a user who has as many as anybody else ends nothing that is in use', (t) => {
+  const sessions = ['ann', 'ben', 'cy'].map((user) => ({ user, used: true }));
+  t.is(givesWay(sessions, 'ann', isUnused), null);
+  t.is(givesWay([...sessions, { user: 'ben', used: false }], 'ann', isUnused)?.user, 'ben');
+});
+
+test('whoever opens, in whatever order: a user with no more than an equal share loses nothing that is in use', (t) => {
+  const users = fc.constantFrom('a', 'b', 'c', 'd');
+  fc.assert(
+    fc.property(fc.array(users, { maxLength: 60 }), fc.integer({ min: 5, max: 12 }), (openers, places) => {
+      let held: Session[] = [];
+      for (const user of openers) {
+        const before = held;
+        if (held.length === places) {
+          const leaving = givesWay(held, user, isUnused);
+          if (leaving === null) continue;
+          const has = (one: string): number => before.filter((session) => session.user === one).length;
+          if (has(leaving.user) <= places / 5) return false;
+          held = held.filter((session) => session !== leaving);
+        }
+        held = [...held, { user, used: true }];
+      }
+      return true;
+    }),
+  );
+  t.pass();
+});
+
+test('users who fill a target of HTTP with SSE with open streams do not keep others out', (t) => {
+  let ids = 0;
+  const sessions = createSseSessions(DEFAULT_LIMITS, () => `s${++ids}`, createUnread());
+  t.teardown(() => sessions.endAll(new Error('the test is over')));
+  const open = (user: string): string | null => {
+    const request = { target: { id: 't' }, access: { user, binding: 'b' } } as unknown as UpstreamRequest;
+    const release = sessions.reserve(request);
+    if (release === null) return null;
+    const connection = new AbortController();
+    const session = sessions.keep(request, new URL('http://t.test'), connection);
+    const stream = session.mailbox.stand();
+    connection.signal.addEventListener('abort', () => stream?.close());
+    release();
+    return session.id;
+  };
+  const victim = open('victim');
+  for (const user of ['1', '2', '3', '4', '5']) for (let n = 0; n < 70; n++) open(user);
+  t.truthy(sessions.find(victim ?? ''), 'who has one keeps it');
+  const late = open('late');
+  t.truthy(late);
+  for (const user of ['1', '2', '3', '4', '5']) open(user);
+  t.truthy(sessions.find(late ?? ''));
+});
