@@ -118,7 +118,7 @@ export function changedPointers(meta: JsonObject, sight: Sight): ReadonlyMap<str
 
 /** The object without those pointers in its `_meta` that the caller may not follow. */
 export function visibleHolder(value: JsonValue, sight: Sight): JsonValue | undefined {
-  if (!isObject(value)) return value;
+  if (!isObject(value)) return unlessArray(value, sight);
   return imitates(value, imitatesHolder) ? sight.hide() : withVisibleMeta(value, sight);
 }
 
@@ -133,7 +133,7 @@ function withVisibleMeta(value: JsonObject, sight: Sight): JsonObject {
 
 /** A block of content. A link to a hidden resource is removed. The result of a tool keeps the visible part of its content. */
 export function visibleBlock(block: JsonValue, sight: Sight): JsonValue | undefined {
-  if (!isObject(block)) return block;
+  if (!isObject(block)) return unlessArray(block, sight);
   if (imitates(block, imitatesBlock)) return sight.hide();
   if (block.type === 'resource_link' && !sight.link(block.uri)) return undefined;
   let seen = withVisibleMeta(block, sight);
@@ -143,6 +143,9 @@ export function visibleBlock(block: JsonValue, sight: Sight): JsonValue | undefi
   const embedded = visibleHolder(resource, sight);
   return embedded === undefined ? undefined : withMember(seen, 'resource', embedded);
 }
+
+/** An array within an array is no content of MCP, but a client might read it as one. */
+const unlessArray = (value: JsonValue, sight: Sight): JsonValue | undefined => (Array.isArray(value) ? sight.hide() : value);
 
 type See = (item: JsonValue, sight: Sight) => JsonValue | undefined;
 
@@ -155,7 +158,7 @@ function visibleSome(value: JsonValue, sight: Sight, see: See): JsonValue | unde
 
 /** A message of a prompt, or of a conversation for which a target requests sampling. */
 export function visibleMessage(message: JsonValue, sight: Sight): JsonValue | undefined {
-  if (!isObject(message)) return message;
+  if (!isObject(message)) return unlessArray(message, sight);
   if (imitates(message, imitatesMessage)) return sight.hide();
   const seen = withVisibleMeta(message, sight);
   if (message.content === undefined) return seen;

@@ -39,6 +39,9 @@ export type JsonReading =
   | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan; readonly values: number }
   | { readonly ok: false; readonly reason: string; readonly repeated: string | null };
 
+/** The reason without the member name, which may be a secret: a target can repeat a credential. */
+export const namelessReason = (reason: string): string => reason.replace(/"(?:[^"\\]|\\.)*"/g, '"..."');
+
 /** Not an `Error`: collecting a stack for each broken line of a target would take longer than reading it. */
 class JsonFault {
   readonly reason: string;

@@ -5,7 +5,7 @@
 import type { Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
 import { UnreadFault } from '../../base/json/built.ts';
-import { isObject, type JsonObject, type JsonReading } from '../../base/json/json.ts';
+import { isObject, type JsonObject, type JsonReading, namelessReason } from '../../base/json/json.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
 import { LEFT_UNREAD } from '../../http/limits/outbox.ts';
@@ -174,8 +174,7 @@ function inspectHeld(context: UpstreamContext, message: Buffer | string): Now<Re
 function relayed(context: UpstreamContext, seen: Seen): Relayed {
   if (seen.kind === 'failed') return failed(context, seen.message);
   if (seen.kind !== 'malformed') return seen;
-  // A name in the reason comes from the target, and it may be a secret that the target repeats.
-  const reason = seen.reason.replace(/"(?:[^"\\]|\\.)*"/g, '"..."');
+  const reason = namelessReason(seen.reason);
   if (context.awaited === null) {
     context.deps.log.warn({ target: context.target.name, reason }, 'target sent a message that cannot be relayed');
     return DROP;

@@ -17,6 +17,7 @@ import { statement } from '../../../src/db/statement.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
 import type { TestDatabase } from '../../support/databases/engines.ts';
+import { createSqlite } from '../../support/databases/sqlite.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, quietWriter, verified } from '../records.ts';
 
@@ -76,6 +77,20 @@ async function logOf(t: ExecutionContext, at: TestDatabase, writerOf: typeof qui
 }
 
 type Log = Awaited<ReturnType<typeof logOf>>;
+
+test('a record of an export whose MAC is missing or no text is reported, or was checked before', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { database, checkpoint } = await logOf(t, at);
+  const texts = await exportOf(database.knex);
+  for (const mac of [undefined, null, 5, {}, 'AAAA']) {
+    for (const seq of [5, 25]) {
+      const index = texts.findIndex((text) => text.includes(`"chain_seq":${seq},`));
+      const line = JSON.parse(texts[index] ?? '') as object;
+      t.notThrows(() => sinceExport(texts.with(index, JSON.stringify({ ...line, mac })), checkpoint), `${mac} at ${seq}`);
+    }
+  }
+});
 
 eachEngine(test.serial, 'records older than the checkpoint are not read, except the head of each chain', async (t, at) => {
   const { database, checkpoint, ended, open } = await logOf(t, at, legacyWriter);

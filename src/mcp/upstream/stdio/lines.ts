@@ -1,7 +1,7 @@
 /** Reads and writes messages as lines of text, as the stdio transport frames them (2025-11-25, transports, stdio). Pure. */
 
 import { UnreadFault, unlessUnread } from '../../../base/json/built.ts';
-import { isObject, type JsonReading, type JsonValue, readJsonText } from '../../../base/json/json.ts';
+import { isObject, type JsonReading, type JsonValue, namelessReason, readJsonText } from '../../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../../base/json/large.ts';
 import { TARGET_RULES } from '../../../base/json/selection.ts';
 import { partsOf } from '../../../base/turns/slices.ts';
@@ -176,7 +176,9 @@ function looselyRead(text: string): JsonValue {
 }
 
 function broken(value: JsonValue, reason: string): Line {
-  return isObject(value) && !('method' in value) && isId(value.id) ? { kind: 'broken', id: value.id, reason } : GARBAGE;
+  return isObject(value) && !('method' in value) && isId(value.id)
+    ? { kind: 'broken', id: value.id, reason: namelessReason(reason) }
+    : GARBAGE;
 }
 
 /** Makes process output safe for a terminal: escapes everything that moves the cursor or looks like a line break. */

@@ -26,7 +26,7 @@ import type { UnreadAccount } from '../unread.ts';
 import { ProcessFault, type UpstreamAnswer, type UpstreamFault, type UpstreamLimits } from '../upstream.ts';
 import { ABORTED, type Calls, createCalls, type Patience } from './calls.ts';
 import { createHeldMessages, type HeldMessages } from './held-messages.ts';
-import { type Line, printable } from './lines.ts';
+import type { Line } from './lines.ts';
 import { type ProcessSpec, startProcess, type TargetProcess } from './process.ts';
 import { INTRODUCTION, NOWHERE, PING, readResult, sharedResult, withoutTask } from './sharing.ts';
 
@@ -320,7 +320,7 @@ export class SharedProcess {
     const result = text.length > MAX_INTRODUCTION ? null : await readResult(text);
     if (result === null || !isSessionRevision(result.protocolVersion)) {
       this.process.kill('it speaks no MCP revision that the gateway supports');
-      return { fault: 'malformed', cause: new Error(`it answered initialize with ${printable(text.slice(0, 500))}`) };
+      return { fault: 'malformed', cause: new Error('it answered initialize without a protocol version that the gateway knows') };
     }
     this.process.send(JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' }));
     return { result };

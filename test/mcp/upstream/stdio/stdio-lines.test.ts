@@ -167,6 +167,8 @@ test('garbage and an unreadable answer get different results', (t) => {
     t.is(line.kind === 'broken' && line.id, 1);
   }
   t.is(readLine('{"jsonrpc":"2.0","id":1,"method":"a","params":[]}').kind, 'garbage', 'a request is no answer');
+  const secret = readLine('{"jsonrpc":"2.0","id":1,"result":{"s3cret \\" more":1,"s3cret \\" more":2}}');
+  t.regex(secret.kind === 'broken' ? secret.reason : '', /^a second member "\.\.\." at/, 'a process may repeat its credential');
 });
 
 test('printed output can neither move a cursor nor imitate a log line', (t) => {

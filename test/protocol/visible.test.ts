@@ -1,0 +1,27 @@
+import test from 'ava';
+import type { JsonValue } from '../../src/base/json/json.ts';
+import { type Sight, survey, visibleAsked, visibleBlock, visibleMessage } from '../../src/protocol/visible.ts';
+
+const LINK = { type: 'resource_link', uri: 'file:///secret', name: 'a' };
+const POINTER = { type: 'text', text: 'x', _meta: { ui: { resourceUri: 'file:///secret' } } };
+
+test('what is an array where MCP has an object is hidden, because a client might look into it', (t) => {
+  const seen = (walk: (sight: Sight) => unknown): string => JSON.stringify(survey(walk)?.looked.result) ?? '';
+  for (const hidden of [LINK, POINTER]) {
+    const nested: readonly JsonValue[] = [[hidden], [[hidden]], [[], [hidden, 'text']]];
+    for (const value of nested) {
+      const walks: Readonly<Record<string, (sight: Sight) => unknown>> = {
+        block: (sight) => visibleBlock(value, sight),
+        content: (sight) => visibleBlock({ type: 'tool_result', content: [value, 'kept'] }, sight),
+        resource: (sight) => visibleBlock({ type: 'resource', resource: value }, sight),
+        message: (sight) => visibleMessage(value, sight),
+        'content of a message': (sight) => visibleMessage({ role: 'user', content: [value] }, sight),
+        messages: (sight) => visibleAsked({ messages: [value] }, sight),
+        tools: (sight) => visibleAsked({ tools: [value] }, sight),
+      };
+      for (const [where, walk] of Object.entries(walks))
+        t.false(seen(walk).includes('secret'), `${where} ${JSON.stringify(value)}`);
+      t.true(seen((sight) => visibleBlock({ type: 'tool_result', content: [value, 'kept'] }, sight)).includes('kept'));
+    }
+  }
+});
