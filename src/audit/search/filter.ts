@@ -49,6 +49,19 @@ export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter 
   };
 }
 
+/**
+ * Returns the ids in [`low`, `high`) that meet the filter and are in [`floor`, `cursor`); null: no bound. Each side gets one bound: SQLite begins
+ * and ends a scan at any one of several, and reads all rows up to the others.
+ */
+export function boundsOf(
+  { since, before }: LogFilter,
+  floor: string | null,
+  cursor: string | null,
+): { readonly low: string | null; readonly high: string | null } {
+  const given = (bounds: readonly (string | null | undefined)[]): string[] => bounds.filter((bound) => bound != null).sort();
+  return { low: given([since, floor]).at(-1) ?? null, high: given([before, cursor])[0] ?? null };
+}
+
 export type Condition = readonly [column: string, operator: '=' | '>=' | '<', value: string];
 
 /** An index, and the conditions that it answers. */

@@ -6,7 +6,7 @@ import { pause } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import type { DecisionRecord } from '../records/records.ts';
 import { type AuditEntry, type AuditPage, type EntryRow, entryOf } from './entries.ts';
-import { ALL, type Condition, type Driver, driversOf, type LogFilter, unindexedOf } from './filter.ts';
+import { ALL, boundsOf, type Condition, type Driver, driversOf, type LogFilter, unindexedOf } from './filter.ts';
 
 /** How many rows one page may search if no single index answers the whole filter. */
 export const LOOKED_AT = 20_000;
@@ -86,15 +86,14 @@ export function legacyStore(db: Connection) {
      * rare. So a page may have fewer than `limit` entries, or none, and still have a next page.
      */
     async page(filter: LogFilter, limit: number, cursor: string | null): Promise<AuditPage> {
-      const within = (ids: ReturnType<Connection>): ReturnType<Connection> => {
-        if (filter.before !== undefined) ids.where('a.id', '<', filter.before);
-        if (filter.since !== undefined) ids.where('a.id', '>=', filter.since);
-        if (cursor !== null) ids.where('a.id', '<', cursor);
+      const within = (ids: ReturnType<Connection>, floor: string | null = null): ReturnType<Connection> => {
+        const { low, high } = boundsOf(filter, floor, cursor);
+        if (low !== null) ids.where('a.id', '>=', low);
+        if (high !== null) ids.where('a.id', '<', high);
         return ids.orderBy('a.id', 'desc');
       };
       const pageOf = async (ids: ReturnType<Connection>, floor: string | null): Promise<AuditPage> => {
-        if (floor !== null) ids.where('a.id', '>=', floor);
-        const rows = await read(within(ids).limit(limit + 1));
+        const rows = await read(within(ids, floor).limit(limit + 1));
         const entries: AuditEntry[] = [];
         for (const row of rows.slice(0, limit)) {
           await pause();

@@ -10,7 +10,7 @@ import { type LogReader, logReader, type StoredRecord } from '../chain/tables/lo
 import { literalId } from '../chain/tables/log-tables.ts';
 import { type Range, segmentStore } from '../chain/tables/segment-store.ts';
 import { type AuditEntry, type AuditPage, type EntryRow, entryOf } from './entries.ts';
-import { above, type LogFilter } from './filter.ts';
+import { above, boundsOf, type LogFilter } from './filter.ts';
 
 type Query = ReturnType<Connection>;
 
@@ -221,10 +221,9 @@ export function logSearch(db: Connection) {
         query.whereRaw(`${SEARCHED_COLUMNS.resource_name} < ?`, [above(prefix)]);
       }
       if (filter.id !== undefined) query.whereRaw(`t.id = ${literalId(filter.id)}`);
-      if (filter.before !== undefined) query.whereRaw(`t.id < ${literalId(filter.before)}`);
-      if (filter.since !== undefined) query.whereRaw(`t.id >= ${literalId(filter.since)}`);
-      if (cursor !== null) query.whereRaw(`t.id < ${literalId(cursor)}`);
-      if (floor !== null) query.whereRaw(`t.id >= ${literalId(floor)}`);
+      const { low, high } = boundsOf(filter, floor, cursor);
+      if (low !== null) query.whereRaw(`t.id >= ${literalId(low)}`);
+      if (high !== null) query.whereRaw(`t.id < ${literalId(high)}`);
       return query.orderBy('t.id', 'desc').limit(limit);
     });
   }

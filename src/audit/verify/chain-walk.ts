@@ -94,6 +94,9 @@ export function createChainWalk(
   }
 
   function positionFault(at: number): WalkFault | null {
+    // The record of a removal comes before the records that it leaves.
+    if (retention !== null && at <= retention.seq)
+      return { problem: 'added', detail: 'the record was removed by age, and somebody has put it back' };
     if (at <= seq) return { problem: 'added', detail: 'a different record already has this position in the chain' };
     if (at > seq + 1) return { problem: 'missing', detail: `${spanText(seq + 1, at - 1)} missing before this one` };
     return null;

@@ -148,6 +148,27 @@ eachEngine(test.serial, 'facts, names, arguments and index entries go with the l
   t.like(await verified(database), { intact: true, shortened: 1, records: { decision: 2, shown: 2 } });
 });
 
+eachEngine(test.serial, 'records that were removed by age and put back from a copy are reported', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { knex } = database;
+  await write(database, [50, 45, 45, 41, 20, 10]);
+  await knex.raw('create table copied as select * from log_decisions');
+  await retention(database, 30).run();
+  t.true((await verified(database)).intact);
+  const removed = 'from copied where seq not in (select seq from log_decisions)';
+  for (const some of [`${removed} and seq = 1`, removed]) {
+    await knex.raw('create table kept as select * from log_decisions');
+    await knex.raw(`insert into log_decisions select * ${some}`);
+    const { intact, problems } = await verified(database);
+    t.false(intact);
+    t.like(problems[0], { problem: 'added', detail: 'the record was removed by age, and somebody has put it back' });
+    await knex('log_decisions').delete();
+    await knex.raw('insert into log_decisions select * from kept');
+    await knex.raw('drop table kept');
+  }
+  t.true((await verified(database)).intact);
+});
+
 eachEngine(test.serial, 'a young list stays if it is the first record of its chain', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const before = quietWriter(database, { now: () => NOW - 50 * DAY });
