@@ -3,6 +3,8 @@
  * else can make `Markup`, and only `page.ts` sends it (the dependency rules check this).
  */
 
+import { printable } from '../base/printable.ts';
+
 /** Markup that needs no escaping. */
 class SafeText {
   readonly #text: string;
@@ -19,12 +21,14 @@ export type Markup = SafeText;
 export type Content = Markup | string | number | boolean | null | undefined | readonly Content[];
 
 const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
+/** A field must give back the text that it got. Everywhere else, text from others must not reverse what stands beside it. */
+const shown = (text: string): string => escaped(printable(text));
 
 /**
- * The position of a value in a template. `text`: the text between tags. `attribute`: a quoted attribute. `address`: a quoted attribute that
+ * The position of a value in a template. `text`: the text between tags. `field`: the text that a form sends. `attribute`: a quoted attribute. `address`: a quoted attribute that
  * holds an address. `flag`: an attribute that is written only if the value is true.
  */
-type Place = 'text' | 'attribute' | 'address' | 'flag';
+type Place = 'text' | 'field' | 'attribute' | 'address' | 'flag';
 
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction']);
 /** Attributes whose values are programs, styles, documents, or several addresses. */
@@ -66,7 +70,7 @@ function placesOf(strings: readonly string[]): Place[] {
     if (state === 'tag') throw wrong('A value must stand between tags or in a quoted attribute', strings);
     if (state === 'text') {
       if (RAW.test(element)) throw wrong(`A value must not stand in ${element}`, strings);
-      places.push('text');
+      places.push(element === 'textarea' ? 'field' : 'text');
       continue;
     }
     if (attribute.startsWith('?') && (value !== '' || !strings[at + 1]?.startsWith('"')))
@@ -92,12 +96,12 @@ function addressOf(value: Content): string {
   return escaped(value);
 }
 
-function written(value: Content): string {
+function written(value: Content, write = escaped): string {
   if (value === null || value === undefined || typeof value === 'boolean') return '';
-  if (typeof value === 'string') return escaped(value);
+  if (typeof value === 'string') return write(value);
   if (typeof value === 'number') return String(value);
   if (value instanceof SafeText) return value.toString();
-  return value.map(written).join('');
+  return value.map((each) => written(each, write)).join('');
 }
 
 function inAttribute(value: Content): string {
@@ -133,8 +137,11 @@ export function html(strings: TemplateStringsArray, ...values: readonly Content[
       case 'address':
         text += addressOf(value);
         break;
-      default:
+      case 'field':
         text += written(value);
+        break;
+      default:
+        text += written(value, shown);
     }
     text += after;
   }

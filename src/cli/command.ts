@@ -1,6 +1,7 @@
 /** What all commands with subcommands share: help, options, exit codes, and output as text or as JSON. */
 import { parseArgs } from 'node:util';
 import { AppError, type FieldError } from '../base/errors.ts';
+import { MOVING, printable } from '../base/printable.ts';
 import { ConfigError } from '../config/config.ts';
 
 export interface Output {
@@ -218,13 +219,6 @@ function commandHelp(group: CommandGroup, command: Command): string {
   ]);
   const more = command.help === undefined ? '' : `\n${command.help}\n`;
   return `Usage: ${group.path} ${usageOf(command)} [options]\n\n${command.summary}\n${more}\n${helpTable(rows)}\n${command.notes ?? group.notes}\n`;
-}
-
-const MOVING = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\p{Cs}/gu;
-
-/** Escapes control characters and line separators, so that text from others cannot move the cursor, reverse text or begin a line. */
-export function printable(text: string): string {
-  return text.replace(MOVING, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
 }
 
 /** The text as one word for a shell. A person may paste a command whose words come from others. */

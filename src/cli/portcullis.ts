@@ -3,8 +3,9 @@
 import { writeFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
+import { printable } from '../base/printable.ts';
 import { VERSION } from '../base/version.ts';
-import { EXIT, helpTable, ownWords, printable } from './command.ts';
+import { EXIT, helpTable, ownWords } from './command.ts';
 import { ENTRIES, runWords } from './entries.ts';
 
 const usage = (): string => `Usage: portcullis <command>

@@ -17,6 +17,14 @@ test('markup of templates is kept, also in lists, and values that say nothing ad
   t.is(html`<input ?disabled="${true}" ?checked="${false}">`.toString(), '<input disabled >');
 });
 
+test('text from others cannot reverse what stands beside it, but a field gives back what it got', (t) => {
+  const text = '^\u202e?mus-teg\u202c?$\n\u2066x\ud800';
+  const shown = '^\\u{202e}?mus-teg\\u{202c}?$\n\\u{2066}x\\u{d800}';
+  t.is(String(html`<p>${text}</p>${[[text]]}`), `<p>${shown}</p>${shown}`);
+  t.is(String(html`<textarea name="a">${text}</textarea>`), `<textarea name="a">${text}</textarea>`);
+  t.is(String(html`<input value="${text}">`), `<input value="${text}">`);
+});
+
 test('an object that pretends to be markup is not taken for it', (t) => {
   const forged = { toString: () => '<script>' } as unknown as Content;
   t.throws(() => html`<p>${forged}</p>`);

@@ -1,5 +1,6 @@
 /** `portcullis add`: makes a target, tries it, and makes a first policy from the list of its tools. */
 import { lstatSync, writeFileSync } from 'node:fs';
+import { printable } from '../../base/printable.ts';
 import {
   type Choice,
   chosen,
@@ -11,7 +12,7 @@ import {
 import type { TargetCheck } from '../../mcp/check.ts';
 import { formatPolicyFile } from '../../policies/files/yaml.ts';
 import { type Client, connect, type Say, serverOf } from '../client.ts';
-import { type Command, CommandError, counted, type Given, printable, UsageError } from '../command.ts';
+import { type Command, CommandError, counted, type Given, UsageError } from '../command.ts';
 import { changing } from '../policies/policy-folder.ts';
 import { type Person, personAtTerminal } from './ask.ts';
 import { executableOf, pathFor } from './executable.ts';

@@ -1,7 +1,8 @@
 /** Questions to the person at the terminal. */
 import { createInterface } from 'node:readline';
 import { Writable } from 'node:stream';
-import { CommandError, type Given, printable, UsageError } from '../command.ts';
+import { printable } from '../../base/printable.ts';
+import { CommandError, type Given, UsageError } from '../command.ts';
 import { isInputTerminal } from '../read-text.ts';
 
 /** All functions throw CommandError `interrupted` if the person presses Ctrl-C or Ctrl-D instead of answering. */

@@ -1,7 +1,8 @@
 /** `portcullis import`: makes targets of the servers in the configuration file of an MCP client. */
 import { readFileSync, statSync } from 'node:fs';
+import { printable } from '../../base/printable.ts';
 import { type Client, connect, type Say } from '../client.ts';
-import { type Command, CommandError, counted, EXIT, printable, UsageError } from '../command.ts';
+import { type Command, CommandError, counted, EXIT, UsageError } from '../command.ts';
 import { type Person, personAtTerminal } from './ask.ts';
 import { executableOf, pathFor } from './executable.ts';
 import { type FoundServer, filled, type Read, readServers } from './servers-file.ts';

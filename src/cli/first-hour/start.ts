@@ -1,8 +1,10 @@
 /** `portcullis start`: runs the gateway, and makes the first administrator if a person is at the terminal. */
+
+import { printable } from '../../base/printable.ts';
 import { allowCommands } from '../../config/config.ts';
 import { runProcess, tellHowToBegin, type WhenEmpty } from '../../process.ts';
 import { serverOf } from '../client.ts';
-import { CommandError, type CommandGroup, printable } from '../command.ts';
+import { CommandError, type CommandGroup } from '../command.ts';
 import { personAtTerminal } from './ask.ts';
 import { executableOf } from './executable.ts';
 import { askNewPassword, register, signIn } from './init.ts';

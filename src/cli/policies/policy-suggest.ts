@@ -1,10 +1,12 @@
 /** `portcullis policies suggest`, and the text of its answer. */
+
+import { printable } from '../../base/printable.ts';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import type { Suggestion } from '../../policies/suggest/job.ts';
 import type { Skipped } from '../../policies/suggest/needs.ts';
 import type { LeftOutJson, RoleJson, SuggestedJson } from '../../policies/suggest/report.ts';
 import { connect } from '../client.ts';
-import { type Command, counted, EXIT, type Given, printable, UsageError } from '../command.ts';
+import { type Command, counted, EXIT, type Given, UsageError } from '../command.ts';
 import { type DecisionChangesJson, flipsText } from './decision-changes.ts';
 import { requireEmpty, writePolicyFile } from './policy-folder.ts';
 import { flipText, type HowFar, type ReportJson, rangeOf, sayingHowFar } from './policy-replay.ts';

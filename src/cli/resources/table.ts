@@ -1,5 +1,6 @@
 /** Answers of the API as text for people. What comes from others is escaped, so that it cannot move the cursor or break a line. */
-import { jsonText, printable, type View } from '../command.ts';
+import { printable } from '../../base/printable.ts';
+import { jsonText, type View } from '../command.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
