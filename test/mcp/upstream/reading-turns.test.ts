@@ -264,3 +264,18 @@ test.serial('senders to one process take turns, so that one does not wait for al
   kill('the test is over');
   t.deepEqual(ids, ['a1', 'b1', 'a2', 'b2', 'a3']);
 });
+
+test.serial('a sender who has filled the input of a process leaves room for others', async (t) => {
+  const { promise: over, resolve: ended } = deferred();
+  const spec = specOf('a deaf one', 'setInterval(() => undefined, 1_000)');
+  const handlers = { line: () => undefined, waiting: () => null, ended: () => ended() };
+  const { send, kill } = startProcess(spec, 1_000_000, handlers, createLog('silent'));
+  const message = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'm', params: { x: 'x'.repeat(40_000) } });
+  let sent = 0;
+  while (send(message, 'greedy') === 'sent') sent++;
+  t.true(sent > 150 && sent < 250, String(sent));
+  for (let other = 0; other < 3; other++) t.is(send(message, `other ${other}`), 'sent');
+  for (let n = 0; n < 50; n++) t.is(send('{}', 'modest'), 'sent');
+  kill('the test is over');
+  await over;
+});

@@ -57,7 +57,12 @@ export interface Patience {
   readonly silenceMs: number;
 }
 
-export function createCalls(process: TargetProcess, patience: Patience, hooks: CallHooks) {
+/** `send` sends a message of this owner to the process. */
+export function createCalls(
+  send: (text: string, owner: string) => ReturnType<TargetProcess['send']>,
+  patience: Patience,
+  hooks: CallHooks,
+) {
   const calls = new Map<RpcId, Call>();
   /** The progress tokens of the most recent calls that created a task. */
   const taskTokens = new Map<RpcId, RpcId>();
@@ -70,7 +75,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
     if (calls.get(id) !== call) return;
     forget(id, call);
     // The specification does not allow `initialize` to be cancelled.
-    if (call.method !== 'initialize') process.send(cancellation(id), call.owner);
+    if (call.method !== 'initialize') send(cancellation(id), call.owner);
     call.queue.fail(cause);
   }
 
@@ -132,7 +137,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       // Other values are not valid tokens. The process gets them unchanged, and the gateway drops progress that names them.
       const token = isId(given) ? given : undefined;
       const ownMeta = isObject(meta) && token !== undefined ? { _meta: { ...meta, progressToken: id } } : {};
-      const sent = process.send(rebuildCall({ ...request, id }, located, ownMeta), owner);
+      const sent = send(rebuildCall({ ...request, id }, located, ownMeta), owner);
       if (sent !== 'sent') return sent === 'full' ? { fault: 'busy' } : 'gone';
       const abort = (): void => {
         drop(id, call, ABORTED);
@@ -175,7 +180,7 @@ export function createCalls(process: TargetProcess, patience: Patience, hooks: C
       if (own === undefined) return;
       const [id, call] = own;
       forget(id, call);
-      process.send(cancellation(id, params), owner);
+      send(cancellation(id, params), owner);
       call.queue.fail(ABORTED);
     },
     latest: (): EventQueue | null => [...calls.values()].at(-1)?.queue ?? null,

@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
+import { createStock, isOverdrawn, type Taken } from '../../../base/budgets.ts';
 import { decodeInLane, LARGE_TEXT } from '../../../base/json/large.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
@@ -35,7 +36,8 @@ import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 const GRACE_MS = 2_000;
 /** How long to read the pipes of a process that has ended. A pipe that another process holds open never ends. */
 const DRAIN_MS = 500;
-const INPUT_BYTES = 8 * 1024 * 1024;
+/** Bytes of messages that the process has not read yet. */
+const INPUT = { perKey: 8 * 1024 * 1024, all: 16 * 1024 * 1024 };
 const GARBAGE_BYTES = 1024 * 1024;
 const SHOWN_LENGTH = 500;
 /** The bytes of standard error that are read in one turn. Each line is searched for secrets, which takes long. */
@@ -139,30 +141,31 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     signalGroup('SIGKILL');
   }
 
-  /** Large messages, and those after them, by sender. Senders take turns; the first one's message is being written. */
-  const unwritten = new Map<string, string[]>();
-  let unwrittenBytes = 0;
+  /** Messages that wait until the process has read earlier ones, by sender. Senders take turns. */
+  const unwritten = new Map<string, { readonly text: string; readonly room: Taken }[]>();
+  const input = createStock('input of the process', INPUT);
+  let isWriting = false;
 
-  async function writeInParts(): Promise<void> {
+  async function writeInTurns(): Promise<void> {
+    isWriting = true;
     for (let [first] = unwritten; first !== undefined; [first] = unwritten) {
-      const [sender, texts] = first;
-      const text = texts.shift() ?? '';
-      const parts = lineParts(text);
-      let rest = Buffer.byteLength(text);
-      await lane.run(spec.source, () => {
-        const { value: part } = parts.next();
-        if (part === undefined || !stdin.writable) return true;
-        // From here on, the stream counts it.
-        const bytes = Math.min(rest, Buffer.byteLength(part));
-        rest -= bytes;
-        unwrittenBytes -= bytes;
-        stdin.write(part);
-        return false;
-      });
-      unwrittenBytes -= rest;
+      if (stdin.writable && stdin.writableNeedDrain) await drainedOrClosed(stdin);
+      const [sender, messages] = first;
+      const message = messages.shift();
+      if (message !== undefined) {
+        const parts = lineParts(message.text);
+        await lane.run(spec.source, () => {
+          const { value: part } = parts.next();
+          if (part === undefined || !stdin.writable) return true;
+          stdin.write(part);
+          return false;
+        });
+        message.room.giveBack();
+      }
       unwritten.delete(sender);
-      if (texts.length > 0) unwritten.set(sender, texts);
+      if (messages.length > 0) unwritten.set(sender, messages);
     }
+    isWriting = false;
   }
 
   /** Set while a large line is being read. Later lines wait for it. */
@@ -317,18 +320,22 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
   if (pid !== undefined) log.info({ ...about, command: spec.command }, 'target process started');
 
   return {
-    /** Messages of one sender keep their order. `full`: the process does not read its input. `closed`: it has ended, or is about to. */
+    /**
+     * Messages of one sender keep their order. `full`: the process has not read earlier ones of the sender. `closed`: it has ended, or is about
+     * to.
+     */
     send(text: string, sender = ''): 'sent' | 'full' | 'closed' {
       if (over || ending !== null || !stdin.writable || hasExited()) return 'closed';
-      const bytes = Buffer.byteLength(text);
-      if (stdin.writableLength + unwrittenBytes + bytes > INPUT_BYTES) return 'full';
-      if (unwritten.size === 0 && text.length <= LARGE_TEXT) stdin.write(toLine(text));
-      else {
-        unwrittenBytes += bytes;
-        const texts = unwritten.get(sender);
-        if (texts !== undefined) texts.push(text);
-        else if (unwritten.set(sender, [text]).size === 1) void writeInParts();
+      if (!isWriting && !stdin.writableNeedDrain && text.length <= LARGE_TEXT) {
+        stdin.write(toLine(text));
+        return 'sent';
       }
+      const room = input.take(sender, Buffer.byteLength(text));
+      if (isOverdrawn(room)) return 'full';
+      const messages = unwritten.get(sender);
+      if (messages === undefined) unwritten.set(sender, [{ text, room }]);
+      else messages.push({ text, room });
+      if (!isWriting) void writeInTurns();
       return 'sent';
     },
     /** Stops reading its output, which makes the process wait. */
@@ -351,6 +358,13 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
 }
 
 function nothing(): void {}
+
+async function drainedOrClosed(stream: Writable): Promise<void> {
+  const waiting = new AbortController();
+  const { signal } = waiting;
+  await Promise.race([once(stream, 'drain', { signal }), once(stream, 'close', { signal })]).catch(nothing);
+  waiting.abort();
+}
 
 /**
  * Descriptors that node opens are closed when it starts another program. Descriptors that the gateway inherited are not, except

@@ -40,6 +40,8 @@ const PING_SILENCES = 6;
 
 export interface SharedProcessSession {
   readonly id: string;
+  /** What the messages of a user take at the process does not count for others. */
+  readonly user: string;
   streams: number;
   standing: EventQueue | null;
   lastUsed: number;
@@ -114,7 +116,8 @@ export class SharedProcess {
     };
     this.process = startProcess(spec, deps.limits.answerBytes, { line, ended, waiting }, deps.log);
     this.gone = this.process.gone;
-    this.calls = createCalls(this.process, spec, {
+    const userOf = (session: string): string => this.sessions.get(session)?.user ?? '';
+    this.calls = createCalls((text, session) => this.process.send(text, userOf(session)), spec, {
       createQueue: this.createQueue.bind(this),
       isCrowded: (queue) => shared && queue.pending > UNREAD_LENGTH,
       expired: () => void this.probe(),
@@ -134,9 +137,9 @@ export class SharedProcess {
   }
 
   /** Opens a session and answers `initialize`. */
-  open(message: RpcRequest, located: Located, signal?: Cancellable): Promise<Answered> {
+  open(user: string, message: RpcRequest, located: Located, signal?: Cancellable): Promise<Answered> {
     this.isOpened = true;
-    return this.shared ? this.openShared(message, signal) : this.openOwn(message, located, signal);
+    return this.shared ? this.openShared(user, message, signal) : this.openOwn(user, message, located, signal);
   }
 
   post(session: SharedProcessSession, message: RpcMessage, located: Located, signal?: Cancellable): Answered {
@@ -146,7 +149,7 @@ export class SharedProcess {
       this.calls.cancel(session.id, message);
       return statusAnswer(202);
     }
-    const sent = this.shared ? 'sent' : this.process.send(located.text, session.id);
+    const sent = this.shared ? 'sent' : this.process.send(located.text, session.user);
     if (sent === 'closed') return lost();
     return sent === 'sent' ? statusAnswer(202) : { fault: 'busy' };
   }
@@ -272,9 +275,9 @@ export class SharedProcess {
   }
 
   /** Makes a session and returns its id. */
-  private enter(): string {
+  private enter(user: string): string {
     const id = this.deps.newId();
-    this.sessions.set(id, { id, streams: 0, standing: null, lastUsed: this.deps.now() });
+    this.sessions.set(id, { id, user, streams: 0, standing: null, lastUsed: this.deps.now() });
     return id;
   }
 
@@ -296,7 +299,7 @@ export class SharedProcess {
     return last ?? { fault: 'crashed' };
   }
 
-  private async openOwn(request: RpcRequest, located: Located, signal?: Cancellable): Promise<Answered> {
+  private async openOwn(user: string, request: RpcRequest, located: Located, signal?: Cancellable): Promise<Answered> {
     const text = await this.answerTo(request, located, signal);
     const opened = typeof text === 'string' && isSessionRevision((await readResult(text))?.protocolVersion);
     if (!opened || this.isClosed) {
@@ -304,7 +307,7 @@ export class SharedProcess {
       if (typeof text !== 'string') return text;
       return opened ? faultFrom(await this.ended.promise) : jsonAnswer(200, text);
     }
-    return jsonAnswer(200, text, this.enter());
+    return jsonAnswer(200, text, this.enter(user));
   }
 
   /**
@@ -338,14 +341,14 @@ export class SharedProcess {
     if (isSilent) this.process.kill('it answered neither a request in time nor a ping');
   }
 
-  private async openShared({ id, params }: RpcRequest, signal?: Cancellable): Promise<Answered> {
+  private async openShared(user: string, { id, params }: RpcRequest, signal?: Cancellable): Promise<Answered> {
     this.introduced ??= this.introduce();
     const introduction = await unlessAborted(this.introduced, signal);
     if (introduction === null) return { fault: 'aborted' };
     if ('fault' in introduction) return introduction;
     if (this.isClosed) return faultFrom(await this.ended.promise);
     const text = resultMessage(id, JSON.stringify(sharedResult(introduction.result, params?.protocolVersion)));
-    return jsonAnswer(200, text, this.enter());
+    return jsonAnswer(200, text, this.enter(user));
   }
 
   private request(session: SharedProcessSession, message: RpcRequest, located: Located, signal?: Cancellable): Answered {

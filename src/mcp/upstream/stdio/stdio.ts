@@ -232,7 +232,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     if (message.kind !== 'request' || message.method !== 'initialize' || request.session !== undefined) return statusAnswer(400);
     const host = await hostFor(target, access, credentials);
     if (isFault(host)) return host;
-    const opened = await host.open(message, located, signal);
+    const opened = await host.open(access.user, message, located, signal);
     const session = isFault(opened) ? undefined : host.sessions.get(opened.sessionId ?? '');
     if (session !== undefined) {
       seats.set(session.id, { host, session, targetId: target.id, bindingKey: bindingKey({ target: request.target, access }) });
