@@ -5,8 +5,9 @@
 import type { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { gathered } from '../base/promises.ts';
+import { sortedInSlices } from '../base/turns/slices.ts';
 import { type ChainWriterParts, createChainWriter, type Item, isAboutRows, refusal, type Settle } from './chain-writer.ts';
-import { createRowMaker, outcomesByRecord, type Stored } from './records/log-rows.ts';
+import { createRowMaker, isTooLarge, outcomesByRecord, type Stored } from './records/log-rows.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records/records.ts';
 
 export interface AuditWriterParts extends ChainWriterParts {
@@ -155,8 +156,10 @@ export function createAuditWriter(parts: AuditWriterParts) {
       const stored = rows.decision(record);
       return enqueue(stored, (settle) => ({ kind: 'decision', stored, settle }));
     },
-    shown(record: ShownRecord): Promise<void> {
-      const stored = rows.shown(record);
+    async shown(record: ShownRecord): Promise<void> {
+      // Long names take tens of milliseconds to sort. What is sorted already is sorted again at once.
+      const names = isTooLarge(record.names) ? await sortedInSlices(record.names, (a, b) => a < b) : record.names;
+      const stored = rows.shown({ ...record, names });
       return enqueue(stored, (settle) => ({ kind: 'shown', stored, settle }));
     },
     outcome(record: OutcomeRecord): void {

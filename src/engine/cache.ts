@@ -13,9 +13,14 @@ const MAX_FACTS = 256;
 /** The number of policy sets that have a number: those of engines that requests may still use, and some more. */
 const MAX_SETS = 64;
 
-/** Holds at most `capacity` decisions, those that were used last. */
+/** What a decision takes beside its key, in characters. Most keys have at most as many. */
+const DECISION_LENGTH = 128;
+
+/** Holds at most `capacity` decisions, those that were used last, and fewer if many have long names. */
 export function createDecisionCache(capacity: number) {
-  const kept = createRecent<string, Decision>(capacity);
+  const kept = createRecent<string, Decision>(2 * DECISION_LENGTH * capacity, (key) =>
+    Math.max(2 * DECISION_LENGTH, DECISION_LENGTH + key.length),
+  );
 
   /** Keys contain a number instead of two hashes, because it is shorter. No number is ever reused for a different set. */
   const sets = new Map<string, number>();

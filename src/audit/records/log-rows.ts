@@ -63,11 +63,17 @@ export function storable<T extends string | null>(text: T): T {
   return text.toWellFormed().replaceAll('\0', '\ufffd') as T;
 }
 
+/** Whether a set would not fit with all its names. */
+export const isTooLarge = (names: readonly string[]): boolean =>
+  names.reduce((length, name) => length + name.length, 0) > MAX_SET_BYTES;
+
 /** Returns the canonical JSON of a set of names. It is sorted, so that the same items in a different order make the same set. */
 export function namesJson(listed: readonly string[]): string {
   const sorted = listed.toSorted();
-  const names = JSON.stringify(sorted);
-  if (Buffer.byteLength(names) <= MAX_SET_BYTES) return names;
+  if (!isTooLarge(sorted)) {
+    const names = JSON.stringify(sorted);
+    if (Buffer.byteLength(names) <= MAX_SET_BYTES) return names;
+  }
   const kept: string[] = [];
   let size = 2;
   for (const name of sorted) {
