@@ -276,12 +276,15 @@ export function userStore(db: Connection) {
      */
     page,
 
-    /** Like `page`, but yields all of them, in parts: the groups of each user can have thousands of bytes. */
-    async *parts(after: string | null, wanted: Wanted = {}): AsyncGenerator<readonly User[]> {
-      for (let last = after; ; ) {
-        const some = await page(AT_ONCE, last, wanted);
+    /** Like `page`, but yields them in parts: the groups of each user can have thousands of bytes. `limit` null: all. */
+    async *parts(after: string | null, wanted: Wanted = {}, limit: number | null = null): AsyncGenerator<readonly User[]> {
+      let left = limit ?? Number.POSITIVE_INFINITY;
+      for (let last = after; left > 0; ) {
+        const asked = Math.min(AT_ONCE, left);
+        const some = await page(asked, last, wanted);
         yield some;
-        if (some.length < AT_ONCE) return;
+        if (some.length < asked) return;
+        left -= some.length;
         last = some.at(-1)?.id ?? null;
       }
     },

@@ -3,7 +3,7 @@ import { setImmediate } from 'node:timers/promises';
 import { starts } from './caller-turns.ts';
 import { createSpareTurns } from './spare-turns.ts';
 
-const SLICE_MS = 2;
+const SLICE_MS = 1;
 const turns = createSpareTurns({ mostUnderWay: 1, longestRestMs: 25, mostWaiting: Number.POSITIVE_INFINITY, mostAtOnce: 1 });
 
 /**

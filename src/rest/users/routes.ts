@@ -59,13 +59,12 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
     const page = readPage(req, PAGE);
     const { text, role, group } = validate(filter, { ...req.query });
     const wanted = { ...(text && { text }), ...(role && { role }), ...(group && { group }) };
-    const store = userStore(database.knex);
-    if (page.limit === null) {
-      const parts = eachInTurn(inTurn, admissionOf(res).principal.sub, store.parts(page.cursor, wanted));
-      return sendList(res, '', whileAllowed(res, oneByOne(parts)), userDocument, '');
-    }
-    const users = await store.page(page.limit + 1, page.cursor, wanted);
-    await sendPage(req, res, page, users, ({ id }) => id, userDocument);
+    const parts = userStore(database.knex).parts(page.cursor, wanted, page.limit === null ? null : page.limit + 1);
+    const users = oneByOne(eachInTurn(inTurn, admissionOf(res).principal.sub, parts));
+    if (page.limit === null) return sendList(res, '', whileAllowed(res, users), userDocument, '');
+    const some: User[] = [];
+    for await (const user of users) some.push(user);
+    await sendPage(req, res, page, some, ({ id }) => id, userDocument);
   });
 
   router.get('/:id', async (req, res) => {
