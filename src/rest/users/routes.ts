@@ -12,7 +12,7 @@ import { uuidv7 } from '../../base/ids.ts';
 import { pathId, readOnlyErrors, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
-import { createTurns, eachInTurn } from '../../db/turns.ts';
+import { createRestingTurns, eachInTurn } from '../../db/turns.ts';
 import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
@@ -53,7 +53,7 @@ async function* oneByOne<T>(parts: AsyncIterable<readonly T[]>): AsyncGenerator<
 export function userRoutes({ database, administer, passwords, localSignIn, now }: UserRouteParts): Router {
   const router = Router({ caseSensitive: true, strict: true });
   /** A call waits for at most one short read, however many read the list. */
-  const inTurn = createTurns();
+  const inTurn = createRestingTurns();
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
