@@ -1,4 +1,5 @@
 /** Which file belongs to which policy. Files refer by name and not by id, so that they are the same for every database. Pure. */
+import { atOnce } from '../../base/turns/slices.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { subjectKey } from '../schema.ts';
 import type { PolicyFile } from './yaml.ts';
@@ -34,6 +35,11 @@ export function managedFile(policy: StoredPolicy, owner: string): string | null 
  * name made from its name. If several policies would get the same name, each also gets a part of its id.
  */
 export function fileNames(policies: readonly StoredPolicy[], owner: string): Map<string, string> {
+  return atOnce(fileNamesInSteps(policies, owner));
+}
+
+/** Like `fileNames`, but pauses every few policies so that the caller can let other work run. */
+export function* fileNamesInSteps(policies: readonly StoredPolicy[], owner: string): Generator<undefined, Map<string, string>> {
   const names = new Map<string, string>();
   const taken = new Set<string>();
   const free: StoredPolicy[] = [];
@@ -48,10 +54,12 @@ export function fileNames(policies: readonly StoredPolicy[], owner: string): Map
   }
   const sharers = new Map<string, number>();
   for (const policy of free) {
+    yield;
     const [plain = ''] = possibleNames(policy);
     sharers.set(plain, (sharers.get(plain) ?? 0) + 1);
   }
   for (const policy of free.toSorted((a, b) => (a.id < b.id ? -1 : 1))) {
+    yield;
     const [plain = '', ...longer] = possibleNames(policy);
     const choice = sharers.get(plain) === 1 ? [plain, ...longer] : longer;
     const name = choice.find((file) => !taken.has(file)) ?? `${policy.id}.yaml`;

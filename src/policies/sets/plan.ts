@@ -1,7 +1,7 @@
 /** Computes how the files of a folder would change the policies, and how two policy sets differ. Pure. */
 import { atOnce } from '../../base/turns/slices.ts';
 import type { PolicySubject, StoredPolicy } from '../../engine/compile/policy.ts';
-import { fileNames, fileOf, managedAs, managedFile, possibleNames } from '../files/file.ts';
+import { fileNamesInSteps, fileOf, managedAs, managedFile, possibleNames } from '../files/file.ts';
 import { changedKeys, errorAt, type ParsedPolicyFile, type PolicyFile, type PolicyFileError } from '../files/yaml.ts';
 import type { OwnerHistory } from '../history.ts';
 import type { StoredChange } from '../policy-store.ts';
@@ -126,14 +126,14 @@ function* meaningOf(
   owner: string,
 ): Generator<undefined, Map<string, StoredPolicy | { readonly ambiguous: number }>> {
   const meant = new Map<string, StoredPolicy | { readonly ambiguous: number }>();
-  const names = fileNames(policies, owner);
+  const names = yield* fileNamesInSteps(policies, owner);
   const others = new Map<string, StoredPolicy[]>();
   for (const policy of policies) {
     yield;
     const name = names.get(policy.id);
     if (name !== undefined && files.has(name)) meant.set(name, policy);
     else if (policy.managed_as === null) {
-      for (const possible of possibleNames(policy)) {
+      for (const possible of possibleNames(policy).filter((possible) => files.has(possible))) {
         const sharers = others.get(possible);
         if (sharers === undefined) others.set(possible, [policy]);
         else sharers.push(policy);
