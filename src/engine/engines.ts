@@ -37,27 +37,30 @@ function* hashInSteps(policies: readonly Policy[], revision: number): Generator<
   return hash.digest('base64');
 }
 
+/** How many engines are kept: several changes can be about to be stored, and only one of them is stored next. */
+const KEPT = 3;
+
 /**
  * Makes the engines that decide requests. Who is about to store a set makes its engine ready before: all requests that arrive after the change
  * wait for it.
  */
 export function createNextEngine(options: Pick<EngineOptions, 'module' | 'onFault'>) {
-  let last: { readonly policies: readonly Policy[]; readonly engine: Promise<LoadedEngine> } | null = null;
+  /** Newest first. */
+  let made: readonly { readonly policies: readonly Policy[]; readonly engine: Promise<LoadedEngine> }[] = [];
 
   async function engineOf(policies: readonly Policy[]): Promise<LoadedEngine> {
     const sorted = policies.toSorted(byId);
-    const known = last;
-    if (known !== null && (await inSlices(isSameInSteps(known.policies, sorted)))) return known.engine;
-    const made = { policies: sorted, engine: createEngine({ ...options, policies: sorted, revision: 0 }) };
-    last = made;
-    made.engine.catch(() => {
-      if (last === made) last = null;
+    for (const known of made) if (await inSlices(isSameInSteps(known.policies, sorted))) return known.engine;
+    const next = { policies: sorted, engine: createEngine({ ...options, policies: sorted, revision: 0 }) };
+    made = [next, ...made].slice(0, KEPT);
+    next.engine.catch(() => {
+      made = made.filter((one) => one !== next);
     });
-    return made.engine;
+    return next.engine;
   }
 
   return {
-    /** Makes the engine of the set, and keeps it until the next one. Rejects as `createEngine` does. */
+    /** Makes the engine of the set, and keeps it until there are newer ones. Rejects as `createEngine` does. */
     prepare: engineOf,
     /** Returns the engine of the stored set. Rejects as `createEngine` does. */
     engineOf: async (policies: readonly Policy[], revision: number): Promise<LoadedEngine> => ({
