@@ -37,8 +37,8 @@ function* hashInSteps(policies: readonly Policy[], revision: number): Generator<
   return hash.digest('base64');
 }
 
-/** How many engines are kept: several changes can be about to be stored, and only one of them is stored next. */
-const KEPT = 3;
+/** The engine of a change that was just stored, and that of the next, which may be made before the first is asked for. */
+const KEPT = 2;
 
 /**
  * Makes the engines that decide requests. Who is about to store a set makes its engine ready before: all requests that arrive after the change

@@ -5,10 +5,11 @@ import { has } from '../auth/rights.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
 import { laneSteps } from '../base/turns/lane.ts';
-import type { RunSteps } from '../base/turns/slices.ts';
+import { inSlices, type RunSteps } from '../base/turns/slices.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, isInHistory, type Position, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
+import { createTurns } from '../db/turns.ts';
 import type { PatternCheck } from '../engine/compile/pattern.ts';
 import type { Policy, PolicySubject, StoredPolicy } from '../engine/compile/policy.ts';
 import { problemsOfChange } from '../engine/compile/set-limits.ts';
@@ -119,6 +120,13 @@ export interface EditWork<T, State> {
 
 export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
 
+/**
+ * How long steps run for a change of this caller; null: at once, because a transaction is open for it. All requests wait for the thread
+ * meanwhile, and callers without `managesAll` are many, so these take turns in the lane.
+ */
+export const stepsOf = (turnOf: Caller | null): RunSteps =>
+  turnOf === null || turnOf.managesAll === true ? inSlices : (steps) => laneSteps(turnOf.principal.sub, steps);
+
 /** A caller who may change only policies of owners plans again in the transaction only if that takes less, in milliseconds. */
 const QUICK_MS = 100;
 
@@ -126,6 +134,7 @@ type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicie
 
 export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   const { database, administer, guard } = parts;
+  const storing = createTurns();
   async function attempt<T, State>(
     caller: Caller,
     { glance, read, plan }: EditWork<T, State>,
@@ -136,42 +145,51 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       position: await readPosition(db),
       glanced: JSON.stringify(await glance(db)),
       state: await read(db),
-      stored: (await parts.readStoredSet(db)).policies,
+      policies: (await parts.readStoredSet(db)).policies,
     });
     const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, inTurnOf: Caller | null): Promise<void> => {
       if (candidate !== null) await tryPolicySet(parts, candidate, inTurnOf);
     };
-    const { position, glanced, state, stored } = await database.snapshot(look);
+    const { position, glanced, state, policies } = await database.snapshot(look);
     const began = performance.now();
     const early = await plan(state, caller);
     // Both take long, in different threads.
     const [, checked] = await Promise.all([tryPlan(early, caller), guard.check(early.touches, caller)]);
     const isQuick = performance.now() - began < QUICK_MS;
     await calm(sizeOf(early.touches));
-    // A set that cannot be compiled must be repairable by deletions.
-    if (!('refusal' in early) && early.apply !== null) await parts.prepare(setAfter(stored, early.touches)).catch(() => {});
-    return administer(caller, ['policies:manage'], async (trx, authority) => {
-      const holds = JSON.stringify(await glance(trx)) === glanced && (await isInHistory(trx, position));
-      await requireRevision(trx, caller);
-      const current = await guard.glance(trx);
-      // Invariants take too long to check under the lock.
-      if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
-      // On SQLite, all requests wait for this transaction.
-      if (!holds && !(isLast && (isQuick || caller.managesAll === true))) throw new Moved();
-      const planned = holds ? early : await plan(await read(trx), null);
-      if (!holds) await tryPlan(planned, null);
-      requireChanges(authority.held, planned.touches, await ownerStore(trx).names());
-      if ('refusal' in planned) throw planned.refusal;
-      const { result, touches, apply } = planned;
-      if (current.guarded) {
-        if (checked.widening !== null && !has(authority.held, 'boundaries:manage')) throw checked.widening;
-        // The refusal shows other policies, so only a caller who may make the change gets it.
-        if (checked.refusal !== null) throw checked.refusal;
-      }
-      if (apply === null) return { result, changes: [] };
-      const deleted = touches.flatMap(({ before, after }) => (before !== null && after === null ? [before.id] : []));
-      const forgotten = deleted.length === 0 ? [] : await guard.forget(trx, deleted);
-      return { result, changes: [...(await apply(policyStore(trx), trx, authority)), ...forgotten] };
+    const stillHolds = async (db: Connection): Promise<boolean> =>
+      JSON.stringify(await glance(db)) === glanced && (await isInHistory(db, position));
+    const store = () =>
+      administer(caller, ['policies:manage'], async (trx, authority) => {
+        const holds = await stillHolds(trx);
+        await requireRevision(trx, caller);
+        const current = await guard.glance(trx);
+        // Invariants take too long to check under the lock.
+        if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
+        // On SQLite, all requests wait for this transaction.
+        if (!holds && !(isLast && (isQuick || caller.managesAll === true))) throw new Moved();
+        const planned = holds ? early : await plan(await read(trx), null);
+        if (!holds) await tryPlan(planned, null);
+        requireChanges(authority.held, planned.touches, await ownerStore(trx).names());
+        if ('refusal' in planned) throw planned.refusal;
+        const { result, touches, apply } = planned;
+        if (current.guarded) {
+          if (checked.widening !== null && !has(authority.held, 'boundaries:manage')) throw checked.widening;
+          // The refusal shows other policies, so only a caller who may make the change gets it.
+          if (checked.refusal !== null) throw checked.refusal;
+        }
+        if (apply === null) return { result, changes: [] };
+        const deleted = touches.flatMap(({ before, after }) => (before !== null && after === null ? [before.id] : []));
+        const forgotten = deleted.length === 0 ? [] : await guard.forget(trx, deleted);
+        return { result, changes: [...(await apply(policyStore(trx), trx, authority)), ...forgotten] };
+      });
+    if ('refusal' in early || early.apply === null) return store();
+    // One after the other: an engine that was made beside the change of another is of a set that no longer comes.
+    return storing(caller.principal.sub, async () => {
+      if (!isLast && !(await database.snapshot(stillHolds))) throw new Moved();
+      // A set that cannot be compiled must be repairable by deletions.
+      await parts.prepare(setAfter(policies, early.touches)).catch(() => {});
+      return store();
     });
   }
   /** Compute everything before taking the lock. Compute it again if the state has changed in the meantime. */
@@ -252,10 +270,7 @@ export function createPolicyEdits(parts: PolicyEditParts) {
     if (refusal !== null) errors.push({ path: 'resource_pattern', message: refusal });
     if (errors.length > 0) throw invalidRequest(errors);
     const candidate = [...policies.filter(({ id }) => id !== policy.id), policy];
-    // All requests wait for the thread meanwhile, and callers without `managesAll` are many.
-    const run: RunSteps | undefined =
-      turnOf === null || turnOf.managesAll === true ? undefined : (steps) => laneSteps(turnOf.principal.sub, steps);
-    const problems = problemsOfChange(candidate, new Set([policy.id]), async () => policies, undefined, run);
+    const problems = problemsOfChange(candidate, new Set([policy.id]), async () => policies, undefined, stepsOf(turnOf));
     for (const { message, member } of await problems) errors.push({ path: member, message });
     if (errors.length > 0) throw invalidRequest(errors);
     const outside = limits === null ? [] : await outsideOf(policy, limits);

@@ -3,7 +3,7 @@ import type { Authority, Caller } from '../../auth/caller.ts';
 import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, isInHistory, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
-import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts } from '../edit.ts';
+import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, stepsOf } from '../edit.ts';
 import { ownerHistory, policiesAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
@@ -56,7 +56,8 @@ export type PolicySets = ReturnType<typeof createPolicySets>;
 export function createPolicySets(parts: PolicySetParts) {
   const { database } = parts;
   const edit = createPolicyEdit(parts);
-  const inTurnOf = (turnOf: Caller | null): Pick<PlanParts, 'checkSet' | 'findNames'> => ({
+  const inTurnOf = (turnOf: Caller | null): Pick<PlanParts, 'run' | 'checkSet' | 'findNames'> => ({
+    run: stepsOf(turnOf),
     checkSet: (...asked) => parts.checkSet(...asked, turnOf),
     findNames: (outside) => parts.findNames(outside, turnOf),
   });
