@@ -1,6 +1,10 @@
 /** Requests to a gateway that may not answer. */
 import { CommandError } from './command.ts';
 
+/** The connection broke off, or the time was over: the gateway may have done what it was asked. */
+const LOST =
+  /^(UND_ERR_(SOCKET|ABORTED|HEADERS_TIMEOUT|BODY_TIMEOUT|RES_CONTENT_LENGTH_MISMATCH)|ECONNRESET|EPIPE)$|terminated|aborted/;
+
 /** Returns what `work` returns. Throws CommandError if the gateway cannot be reached or closes the connection. */
 export async function reach<T>(url: string, work: () => Promise<T>): Promise<T> {
   try {
@@ -8,9 +12,9 @@ export async function reach<T>(url: string, work: () => Promise<T>): Promise<T> 
   } catch (error) {
     const { cause, message } = error as Error;
     const reason = cause instanceof Error ? ((cause as NodeJS.ErrnoException).code ?? cause.message) : message;
-    throw new CommandError(
-      `no answer from ${url} (${reason}): PORTCULLIS_URL or --server must name a running gateway`,
-      'no_answer',
-    );
+    const advice = LOST.test(reason)
+      ? 'its answer got lost. If the command makes a change, look whether it was made before you repeat the command (policies history, or the console)'
+      : 'PORTCULLIS_URL or --server must name a running gateway';
+    throw new CommandError(`no answer from ${url} (${reason}): ${advice}`, 'no_answer');
   }
 }

@@ -1,14 +1,14 @@
 /** `portcullis drafts`: proposed policy changes that the gateway stores, so that you can try them before you apply them. */
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { DRAFT_NAME } from '../../policies/sets/draft.ts';
 import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, connect } from '../client.ts';
 import { type Command, type CommandGroup, counted, EXIT, type Given, UsageError } from '../command.ts';
 import { dirOf, testDirOf } from './manifest.ts';
-import { readPolicyFolder, requireEmpty, writePolicyFile } from './policy-folder.ts';
+import { requireEmpty, writePolicyFile } from './policy-folder.ts';
 import { type ReportJson, reportText } from './policy-replay.ts';
 import { EXPECT, expectedIn, fileSetOf, pointing, SET_OPTIONS } from './policy-set.ts';
+import { testFilesIfAny } from './review/folder-tests.ts';
 
 const { draft: _, ...FILE_OPTIONS } = SET_OPTIONS;
 const REASON = { value: 'TEXT', help: 'why; the history records it' };
@@ -43,10 +43,11 @@ The tests must pass before you can activate the draft.`,
   options: FILE_OPTIONS,
   async run(given) {
     const dir = dirOf(given);
-    const testDir = testDirOf(given);
-    const tests = existsSync(testDir) ? Object.fromEntries(readPolicyFolder(testDir)) : {};
+    const tests = Object.fromEntries(testFilesIfAny(given));
     const path = pathOf(given);
-    const draft = await pointing(dir, testDir, () => connect(given).call<DraftJson>('PUT', path, { ...fileSetOf(given), tests }));
+    const draft = await pointing(dir, testDirOf(given), () =>
+      connect(given).call<DraftJson>('PUT', path, { ...fileSetOf(given), tests }),
+    );
     const counts = `${counted(Object.keys(draft.files).length, 'policy', 'policies')}, ${counted(Object.keys(draft.tests).length, 'file')} of tests`;
     return { text: `saved ${draft.name}: ${counts}\n`, json: draft };
   },

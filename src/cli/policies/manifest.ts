@@ -1,7 +1,7 @@
 /** The manifest of a folder of policies, and what the options of a command say about it. */
 import { join } from 'node:path';
 import { MANIFEST_NAME } from '../../policies/files/file.ts';
-import { type Manifest, parseManifest } from '../../policies/files/manifest.ts';
+import { DEFAULT_TESTS, type Manifest, parseManifest } from '../../policies/files/manifest.ts';
 import { describePolicyFileError } from '../../policies/files/yaml.ts';
 import { CommandError, type Given, UsageError } from '../command.ts';
 import { readManifestText } from './policy-folder.ts';
@@ -43,5 +43,5 @@ export const prunes = (given: Given): boolean => given.flag('prune') || manifest
 /** Returns the folder of the tests. */
 export const testDirOf = (given: Given): string => {
   const dir = dirOf(given);
-  return given.text('tests') ?? join(dir, manifestIn(dir)?.tests ?? 'tests');
+  return given.text('tests') ?? join(dir, manifestIn(dir)?.tests ?? DEFAULT_TESTS);
 };

@@ -21,6 +21,7 @@ import { type Between, betweenOf, DIR, EXPECT, expectedIn, fileSetOf, OWNER, poi
 import { suggestCommand } from './policy-suggest.ts';
 import { compareCommand } from './review/compare.ts';
 import { contextCommand } from './review/context.ts';
+import { testFilesIfAny } from './review/folder-tests.ts';
 import { lintCommand } from './review/lint.ts';
 
 type Change = ReturnType<typeof changesJson>[number];
@@ -148,8 +149,7 @@ nothing. It also applies nothing if the policies change in the meantime.`,
 
 /** The member `tests`, if the folder has tests. */
 function testsIn(given: Given): object {
-  const dir = testDirOf(given);
-  const tests = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
+  const tests = testFilesIfAny(given);
   return tests.size === 0 ? {} : { tests: Object.fromEntries(tests) };
 }
 
@@ -238,7 +238,10 @@ Exit code: 0 success, or nothing to do; 1 failure, or --yes is missing; 2 wrong 
       { ...body, ...(expected === undefined ? {} : { expected_revision: revisionOf(expected) }) },
       progressOf(say),
     );
-    if (planned.changes.length === 0) return { text: `The policies already match revision ${revision}.\n`, json: planned };
+    if (planned.changes.length === 0) {
+      const what = owner === undefined ? 'The policies already match' : `No policy of the owner ${owner} differs from`;
+      return { text: `${what} revision ${revision}.\n`, json: planned };
+    }
     const decisions = `${flipsText(planned, { before: 'now', after: 'then' })}${warningsText(planned)}\n${invariantsText(planned.invariants)}`;
     if (!given.flag('yes')) {
       const changes = changesText(planned.changes, `To match revision ${revision}, revision ${planned.revision} would become:`);

@@ -10,6 +10,8 @@ export interface Manifest {
   readonly tests: string;
 }
 
+/** The name of the subfolder with the tests, if the manifest does not name it. */
+export const DEFAULT_TESTS = 'tests';
 const FOLDER = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 
 export const manifestForm = Joi.object<Partial<Manifest> & Pick<Manifest, 'owner'>>({
@@ -23,7 +25,7 @@ export const manifestForm = Joi.object<Partial<Manifest> & Pick<Manifest, 'owner
     .description('Whether policies of the owner are deleted if their files are missing.'),
   tests: Joi.string()
     .pattern(FOLDER)
-    .meta({ default: 'tests' })
+    .meta({ default: DEFAULT_TESTS })
     .messages({ 'string.pattern.base': 'must be the name of a subfolder' })
     .description('The subfolder with the tests.'),
 })
@@ -33,5 +35,5 @@ export const manifestForm = Joi.object<Partial<Manifest> & Pick<Manifest, 'owner
 /** As strict as `parsePolicyFile`. */
 export function parseManifest(text: string, file: string): Manifest | { readonly errors: readonly PolicyFileError[] } {
   const read = readStrictYaml(text, file, manifestForm, 'only one document is allowed');
-  return 'errors' in read ? read : { prune: false, tests: 'tests', ...read.value };
+  return 'errors' in read ? read : { prune: false, tests: DEFAULT_TESTS, ...read.value };
 }

@@ -1,5 +1,5 @@
 /** The manifest of a folder of policies, and `portcullis owner`. */
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { runGroup } from '../../../src/cli/command.ts';
@@ -171,4 +171,27 @@ test.serial('plan can fail if policies belong to no file', async (t) => {
   await rest.call(201, 'POST', '', { name: 'Free', resource_type: 'tool', effect: 'deny', priority: 1, subjects: [] });
   await run(0, 'plan', '--dir', dir, '--detailed-exitcode');
   await run(3, 'plan', '--dir', dir, '--fail-on-unmanaged');
+});
+
+test.serial('tests that are named, or that a link should lead to, are not left out silently', async (t) => {
+  const { run, rest } = await start(t);
+  const dir = policyFolder(t);
+  writeFileSync(join(dir, 'a.yaml'), file({ name: 'A' }));
+  const outside = folder(t);
+  writeFileSync(join(outside, 't.yaml'), 'tests: []\n');
+  manifest(dir, 'owner: default\ntests: tets\n');
+  t.regex((await run(1, 'apply', '--dir', dir)).err, /tets contains no tests/);
+  mkdirSync(join(dir, 'tets'));
+  t.regex((await run(1, 'apply', '--dir', dir)).err, /tets contains no tests/);
+  manifest(dir, 'owner: default\n');
+  symlinkSync('nowhere', join(dir, 'tests'));
+  t.regex((await run(1, 'apply', '--dir', dir)).err, /tests contains no tests/);
+  rmSync(join(dir, 'tests'));
+  symlinkSync(outside, join(dir, 'tests'));
+  for (const command of [['apply'], ['test']])
+    t.regex((await run(1, ...command, '--dir', dir)).err, /tests is a link that leads out of .*: move the tests into the folder/);
+  t.deepEqual(await rest.policies(), []);
+  rmSync(join(dir, 'tests'));
+  mkdirSync(join(dir, 'tests'));
+  await run(0, 'apply', '--dir', dir);
 });

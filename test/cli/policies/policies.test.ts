@@ -146,6 +146,7 @@ Denied, for example:
     /^Decisions: .*\nRolled back to revision 1, as revision 6:\n/s,
   );
   t.is((await run(0, 'rollback', '1')).out, 'The policies already match revision 1.\n');
+  t.is((await run(0, 'rollback', '1', '--owner', 'defualt')).out, 'No policy of the owner defualt differs from revision 1.\n');
   await run(1, 'rollback', '9');
   const place = await run(1, 'move', 'Nobody prints the environment', '2', '--override');
   t.regex(place.out, /^Decisions: .*would become:.*Nothing was changed\. Add --yes to move the policy\.\n$/s);
@@ -326,6 +327,7 @@ test.serial('the token is sent only to the gateway that the options name', async
   const redirecting = createServer((_req, res) => {
     res.writeHead(307, { location: `${there}/api/policies/history` }).end();
   });
+  const breaking = createServer((_req, res) => void res.socket?.destroy());
   const page = createServer((_req, res) => {
     res.end('<html>');
   });
@@ -333,6 +335,7 @@ test.serial('the token is sent only to the gateway that the options name', async
   for (const [url, expected] of [
     [await serve(t, redirecting), /no answer from/],
     [await serve(t, page), /answered 200, but not as a Portcullis gateway does/],
+    [await serve(t, breaking), /no answer from .*: its answer got lost\. If the command makes a change, look whether/],
     [nowhere, /no answer from http:\/\/127\.0\.0\.1:1 \(.*\): PORTCULLIS_URL or --server must name a running gateway/],
   ] as const) {
     const done = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, 'history', '--server', url);

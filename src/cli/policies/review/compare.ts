@@ -1,5 +1,5 @@
 /** `portcullis policies compare`: two revisions of a gateway, or two folders without a gateway. */
-import { existsSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { compareFolders, newFindings } from '../../../policies/review/compare-folders.ts';
 import { type Review, reviewMarkdown } from '../../../policies/review/markdown.ts';
 import { connect, type Progress, progressOf, type Say } from '../../client.ts';
@@ -9,7 +9,7 @@ import { dirOf, manifestIn, namedOwner, testDirOf } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
 import { type Between, betweenOf, DIR, SET_OPTIONS } from '../policy-set.ts';
 import { CONTEXT, folderSet, INVARIANTS } from './folder-set.ts';
-import { failuresText, testCases, testFolder } from './folder-tests.ts';
+import { failuresText, testCases, testFilesIfAny, testFolder } from './folder-tests.ts';
 import { findingText, lintSet } from './lint.ts';
 
 const FOLDER_OPTIONS = {
@@ -59,7 +59,7 @@ async function revisions(given: Given, say: Say): Promise<Outcome> {
 
 async function folders(given: Given, say: Say): Promise<Outcome> {
   const [from = '', to] = [given.text('with'), dirOf(given)];
-  const cases = existsSync(testDirOf(given)) ? testCases(given) : [];
+  const cases = testCases(given, testFilesIfAny(given));
   const after = await folderSet(given, say, cases);
   // An earlier folder without a manifest has the same owner.
   const owner = (manifestIn(from) === null ? namedOwner(given) : null) ?? given.text('owner');

@@ -1,29 +1,46 @@
 /** Runs the tests of a folder without a gateway. */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, lstatSync, realpathSync } from 'node:fs';
+import { basename, join, sep } from 'node:path';
 import { createEngine } from '../../../engine/engine.ts';
+import { DEFAULT_TESTS } from '../../../policies/files/manifest.ts';
 import { parseTestFile, type TestCase } from '../../../policies/files/test-file.ts';
 import { failureText, runTests, type TestReport, type TestResult } from '../../../policies/files/test-run.ts';
 import type { PolicyFileError } from '../../../policies/files/yaml.ts';
 import { CommandError, type Given } from '../../command.ts';
-import { testDirOf } from '../manifest.ts';
+import { dirOf, testDirOf } from '../manifest.ts';
 import { readPolicyFolder } from '../policy-folder.ts';
 import { type FolderSet, refused } from './folder-set.ts';
 
 /** Throws CommandError if the folder has no tests. */
 export function testFiles(given: Given): Map<string, string> {
-  const dir = testDirOf(given);
-  const files = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
-  if (files.size === 0)
-    throw new CommandError(`${dir} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
+  const files = testFilesIfAny(given);
+  if (files.size === 0) throw noTests(given);
   return files;
 }
 
+/** Returns no files if there is no folder of tests. Throws CommandError if --tests or the manifest names one without tests. */
+export function testFilesIfAny(given: Given): Map<string, string> {
+  const [dir, option] = [testDirOf(given), given.text('tests')];
+  const isNamed = option !== undefined || basename(dir) !== DEFAULT_TESTS;
+  const isThere = lstatSync(dir, { throwIfNoEntry: false }) !== undefined;
+  if (!isThere && !isNamed) return new Map();
+  // A link can lead nowhere.
+  if (!existsSync(dir)) throw noTests(given);
+  if (option === undefined && !realpathSync(dir).startsWith(realpathSync(dirOf(given)) + sep))
+    throw new CommandError(`${dir} is a link that leads out of ${dirOf(given)}: move the tests into the folder`, 'invalid_file');
+  const files = readPolicyFolder(dir);
+  if (files.size === 0 && isNamed) throw noTests(given);
+  return files;
+}
+
+const noTests = (given: Given): CommandError =>
+  new CommandError(`${testDirOf(given)} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
+
 /** Throws CommandError with the positions of the errors. */
-export function testCases(given: Given): readonly TestCase[] {
+export function testCases(given: Given, files = testFiles(given)): readonly TestCase[] {
   const cases: TestCase[] = [];
   const errors: PolicyFileError[] = [];
-  for (const [file, text] of testFiles(given)) {
+  for (const [file, text] of files) {
     const parsed = parseTestFile(text, file);
     if ('errors' in parsed) errors.push(...parsed.errors);
     else for (const each of parsed.cases) cases.push(each);
