@@ -1,7 +1,7 @@
 /** What all commands with subcommands share: help, options, exit codes, and output as text or as JSON. */
 import { parseArgs } from 'node:util';
 import { AppError, type FieldError } from '../base/errors.ts';
-import { MOVING, printable } from '../base/printable.ts';
+import { printable, printableJson } from '../base/printable.ts';
 import { ConfigError } from '../config/config.ts';
 
 export interface Output {
@@ -224,9 +224,8 @@ function commandHelp(group: CommandGroup, command: Command): string {
 /** The text as one word for a shell. A person may paste a command whose words come from others. */
 export const shellWord = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-/** The same JSON value, with those characters escaped. */
-export const jsonText = (value: unknown): string =>
-  JSON.stringify(value).replace(MOVING, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
+/** The value as JSON in which no text can move the cursor or reverse others. */
+export const jsonText = (value: unknown): string => printableJson(JSON.stringify(value));
 
 /** `1 file`, `2 files`. */
 export const counted = (count: number, one: string, more = `${one}s`): string => `${count} ${count === 1 ? one : more}`;

@@ -1,5 +1,6 @@
 /** `portcullis policies context`. */
 import { writeFileSync } from 'node:fs';
+import { printableJson } from '../../../base/printable.ts';
 import { DEFAULT_OWNER } from '../../../policies/files/file.ts';
 import { formatContext, type PolicyContext, readContext } from '../../../policies/review/context.ts';
 import { connect, type Progress, progressOf } from '../../client.ts';
@@ -26,7 +27,7 @@ export const contextCommand: Command = {
     const context = readContext(JSON.stringify(answer));
     if (typeof context === 'string')
       throw new CommandError(`the gateway sent a context that is not allowed: ${context}`, 'no_gateway');
-    changing(out, () => writeFileSync(out, formatContext(context)));
+    changing(out, () => writeFileSync(out, printableJson(formatContext(context))));
     const { revision, as_of, policies } = context;
     return {
       text: `wrote ${out}: ${counted(policies.length, 'policy', 'policies')} of other owners at revision ${revision} (${as_of})\n`,

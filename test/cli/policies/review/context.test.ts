@@ -33,7 +33,11 @@ async function start(t: ExecutionContext) {
     }),
     'contractors.yaml': file({
       ...{ name: 'Contractors', effect: 'deny', priority: 100, resource_pattern: '^exec$' },
-      subjects: [...user(alice.id), { subject_type: 'group', subject_value: 'contractors' }],
+      subjects: [
+        ...user(alice.id),
+        { subject_type: 'group', subject_value: 'contractors' },
+        { subject_type: 'group', subject_value: 'a\u202eb' },
+      ],
     }),
     'off.yaml': file({ name: 'Off', enabled: false, subjects: user(bob.id) }),
   };
@@ -67,6 +71,8 @@ test.serial('the context has what other owners decide, and nothing that names a 
   ]);
   for (const policy of others)
     t.deepEqual(Object.keys(policy).sort(), 'effect,id,owner,priority,resource_pattern,resource_type,subjects,target'.split(','));
+  t.true(text.includes('a\\u202eb'), 'nobody who reads the file is misled');
+  t.true(others.some(({ subjects }) => JSON.stringify(subjects).includes('a\u202eb')));
   // Both policies mean the same user.
   const [one, two] = [...text.matchAll(/"user_pseudonym": "([0-9a-f]{32})"/g)].map(([, pseudonym]) => pseudonym);
   t.is(one, two);
