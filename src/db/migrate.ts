@@ -65,6 +65,13 @@ const LOCK_SECONDS = 120;
 
 async function bringUp(db: Knex, collation: string | null): Promise<void> {
   if (!(await db.schema.hasTable('migrations'))) {
+    for (const name of ['users', 'policies', 'targets']) {
+      if (await db.schema.hasTable(name))
+        throw new AppError(
+          'unavailable',
+          `The database belongs to a different program: it has a table ${name}. DATABASE_URL must name an empty database, or one of Portcullis.`,
+        );
+    }
     await db.schema.createTable('migrations', (t) => {
       t.string('name', 64).primary();
       t.bigInteger('applied_at').notNullable();

@@ -1,0 +1,27 @@
+import test from 'ava';
+import knex, { type Knex } from 'knex';
+import { readConfig } from '../../src/config/config.ts';
+import { makeCounter } from '../../src/db/changes.ts';
+import { openDatabase } from '../../src/db/database.ts';
+import { SqliteClient } from '../../src/db/sqlite-client.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
+
+test('a database of a different program is refused, and stays as it is', async (t) => {
+  const { url, drop } = await createSqlite();
+  t.teardown(drop);
+  const { database } = readConfig({ DATABASE_URL: url });
+  /** SQLite serves one process at a time. */
+  const raw = async <T>(work: (db: Knex) => Promise<T>): Promise<T> => {
+    const filename = decodeURIComponent(url.replace(/^sqlite:(\/\/)?/, ''));
+    const db = knex({ client: SqliteClient, connection: { filename }, useNullAsDefault: true });
+    return work(db).finally(() => db.destroy());
+  };
+  await raw((db) => db.schema.createTable('users', (table) => void table.string('login', 10)));
+  await t.throwsAsync(openDatabase(database, makeCounter), {
+    message: /^The database belongs to a different program: it has a table users\. DATABASE_URL must name an empty database/,
+  });
+  t.false(await raw((db) => db.schema.hasTable('migrations')));
+  await raw((db) => db.schema.dropTable('users'));
+  await (await openDatabase(database, makeCounter)).close();
+  t.true(await raw((db) => db.schema.hasTable('migrations')));
+});
