@@ -157,7 +157,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
       return enqueue(stored, (settle) => ({ kind: 'decision', stored, settle }));
     },
     async shown(record: ShownRecord): Promise<void> {
-      // Long names take tens of milliseconds to sort. What is sorted already is sorted again at once.
+      // Sorting long names takes tens of milliseconds. `namesJson` sorts them again, which is fast for sorted names.
       const names = isTooLarge(record.names) ? await sortedInSlices(record.names, (a, b) => a < b) : record.names;
       const stored = rows.shown({ ...record, names });
       return enqueue(stored, (settle) => ({ kind: 'shown', stored, settle }));

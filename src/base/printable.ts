@@ -1,6 +1,6 @@
 /** Makes text from others safe to show. */
 
-/** Control characters except line breaks, line separators, marks of direction, and halves of characters. */
+/** Control characters (but no line breaks), line separators, bidirectional controls, and lone surrogates. */
 const MOVING = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\p{Cs}/gu;
 
 /** Escapes what could move the cursor, reverse text or begin a line. */

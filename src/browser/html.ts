@@ -21,8 +21,8 @@ export type Markup = SafeText;
 export type Content = Markup | string | number | boolean | null | undefined | readonly Content[];
 
 const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
-/** A field must give back the text that it got. Everywhere else, text from others must not reverse what stands beside it. */
-const shown = (text: string): string => escaped(printable(text));
+/** Text between tags must not reverse what stands beside it. Fields and attributes keep the text as it is, because forms and links send it back. */
+const shown = (text: string): string => escaped(text.replaceAll('\r\n', '\n').split('\t').map(printable).join('\t'));
 
 /**
  * The position of a value in a template. `text`: the text between tags. `field`: the text that a form sends. `attribute`: a quoted attribute. `address`: a quoted attribute that

@@ -1,7 +1,7 @@
 /** Requests to a gateway that may not answer. */
 import { CommandError } from './command.ts';
 
-/** The connection broke off, or the time was over: the gateway may have done what it was asked. */
+/** The connection broke off or timed out: the gateway may have made the change. */
 const LOST =
   /^(UND_ERR_(SOCKET|ABORTED|HEADERS_TIMEOUT|BODY_TIMEOUT|RES_CONTENT_LENGTH_MISMATCH)|ECONNRESET|EPIPE)$|terminated|aborted/;
 
@@ -13,7 +13,7 @@ export async function reach<T>(url: string, work: () => Promise<T>): Promise<T> 
     const { cause, message } = error as Error;
     const reason = cause instanceof Error ? ((cause as NodeJS.ErrnoException).code ?? cause.message) : message;
     const advice = LOST.test(reason)
-      ? 'its answer got lost. If the command makes a change, look whether it was made before you repeat the command (policies history, or the console)'
+      ? 'the connection broke off or timed out. Check that PORTCULLIS_URL or --server names a running gateway. If the command makes a change, check whether it was made before you repeat it (policies history, or the console)'
       : 'PORTCULLIS_URL or --server must name a running gateway';
     throw new CommandError(`no answer from ${url} (${reason}): ${advice}`, 'no_answer');
   }

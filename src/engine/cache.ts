@@ -13,7 +13,7 @@ const MAX_FACTS = 256;
 /** The number of policy sets that have a number: those of engines that requests may still use, and some more. */
 const MAX_SETS = 64;
 
-/** What a decision takes beside its key, in characters. Most keys have at most as many. */
+/** About what a cached decision takes beside its key, in characters. Most keys are not longer than this. */
 const DECISION_LENGTH = 128;
 
 /** Holds at most `capacity` decisions, those that were used last, and fewer if many have long names. */

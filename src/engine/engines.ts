@@ -37,24 +37,28 @@ function* hashInSteps(policies: readonly Policy[], revision: number): Generator<
   return hash.digest('base64');
 }
 
-/** The engine of a change that was just stored, and that of the next, which may be made before the first is asked for. */
-const KEPT = 2;
+/** Engines of further changes may be made before that of the last one is loaded. */
+const KEPT = 3;
 
 /**
- * Makes the engines that decide requests. Who is about to store a set makes its engine ready before: all requests that arrive after the change
- * wait for it.
+ * Makes the engines that decide requests. The gateway makes the engine of a set before it stores the set, because all later requests wait for
+ * it.
  */
 export function createNextEngine(options: Pick<EngineOptions, 'module' | 'onFault'>) {
-  /** Newest first. */
+  /** The most recently used one comes first. */
   let made: readonly { readonly policies: readonly Policy[]; readonly engine: Promise<LoadedEngine> }[] = [];
 
   async function engineOf(policies: readonly Policy[]): Promise<LoadedEngine> {
     const sorted = policies.toSorted(byId);
-    for (const known of made) if (await inSlices(isSameInSteps(known.policies, sorted))) return known.engine;
+    for (const known of made) {
+      if (!(await inSlices(isSameInSteps(known.policies, sorted)))) continue;
+      made = [known, ...made.filter((other) => other !== known)].slice(0, KEPT);
+      return known.engine;
+    }
     const next = { policies: sorted, engine: createEngine({ ...options, policies: sorted, revision: 0 }) };
     made = [next, ...made].slice(0, KEPT);
     next.engine.catch(() => {
-      made = made.filter((one) => one !== next);
+      made = made.filter((other) => other !== next);
     });
     return next.engine;
   }

@@ -4,6 +4,7 @@ import type { Administer, Authority, Caller } from '../auth/caller.ts';
 import { has } from '../auth/rights.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
+import { perObject } from '../base/kept.ts';
 import { laneSteps } from '../base/turns/lane.ts';
 import { inSlices, type RunSteps } from '../base/turns/slices.ts';
 import { readOnlyErrors } from '../base/validate.ts';
@@ -120,9 +121,12 @@ export interface EditWork<T, State> {
 
 export type PolicyEdit = <T, State>(caller: Caller, work: EditWork<T, State>) => Promise<Edited<T>>;
 
+/** Edits and applies share it. */
+const storingIn = perObject((_: Database) => createTurns());
+
 /**
- * How long steps run for a change of this caller; null: at once, because a transaction is open for it. All requests wait for the thread
- * meanwhile, and callers without `managesAll` are many, so these take turns in the lane.
+ * Returns how to run long steps for a change of this caller. null: in slices at once, because a transaction is open for it. Callers without
+ * `managesAll` are many, so they take turns in the lane.
  */
 export const stepsOf = (turnOf: Caller | null): RunSteps =>
   turnOf === null || turnOf.managesAll === true ? inSlices : (steps) => laneSteps(turnOf.principal.sub, steps);
@@ -134,7 +138,7 @@ type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicie
 
 export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   const { database, administer, guard } = parts;
-  const storing = createTurns();
+  const storing = storingIn(database);
   async function attempt<T, State>(
     caller: Caller,
     { glance, read, plan }: EditWork<T, State>,
@@ -184,7 +188,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
         return { result, changes: [...(await apply(policyStore(trx), trx, authority)), ...forgotten] };
       });
     if ('refusal' in early || early.apply === null) return store();
-    // One after the other: an engine that was made beside the change of another is of a set that no longer comes.
+    // One change at a time: a different change stored in between would make this engine useless.
     return storing(caller.principal.sub, async () => {
       if (!isLast && !(await database.snapshot(stillHolds))) throw new Moved();
       // A set that cannot be compiled must be repairable by deletions.

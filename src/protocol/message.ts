@@ -84,7 +84,7 @@ export function readMessage(value: JsonValue): RpcMessage | RpcInvalid {
   const invalid = (reason: string): RpcInvalid => ({ kind: 'invalid', reason, id });
   const folded = imitationIn(value, ENVELOPE);
   if (folded !== null) return invalid(`the member ${JSON.stringify(folded)} imitates a protocol member`);
-  if (value.jsonrpc !== '2.0') return invalid('jsonrpc must be "2.0"');
+  if (value.jsonrpc !== '2.0') return invalid('jsonrpc must be 2.0');
   if (typeof value.method === 'string') return readCall(value, value.method, invalid);
   if ('method' in value) return invalid('method must be a string');
   return readResponse(value, invalid);

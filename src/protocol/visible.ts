@@ -144,7 +144,7 @@ export function visibleBlock(block: JsonValue, sight: Sight): JsonValue | undefi
   return embedded === undefined ? undefined : withMember(seen, 'resource', embedded);
 }
 
-/** An array within an array is no content of MCP, but a client might read it as one. */
+/** MCP does not allow an array here, but a client might look into it. */
 const unlessArray = (value: JsonValue, sight: Sight): JsonValue | undefined => (Array.isArray(value) ? sight.hide() : value);
 
 type See = (item: JsonValue, sight: Sight) => JsonValue | undefined;

@@ -276,7 +276,7 @@ export function userStore(db: Connection) {
      */
     page,
 
-    /** Like `page`, but yields them in parts: the groups of each user can have thousands of bytes. `limit` null: all. */
+    /** Yields what `page` returns, in parts, because the groups of one user can have thousands of bytes. `limit` null: all. */
     async *parts(after: string | null, wanted: Wanted = {}, limit: number | null = null): AsyncGenerator<readonly User[]> {
       let left = limit ?? Number.POSITIVE_INFINITY;
       for (let last = after; left > 0; ) {

@@ -21,6 +21,7 @@ test('text from others cannot reverse what stands beside it, but a field gives b
   const text = '^\u202e?mus-teg\u202c?$\n\u2066x\ud800';
   const shown = '^\\u{202e}?mus-teg\\u{202c}?$\n\\u{2066}x\\u{d800}';
   t.is(String(html`<p>${text}</p>${[[text]]}`), `<p>${shown}</p>${shown}`);
+  t.is(String(html`<pre>${'a\r\n\tb\rc'}</pre>`), '<pre>a\n\tb\\u{d}c</pre>', 'files may have such line ends');
   t.is(String(html`<textarea name="a">${text}</textarea>`), `<textarea name="a">${text}</textarea>`);
   t.is(String(html`<input value="${text}">`), `<input value="${text}">`);
 });

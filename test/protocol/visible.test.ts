@@ -5,7 +5,7 @@ import { type Sight, survey, visibleAsked, visibleBlock, visibleMessage } from '
 const LINK = { type: 'resource_link', uri: 'file:///secret', name: 'a' };
 const POINTER = { type: 'text', text: 'x', _meta: { ui: { resourceUri: 'file:///secret' } } };
 
-test('what is an array where MCP has an object is hidden, because a client might look into it', (t) => {
+test('an array where MCP has an object is hidden, because a client might look into it', (t) => {
   const seen = (walk: (sight: Sight) => unknown): string => JSON.stringify(survey(walk)?.looked.result) ?? '';
   for (const hidden of [LINK, POINTER]) {
     const nested: readonly JsonValue[] = [[hidden], [[hidden]], [[], [hidden, 'text']]];

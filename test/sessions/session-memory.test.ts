@@ -4,10 +4,10 @@ import { createSessionMemory } from '../../src/mcp/context/session-memory.ts';
 function memory(perUser: number, all: number) {
   const forgotten: string[] = [];
   const made = createSessionMemory<string>({ perUser, all }, (id) => void forgotten.push(id));
-  return { ...made, forgotten, held: () => [...made.entries()] };
+  return { ...made, forgotten, held: () => [...made.values()] };
 }
 
-test('a user who fills the own share forgets only own sessions, those first that were not used for the longest time', (t) => {
+test('a user at the limit loses only own sessions, the least recently used first', (t) => {
   const m = memory(30, 100);
   m.set('ben', 'b', 'git', 'b at git', 10);
   for (const id of ['1', '2', '3']) m.set('ann', id, 'git', id, 10);

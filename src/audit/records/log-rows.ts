@@ -63,7 +63,7 @@ export function storable<T extends string | null>(text: T): T {
   return text.toWellFormed().replaceAll('\0', '\ufffd') as T;
 }
 
-/** Whether a set would not fit with all its names. */
+/** Whether the names exceed the limit even without their JSON. If not, the set may still be too large. */
 export const isTooLarge = (names: readonly string[]): boolean =>
   names.reduce((length, name) => length + name.length, 0) > MAX_SET_BYTES;
 

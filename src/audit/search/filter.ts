@@ -50,8 +50,8 @@ export function readFilter(query: Readonly<Record<string, unknown>>): LogFilter 
 }
 
 /**
- * Returns the ids in [`low`, `high`) that meet the filter and are in [`floor`, `cursor`); null: no bound. Each side gets one bound: SQLite begins
- * and ends a scan at any one of several, and reads all rows up to the others.
+ * Returns the bounds of the ids: from `low`, before `high`; null: no bound. Each side has one bound, because SQLite uses only one of several and
+ * reads all rows up to the others.
  */
 export function boundsOf(
   { since, before }: LogFilter,

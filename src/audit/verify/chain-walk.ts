@@ -94,7 +94,7 @@ export function createChainWalk(
   }
 
   function positionFault(at: number): WalkFault | null {
-    // The record of a removal comes before the records that it leaves.
+    // The walk takes the removal before the records, so all records up to it must be gone.
     if (retention !== null && at <= retention.seq)
       return { problem: 'added', detail: 'the record was removed by age, and somebody has put it back' };
     if (at <= seq) return { problem: 'added', detail: 'a different record already has this position in the chain' };

@@ -1,6 +1,6 @@
 /**
- * What this process remembers of sessions, by session, then by target. It is limited in memory, for each user and for all: the sessions that were
- * not used for the longest time are forgotten first, and looked up again when needed.
+ * What this process remembers of sessions, by session, then by target. Its memory is limited, for each user and for all. The least recently used
+ * sessions are evicted, and looked up again when needed.
  */
 
 /** Bytes. */
@@ -9,44 +9,44 @@ export interface MemoryLimits {
   readonly all: number;
 }
 
-interface Held<T> {
-  readonly entry: T;
+interface Entry<T> {
+  readonly value: T;
   bytes: number;
 }
 
 interface Remembered<T> {
   readonly user: string;
-  readonly byTarget: Map<string, Held<T>>;
-  weight: number;
+  readonly byTarget: Map<string, Entry<T>>;
+  bytes: number;
 }
 
-/** `forgotten` gets the id of each session that is forgotten for lack of memory. */
-export function createSessionMemory<T>({ perUser, all }: MemoryLimits, forgotten: (sessionId: string) => void) {
-  /** The session that was not used for the longest time comes first, here and in the sets of the users. */
+/** `evicted` gets the id of each session that is evicted. */
+export function createSessionMemory<T>({ perUser, all }: MemoryLimits, evicted: (sessionId: string) => void) {
+  /** The least recently used session comes first, here and in the sets of the users. */
   const sessions = new Map<string, Remembered<T>>();
-  const users = new Map<string, { readonly ids: Set<string>; weight: number }>();
-  let weight = 0;
+  const users = new Map<string, { readonly ids: Set<string>; bytes: number }>();
+  let total = 0;
 
   function used(sessionId: string, remembered: Remembered<T>): void {
     sessions.delete(sessionId);
     sessions.set(sessionId, remembered);
-    const user = users.get(remembered.user) ?? { ids: new Set<string>(), weight: 0 };
+    const user = users.get(remembered.user) ?? { ids: new Set<string>(), bytes: 0 };
     users.set(remembered.user, user);
     user.ids.delete(sessionId);
     user.ids.add(sessionId);
   }
 
-  function weigh(remembered: Remembered<T>, bytes: number): void {
-    remembered.weight += bytes;
-    weight += bytes;
+  function count(remembered: Remembered<T>, bytes: number): void {
+    remembered.bytes += bytes;
+    total += bytes;
     const user = users.get(remembered.user);
-    if (user !== undefined) user.weight += bytes;
+    if (user !== undefined) user.bytes += bytes;
   }
 
   function forget(sessionId: string): void {
     const remembered = sessions.get(sessionId);
     if (remembered === undefined) return;
-    weigh(remembered, -remembered.weight);
+    count(remembered, -remembered.bytes);
     sessions.delete(sessionId);
     const user = users.get(remembered.user);
     user?.ids.delete(sessionId);
@@ -56,50 +56,51 @@ export function createSessionMemory<T>({ perUser, all }: MemoryLimits, forgotten
   /** Makes room. The session itself stays, because it is in use. */
   function makeRoom(sessionId: string, { user }: Remembered<T>): void {
     const own = users.get(user);
-    while ((own?.weight ?? 0) > perUser || weight > all) {
-      const ids = (own?.weight ?? 0) > perUser ? own?.ids : sessions.keys();
+    while ((own?.bytes ?? 0) > perUser || total > all) {
+      const ids = (own?.bytes ?? 0) > perUser ? own?.ids : sessions.keys();
       const [oldest] = ids ?? [];
       if (oldest === undefined || oldest === sessionId) return;
       forget(oldest);
-      forgotten(oldest);
+      evicted(oldest);
     }
   }
 
   return {
     get(sessionId: string, targetId: string): T | undefined {
       const remembered = sessions.get(sessionId);
-      const held = remembered?.byTarget.get(targetId);
-      if (remembered !== undefined && held !== undefined) used(sessionId, remembered);
-      return held?.entry;
+      const entry = remembered?.byTarget.get(targetId);
+      if (remembered !== undefined && entry !== undefined) used(sessionId, remembered);
+      return entry?.value;
     },
-    set(user: string, sessionId: string, targetId: string, entry: T, bytes: number): void {
-      const remembered = sessions.get(sessionId) ?? { user, byTarget: new Map<string, Held<T>>(), weight: 0 };
+    set(user: string, sessionId: string, targetId: string, value: T, bytes: number): void {
+      const remembered = sessions.get(sessionId) ?? { user, byTarget: new Map<string, Entry<T>>(), bytes: 0 };
       used(sessionId, remembered);
-      weigh(remembered, bytes - (remembered.byTarget.get(targetId)?.bytes ?? 0));
-      remembered.byTarget.set(targetId, { entry, bytes });
+      count(remembered, bytes - (remembered.byTarget.get(targetId)?.bytes ?? 0));
+      remembered.byTarget.set(targetId, { value, bytes });
       makeRoom(sessionId, remembered);
     },
-    /** Counts so many bytes more, unless the entry was replaced or forgotten. */
-    grow(sessionId: string, targetId: string, entry: T, bytes: number): void {
+    /** Counts so many bytes more, unless the value was replaced or forgotten. */
+    grow(sessionId: string, targetId: string, value: T, bytes: number): void {
       const remembered = sessions.get(sessionId);
-      const held = remembered?.byTarget.get(targetId);
-      if (remembered === undefined || held?.entry !== entry) return;
-      held.bytes += bytes;
-      weigh(remembered, bytes);
+      const entry = remembered?.byTarget.get(targetId);
+      if (remembered === undefined || entry?.value !== value) return;
+      entry.bytes += bytes;
+      used(sessionId, remembered);
+      count(remembered, bytes);
       makeRoom(sessionId, remembered);
     },
-    /** Removes the entry, unless it was replaced. */
-    remove(sessionId: string, targetId: string, entry: T): void {
+    /** Forgets the value, unless it was replaced. */
+    remove(sessionId: string, targetId: string, value: T): void {
       const remembered = sessions.get(sessionId);
-      const held = remembered?.byTarget.get(targetId);
-      if (remembered === undefined || held?.entry !== entry) return;
+      const entry = remembered?.byTarget.get(targetId);
+      if (remembered === undefined || entry?.value !== value) return;
       remembered.byTarget.delete(targetId);
-      weigh(remembered, -held.bytes);
+      count(remembered, -entry.bytes);
       if (remembered.byTarget.size === 0) forget(sessionId);
     },
     forget,
-    *entries(): Generator<T, undefined> {
-      for (const { byTarget } of sessions.values()) for (const { entry } of byTarget.values()) yield entry;
+    *values(): Generator<T, undefined> {
+      for (const { byTarget } of sessions.values()) for (const { value } of byTarget.values()) yield value;
     },
   };
 }

@@ -49,9 +49,9 @@ export function isUpstreamSessionFailure(value: UpstreamSession | UpstreamSessio
 
 /** What is remembered of upstream sessions, in bytes. */
 const MEMORY = { perUser: 8 * 1024 * 1024, all: 128 * 1024 * 1024 };
-/** What an upstream session takes beside its id, measured. */
+/** About what an entry takes in memory beside its id. */
 const ENTRY_BYTES = 1_024;
-/** As many sessions may wait until their clients are ready. */
+/** At most this many sessions wait until their clients are ready. */
 const WAITING_KEPT = 20_000;
 /** The gateway remembers what targets have announced for at most this many sessions that are being opened. */
 const OPENING_KEPT = 1_000;
@@ -281,7 +281,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     },
     /** Whether this process has opened the upstream session that it uses for the target. */
     hasOpened: (session: Session, targetId: string): boolean => known.get(session.id, targetId)?.isOpened === true,
-    count: (): number => [...known.entries()].filter(({ settled }) => settled !== null).length,
+    count: (): number => [...known.values()].filter(({ settled }) => settled !== null).length,
     forget(session: Session): void {
       known.forget(session.id);
       waiting.delete(session.id);

@@ -38,7 +38,7 @@ export function fileNames(policies: readonly StoredPolicy[], owner: string): Map
   return atOnce(fileNamesInSteps(policies, owner));
 }
 
-/** Like `fileNames`, but pauses every few policies so that the caller can let other work run. */
+/** Like `fileNames`, in steps. */
 export function* fileNamesInSteps(policies: readonly StoredPolicy[], owner: string): Generator<undefined, Map<string, string>> {
   const names = new Map<string, string>();
   const taken = new Set<string>();

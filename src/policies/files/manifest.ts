@@ -6,8 +6,8 @@ import { type PolicyFileError, readStrictYaml } from './yaml.ts';
 export interface Manifest {
   readonly owner: string;
   readonly prune: boolean;
-  /** The name of the subfolder with the tests. */
-  readonly tests: string;
+  /** The name of the subfolder with the tests; null: the manifest does not name it. */
+  readonly tests: string | null;
 }
 
 /** The name of the subfolder with the tests, if the manifest does not name it. */
@@ -35,5 +35,5 @@ export const manifestForm = Joi.object<Partial<Manifest> & Pick<Manifest, 'owner
 /** As strict as `parsePolicyFile`. */
 export function parseManifest(text: string, file: string): Manifest | { readonly errors: readonly PolicyFileError[] } {
   const read = readStrictYaml(text, file, manifestForm, 'only one document is allowed');
-  return 'errors' in read ? read : { prune: false, tests: DEFAULT_TESTS, ...read.value };
+  return 'errors' in read ? read : { prune: false, tests: null, ...read.value };
 }

@@ -116,6 +116,7 @@ async function made(): Promise<PlanParts> {
   const { checkPattern } = await policyModule();
   return {
     ...madeForRequest({ newId: uuidv7, now: Date.now }),
+    run: inSlices,
     checkSet: createSetCheck(checkPattern),
     findNames: createNameSearch(),
   };

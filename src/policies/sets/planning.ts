@@ -1,7 +1,7 @@
 /** Plans applies of files and rollbacks on a policy set that was read before. A plan is either refused here or can be applied. */
 import { hash } from 'node:crypto';
 import { AppError, type FieldError, invalidRequest } from '../../base/errors.ts';
-import { inSlices, pause, type RunSteps } from '../../base/turns/slices.ts';
+import { pause, type RunSteps } from '../../base/turns/slices.ts';
 import type { Position } from '../../db/changes.ts';
 import { inReadingOrder } from '../../engine/compile/compile.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
@@ -71,8 +71,7 @@ export interface Made {
 }
 
 export interface PlanParts extends Made {
-  /** Default: `inSlices`. */
-  readonly run?: RunSteps;
+  readonly run: RunSteps;
   readonly checkSet: CheckSet;
   readonly findNames: FindNames;
 }
@@ -97,8 +96,7 @@ export async function planOn(state: SetState, request: PlanRequest & Expected, p
   const ownerRevision = request.adopt ? position.revision : history.revision;
   const targetsHash = targetsHashOf(request.files, state.targets);
   requireExpected(state, { ownerRevision, targetsHash }, request);
-  const { run = inSlices } = parts;
-  const plan = await run(planFilesInSteps(request, { ...state, ...parts }));
+  const plan = await parts.run(planFilesInSteps(request, { ...state, ...parts }));
   if ('errors' in plan) throw badFiles(plan.errors);
   await check(plan, request.files, state, parts);
   return { ...plan, ownerRevision, targetsHash };

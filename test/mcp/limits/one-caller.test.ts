@@ -167,7 +167,8 @@ test('neither one user nor several end sessions of others that are in use at a t
   for (let i = 0; i < 2_500; i++) keep('alice');
   t.is(sessions.use(id, { target, access: ACCESS })?.id, id);
   sessions.use(id, { target, access: ACCESS })?.running.set(1, new AbortController());
-  for (const user of ['alice', '1', '2', '3', '4', '5']) for (let i = 0; i < 700; i++) keep(user);
+  for (const user of ['alice', '1', '2', '3', '4', '5'])
+    for (let i = 0; i < 700; i++) keep(user).running.set(1, new AbortController());
   t.is(sessions.use(id, { target, access: ACCESS })?.id, id);
   sessions.endAll();
 });

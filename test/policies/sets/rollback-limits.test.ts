@@ -1,4 +1,5 @@
 import test from 'ava';
+import { inSlices } from '../../../src/base/turns/slices.ts';
 import { loadPolicyModule } from '../../../src/engine/engine.ts';
 import { createNameSearch } from '../../../src/policies/limits/limits.ts';
 import { madeForRequest, planRollback, type SetState } from '../../../src/policies/sets/planning.ts';
@@ -26,6 +27,7 @@ test('a rollback is not refused for what other owners have above the limits, but
   };
   const made = {
     ...madeForRequest({ newId: () => 'new', now: () => 3 }),
+    run: inSlices,
     checkSet: createSetCheck(checkPattern),
     findNames: createNameSearch(),
   };

@@ -133,6 +133,7 @@ const suggestOn = (policies: readonly StoredPolicy[], asked: SuggestTask['asked'
       // Ids of policies decide ties.
       made: {
         ...madeForRequest({ newId: () => `${'azm'[ids % 3]}${ids++}`, now: () => 0 }),
+        run: inSlices,
         checkSet: createSetCheck(module.checkPattern),
         findNames: createNameSearch(),
       },

@@ -1,13 +1,13 @@
 /** Runs the tests of a folder without a gateway. */
 import { existsSync, lstatSync, realpathSync } from 'node:fs';
-import { basename, join, sep } from 'node:path';
+import { join, sep } from 'node:path';
 import { createEngine } from '../../../engine/engine.ts';
-import { DEFAULT_TESTS } from '../../../policies/files/manifest.ts';
+import { MANIFEST_NAME } from '../../../policies/files/file.ts';
 import { parseTestFile, type TestCase } from '../../../policies/files/test-file.ts';
 import { failureText, runTests, type TestReport, type TestResult } from '../../../policies/files/test-run.ts';
 import type { PolicyFileError } from '../../../policies/files/yaml.ts';
 import { CommandError, type Given } from '../../command.ts';
-import { dirOf, testDirOf } from '../manifest.ts';
+import { dirOf, manifestIn, testDirOf } from '../manifest.ts';
 import { readPolicyFolder } from '../policy-folder.ts';
 import { type FolderSet, refused } from './folder-set.ts';
 
@@ -21,7 +21,7 @@ export function testFiles(given: Given): Map<string, string> {
 /** Returns no files if there is no folder of tests. Throws CommandError if --tests or the manifest names one without tests. */
 export function testFilesIfAny(given: Given): Map<string, string> {
   const [dir, option] = [testDirOf(given), given.text('tests')];
-  const isNamed = option !== undefined || basename(dir) !== DEFAULT_TESTS;
+  const isNamed = option !== undefined || typeof manifestIn(dirOf(given))?.tests === 'string';
   const isThere = lstatSync(dir, { throwIfNoEntry: false }) !== undefined;
   if (!isThere && !isNamed) return new Map();
   // A link can lead nowhere.
@@ -34,7 +34,10 @@ export function testFilesIfAny(given: Given): Map<string, string> {
 }
 
 const noTests = (given: Given): CommandError =>
-  new CommandError(`${testDirOf(given)} contains no tests (*.yaml): set --tests to the folder of the tests`, 'no_folder');
+  new CommandError(
+    `${testDirOf(given)} contains no tests (*.yaml): write tests there, or name their folder as "tests" in ${join(dirOf(given), MANIFEST_NAME)}; "policies test" also takes --tests`,
+    'no_folder',
+  );
 
 /** Throws CommandError with the positions of the errors. */
 export function testCases(given: Given, files = testFiles(given)): readonly TestCase[] {

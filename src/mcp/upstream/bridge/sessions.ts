@@ -5,7 +5,7 @@ import { createStock, type Overdrawn, type Taken } from '../../../base/budgets.t
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import type { RpcId } from '../../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
-import { givesWay } from '../giving-way.ts';
+import { toEvict } from '../eviction.ts';
 import { bindingKey } from '../health.ts';
 import { type Reach, silenceOf } from '../upstream.ts';
 import { createListener, type Listener } from './listen.ts';
@@ -78,8 +78,9 @@ export function createBridgedSessions(parts: BridgeParts) {
     const isOverShare = isOverUsersShare || own.length >= MAX_OF_TARGET;
     if (isOverShare || sessions.size >= MAX_SESSIONS) {
       const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...sessions.values()];
-      const leaving = givesWay(candidates, access.user, isUnused) ?? candidates[0];
-      if (leaving !== undefined) end(leaving);
+      const evicted =
+        toEvict(candidates, access.user, isUnused) ?? candidates.find(({ user }) => user === access.user) ?? candidates[0];
+      if (evicted !== undefined) end(evicted);
     }
     const { tools, prompts, resources } = capabilities;
     const maySubscribe = isObject(resources) && resources['subscribe'] === true;

@@ -1,6 +1,6 @@
 /** The open sessions at targets with the transport HTTP with SSE, and the slots for them. */
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
-import { givesWay } from '../giving-way.ts';
+import { toEvict } from '../eviction.ts';
 import { bindingKey } from '../health.ts';
 import type { Unread } from '../unread.ts';
 import { silenceOf, type UpstreamLimits, type UpstreamRequest } from '../upstream.ts';
@@ -30,7 +30,7 @@ export function createSseSessions(limits: UpstreamLimits, newId: () => string, u
   /** Connections that are still being opened. They also count as slots. */
   const opening = new Set<UpstreamRequest>();
 
-  /** Makes room for one more session. False: all slots are taken, and no session gives way. */
+  /** Makes room for one more session. False: all slots are taken, and no session can be evicted. */
   function makeRoom(targetId: string, user: string): boolean {
     const own = [...sessions.values()].filter((session) => session.targetId === targetId);
     const ownOpening = [...opening].filter(({ target }) => target.id === targetId);
@@ -40,9 +40,9 @@ export function createSseSessions(limits: UpstreamLimits, newId: () => string, u
     const isOverShare = own.length + ownOpening.length >= MAX_OF_TARGET;
     if (!isOverUsersShare && !isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
     const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...sessions.values()];
-    const leaving = givesWay(candidates, user, ({ mailbox }) => mailbox.isQuiet());
-    leaving?.end(new Error('evicted: another session needs the slot'));
-    return leaving !== null;
+    const evicted = toEvict(candidates, user, ({ mailbox }) => mailbox.isQuiet());
+    evicted?.end(new Error('evicted: another session needs the slot'));
+    return evicted !== null;
   }
 
   return {

@@ -182,6 +182,6 @@ function broken(value: JsonValue, reason: string): Line {
 }
 
 /** Makes process output safe for a terminal: escapes everything that moves the cursor or looks like a line break. */
-export function printable(text: string): string {
+export function printableLine(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => (c === '\t' ? ' ' : `\\u{${(c.codePointAt(0) ?? 0).toString(16)}}`));
 }

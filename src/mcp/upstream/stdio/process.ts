@@ -24,7 +24,7 @@ import {
   type Line,
   lineParts,
   oversizedId,
-  printable,
+  printableLine,
   readLargeLine,
   readLine,
   type Skipped,
@@ -36,7 +36,7 @@ import { createLineLog, createStderr, hideSecrets } from './stderr.ts';
 const GRACE_MS = 2_000;
 /** How long to read the pipes of a process that has ended. A pipe that another process holds open never ends. */
 const DRAIN_MS = 500;
-/** Bytes of messages that the process has not read yet. */
+/** Bytes of messages that wait to be written. */
 const INPUT = { perKey: 8 * 1024 * 1024, all: 16 * 1024 * 1024 };
 const GARBAGE_BYTES = 1024 * 1024;
 const SHOWN_LENGTH = 500;
@@ -225,7 +225,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
     if (line.kind === 'garbage') {
       const shown = (): string => {
         const hidden = hiding.hide(text.slice(0, hiding.cut(text, 2 * SHOWN_LENGTH)));
-        return printable(hidden).slice(0, SHOWN_LENGTH);
+        return printableLine(hidden).slice(0, SHOWN_LENGTH);
       };
       logLine(shown, 'target printed a line that is not a message');
       garbage += size;
@@ -321,8 +321,8 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
 
   return {
     /**
-     * Messages of one sender keep their order. `full`: the process has not read earlier ones of the sender. `closed`: it has ended, or is about
-     * to.
+     * Messages of one sender keep their order. `full`: too many messages of the sender, or of all senders, wait. `closed`: the process has ended,
+     * or is about to.
      */
     send(text: string, sender = ''): 'sent' | 'full' | 'closed' {
       if (over || ending !== null || !stdin.writable || hasExited()) return 'closed';

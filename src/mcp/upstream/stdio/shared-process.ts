@@ -40,7 +40,7 @@ const PING_SILENCES = 6;
 
 export interface SharedProcessSession {
   readonly id: string;
-  /** What the messages of a user take at the process does not count for others. */
+  /** The input of the process has a limit for each user. */
   readonly user: string;
   streams: number;
   standing: EventQueue | null;

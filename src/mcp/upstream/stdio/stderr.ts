@@ -1,7 +1,7 @@
 /** Keeps the end of a process's standard error, which shows why it ended, and logs it within limits. */
 import { StringDecoder } from 'node:string_decoder';
 import type { Log } from '../../../base/log.ts';
-import { printable } from './lines.ts';
+import { printableLine } from './lines.ts';
 
 const TAIL_LENGTH = 64 * 1024;
 const LINE_LENGTH = 4 * 1024;
@@ -83,7 +83,7 @@ export function createStderr(hiding: Hiding, logLine: (line: () => string, what:
   let tail = '';
 
   function line(text: string): void {
-    const shown = printable(hiding.hide(text)).slice(0, LINE_LENGTH);
+    const shown = printableLine(hiding.hide(text)).slice(0, LINE_LENGTH);
     tail += `${shown}\n`;
     // Trimming after every line would copy the whole tail each time.
     if (tail.length > 2 * TAIL_LENGTH) tail = tail.slice(-TAIL_LENGTH);

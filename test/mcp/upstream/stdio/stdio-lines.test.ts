@@ -5,7 +5,7 @@ import {
   createLineReader,
   lineParts,
   oversizedId,
-  printable,
+  printableLine,
   readLine,
   type Skipped,
   toLine,
@@ -172,7 +172,7 @@ test('garbage and an unreadable answer get different results', (t) => {
 });
 
 test('printed output can neither move a cursor nor imitate a log line', (t) => {
-  t.is(printable('a\u001b[31mb\r\n\u0007\u2028\u202ec\td'), 'a\\u{1b}[31mb\\u{d}\\u{a}\\u{7}\\u{2028}\\u{202e}c d');
+  t.is(printableLine('a\u001b[31mb\r\n\u0007\u2028\u202ec\td'), 'a\\u{1b}[31mb\\u{d}\\u{a}\\u{7}\\u{2028}\\u{202e}c d');
 });
 
 test('secrets are removed, also line by line, longest first', (t) => {

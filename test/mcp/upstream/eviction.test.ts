@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { DEFAULT_LIMITS } from '../../../src/mcp/limits/limits.ts';
-import { givesWay } from '../../../src/mcp/upstream/giving-way.ts';
+import { toEvict } from '../../../src/mcp/upstream/eviction.ts';
 import { createSseSessions } from '../../../src/mcp/upstream/sse/sse-sessions.ts';
 import { createUnread } from '../../../src/mcp/upstream/unread.ts';
 import type { UpstreamRequest } from '../../../src/mcp/upstream/upstream.ts';
@@ -12,23 +12,23 @@ interface Session {
 }
 const isUnused = ({ used }: Session): boolean => !used;
 
-test('of the user with the most sessions, an unused one gives way, and otherwise the oldest', (t) => {
+test('the user with the most sessions loses an unused one, or else the oldest', (t) => {
   const [a, b, c] = [
     { user: 'ann', used: true },
     { user: 'ann', used: false },
     { user: 'ben', used: false },
   ];
-  t.is(givesWay([c, a, b], 'cy', isUnused), b);
-  t.is(givesWay([c, a, { ...a }], 'cy', isUnused), a);
+  t.is(toEvict([c, a, b], 'cy', isUnused), b);
+  t.is(toEvict([c, a, { ...a }], 'cy', isUnused), a);
 });
 
 test('a user who has as many as anybody else ends nothing that is in use', (t) => {
   const sessions = ['ann', 'ben', 'cy'].map((user) => ({ user, used: true }));
-  t.is(givesWay(sessions, 'ann', isUnused), null);
-  t.is(givesWay([...sessions, { user: 'ben', used: false }], 'ann', isUnused)?.user, 'ben');
+  t.is(toEvict(sessions, 'ann', isUnused), null);
+  t.is(toEvict([...sessions, { user: 'ben', used: false }], 'ann', isUnused)?.user, 'ben');
 });
 
-test('whoever opens, in whatever order: a user with no more than an equal share loses nothing that is in use', (t) => {
+test('a user with at most an equal share loses no session in use, in any order of openings', (t) => {
   const users = fc.constantFrom('a', 'b', 'c', 'd');
   fc.assert(
     fc.property(fc.array(users, { maxLength: 60 }), fc.integer({ min: 5, max: 12 }), (openers, places) => {
@@ -36,7 +36,7 @@ test('whoever opens, in whatever order: a user with no more than an equal share 
       for (const user of openers) {
         const before = held;
         if (held.length === places) {
-          const leaving = givesWay(held, user, isUnused);
+          const leaving = toEvict(held, user, isUnused);
           if (leaving === null) continue;
           const has = (one: string): number => before.filter((session) => session.user === one).length;
           if (has(leaving.user) <= places / 5) return false;
