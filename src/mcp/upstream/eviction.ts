@@ -5,15 +5,17 @@ interface Owned {
 }
 
 /**
- * Returns the session that is evicted for a new one of this user; null: none. `sessions`: those that compete for the slots, the least recently used
- * first. If a user has at least two more than this user, the user with the most loses one: an unused one, or else the oldest. Otherwise only an
- * unused session is evicted, of any user.
+ * Returns the session that is evicted for a new one; null: none. `sessions`: those that compete for the slots, the least recently used first. `own`:
+ * how many slots the user of the new one has. If a user has at least two more, the user with the most loses a session: an unused one, or else the
+ * oldest. Otherwise an unused session of a user is evicted who has at least as many.
  */
-export function toEvict<T extends Owned>(sessions: readonly T[], user: string, isUnused: (session: T) => boolean): T | null {
+export function toEvict<T extends Owned>(sessions: readonly T[], own: number, isUnused: (session: T) => boolean): T | null {
   const counts = new Map<string, number>();
-  for (const session of sessions) counts.set(session.user, (counts.get(session.user) ?? 0) + 1);
-  const [most, highest] = [...counts].reduce((most, next) => (next[1] > most[1] ? next : most), [user, 0]);
-  if (highest < (counts.get(user) ?? 0) + 2) return sessions.find(isUnused) ?? null;
-  const theirs = sessions.filter((session) => session.user === most);
-  return theirs.find(isUnused) ?? theirs[0] ?? null;
+  const countOf = ({ user }: T): number => counts.get(user) ?? 0;
+  for (const session of sessions) counts.set(session.user, countOf(session) + 1);
+  const ofMost = (some: readonly T[]): T | null =>
+    some.reduce<T | null>((most, next) => (most === null || countOf(next) > countOf(most) ? next : most), null);
+  const most = ofMost(sessions);
+  if (most !== null && countOf(most) >= own + 2) return sessions.find((one) => one.user === most.user && isUnused(one)) ?? most;
+  return ofMost(sessions.filter((one) => isUnused(one) && countOf(one) >= own));
 }

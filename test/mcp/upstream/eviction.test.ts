@@ -18,14 +18,22 @@ test('the user with the most sessions loses an unused one, or else the oldest', 
     { user: 'ann', used: false },
     { user: 'ben', used: false },
   ];
-  t.is(toEvict([c, a, b], 'cy', isUnused), b);
-  t.is(toEvict([c, a, { ...a }], 'cy', isUnused), a);
+  t.is(toEvict([c, a, b], 0, isUnused), b);
+  t.is(toEvict([c, a, { ...a }], 0, isUnused), a);
 });
 
 test('a user who has as many as anybody else ends nothing that is in use', (t) => {
   const sessions = ['ann', 'ben', 'cy'].map((user) => ({ user, used: true }));
-  t.is(toEvict(sessions, 'ann', isUnused), null);
-  t.is(toEvict([...sessions, { user: 'ben', used: false }], 'ann', isUnused)?.user, 'ben');
+  t.is(toEvict(sessions, 1, isUnused), null);
+  t.is(toEvict([...sessions, { user: 'ben', used: false }], 1, isUnused)?.user, 'ben');
+});
+
+test('a user who has fewer loses no session to one who has more, not even an unused one', (t) => {
+  const used = (user: string, count: number) => Array.from({ length: count }, () => ({ user, used: true }));
+  const sessions = [{ user: 'victim', used: false }, ...used('ann', 3), ...used('ben', 4)];
+  t.is(toEvict(sessions, 3, isUnused), null);
+  t.is(toEvict([...sessions, { user: 'ann', used: false }], 4, isUnused)?.user, 'ann');
+  t.is(toEvict(sessions, 0, isUnused)?.user, 'ben');
 });
 
 test('a user with at most an equal share loses no session in use, in any order of openings', (t) => {
@@ -36,9 +44,9 @@ test('a user with at most an equal share loses no session in use, in any order o
       for (const user of openers) {
         const before = held;
         if (held.length === places) {
-          const leaving = toEvict(held, user, isUnused);
-          if (leaving === null) continue;
           const has = (one: string): number => before.filter((session) => session.user === one).length;
+          const leaving = toEvict(held, has(user), isUnused);
+          if (leaving === null) continue;
           if (has(leaving.user) <= places / 5) return false;
           held = held.filter((session) => session !== leaving);
         }
@@ -54,12 +62,13 @@ test('users who fill a target of HTTP with SSE with open streams do not keep oth
   let ids = 0;
   const sessions = createSseSessions(DEFAULT_LIMITS, () => `s${++ids}`, createUnread());
   t.teardown(() => sessions.endAll(new Error('the test is over')));
+  const request = (user: string) => ({ target: { id: 't' }, access: { user, binding: 'b' } }) as unknown as UpstreamRequest;
   const open = (user: string): string | null => {
-    const request = { target: { id: 't' }, access: { user, binding: 'b' } } as unknown as UpstreamRequest;
-    const release = sessions.reserve(request);
+    const opening = request(user);
+    const release = sessions.reserve(opening);
     if (release === null) return null;
     const connection = new AbortController();
-    const session = sessions.keep(request, new URL('http://t.test'), connection);
+    const session = sessions.keep(opening, new URL('http://t.test'), connection);
     const stream = session.mailbox.stand();
     connection.signal.addEventListener('abort', () => stream?.close());
     release();
@@ -68,6 +77,12 @@ test('users who fill a target of HTTP with SSE with open streams do not keep oth
   const victim = open('victim');
   for (const user of ['1', '2', '3', '4', '5']) for (let n = 0; n < 70; n++) open(user);
   t.truthy(sessions.find(victim ?? ''), 'who has one keeps it');
+  const requests = Array.from({ length: 62 }, () => request('one at once'));
+  t.true(
+    requests.map((each) => sessions.reserve(each)).filter((release) => release !== null).length <= 42,
+    'openings count, too',
+  );
+  t.truthy(sessions.find(victim ?? ''));
   const late = open('late');
   t.truthy(late);
   for (const user of ['1', '2', '3', '4', '5']) open(user);
