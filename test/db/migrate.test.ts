@@ -1,18 +1,20 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
 import knex, { type Knex } from 'knex';
 import { readConfig } from '../../src/config/config.ts';
 import { makeCounter } from '../../src/db/changes.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { SqliteClient } from '../../src/db/sqlite-client.ts';
-import { createSqlite } from '../support/databases/sqlite.ts';
 
 test('a database of a different program is refused, and stays as it is', async (t) => {
-  const { url, drop } = await createSqlite();
-  t.teardown(drop);
-  const { database } = readConfig({ DATABASE_URL: url });
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-foreign-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const filename = join(folder, 'foreign.db');
+  const { database } = readConfig({ DATABASE_URL: `sqlite:${filename}` });
   /** SQLite serves one process at a time. */
   const raw = async <T>(work: (db: Knex) => Promise<T>): Promise<T> => {
-    const filename = decodeURIComponent(url.replace(/^sqlite:(\/\/)?/, ''));
     const db = knex({ client: SqliteClient, connection: { filename }, useNullAsDefault: true });
     return work(db).finally(() => db.destroy());
   };
