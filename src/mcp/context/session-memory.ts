@@ -20,8 +20,7 @@ interface Remembered<T> {
   bytes: number;
 }
 
-/** `evicted` gets the id of each session that is evicted. */
-export function createSessionMemory<T>({ perUser, all }: MemoryLimits, evicted: (sessionId: string) => void) {
+export function createSessionMemory<T>({ perUser, all }: MemoryLimits) {
   /** The least recently used session comes first, here and in the sets of the users. */
   const sessions = new Map<string, Remembered<T>>();
   const users = new Map<string, { readonly ids: Set<string>; bytes: number }>();
@@ -61,7 +60,6 @@ export function createSessionMemory<T>({ perUser, all }: MemoryLimits, evicted: 
       const [oldest] = ids ?? [];
       if (oldest === undefined || oldest === sessionId) return;
       forget(oldest);
-      evicted(oldest);
     }
   }
 
