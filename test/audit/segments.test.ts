@@ -172,6 +172,21 @@ eachEngine(test.serial, 'an export asks for its segments once, and two searches 
   t.deepEqual(await Promise.all([read(database, filter, store), read(database, filter, store)]), [alone, alone]);
 });
 
+eachEngine(test.serial, 'each statement of a search has one bound on each side', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { records } = await write(database);
+  const statements: string[] = [];
+  database.knex.on('query', ({ sql }: { sql: string }) => statements.push(sql));
+  const filter = { effect: 'deny', since: firstIdOf(START), before: firstIdOf(START + 99 * MINUTE) } as const;
+  const expected = records.filter((record) => matches(filter, record)).length;
+  t.is((await read(database, filter)).length, expected);
+  const searches = statements.filter((sql) => /from \(?log_decisions as t/.test(sql) || /`?audit_decisions`? as a/.test(sql));
+  t.true(searches.length > 5, String(searches.length));
+  for (const sql of searches) {
+    for (const side of [/[ta]`?\.`?id`? >= /g, /[ta]`?\.`?id`? < /g]) t.true((sql.match(side) ?? []).length <= 1, sql);
+  }
+});
+
 eachEngine(test.serial, 'a decision that was taken out of the search index is reported', async (t, at, engine) => {
   const database = await openTestDatabase(t, at);
   const { killed } = await write(database);

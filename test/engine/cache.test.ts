@@ -123,3 +123,13 @@ test('the cache is limited, and keeps the decisions that are used', (t) => {
   cached.decide(ANN, 't', tool('y'.repeat(10_000)));
   t.is(engine.asked, 10_003, 'what is huge is not kept');
 });
+
+test('decisions on long names take the room of several', (t) => {
+  const decisions = createDecisionCache(100);
+  const cached = decisions.over(spy());
+  for (let n = 0; n < 100; n++) cached.decide(ANN, 't', tool(`${n}${'x'.repeat(2_000)}`));
+  t.true(decisions.size >= 5 && decisions.size <= 15, String(decisions.size));
+  const short = createDecisionCache(100);
+  for (let n = 0; n < 100; n++) short.over(spy()).decide(ANN, 't', tool(`${n}`));
+  t.true(short.size >= 50, String(short.size));
+});

@@ -31,6 +31,16 @@ test('an engine that is ready is used for the same set only, whatever its order'
   t.is((await next.engineOf([a], 9)).dataHash, await hashOf([a]), 'fewer policies');
 });
 
+test('the engine of a change stays ready while others make those of theirs', async (t) => {
+  const next = createNextEngine({ module });
+  const set = (id: string) => [policyWith({ id })];
+  const ours = await next.prepare(set('ours'));
+  await next.prepare(set('theirs'));
+  t.is((await next.prepare(set('ours'))).compiled, ours.compiled, 'again before it is stored');
+  for (const other of ['a', 'b']) await next.prepare(set(other));
+  t.is((await next.engineOf(set('ours'), 1)).compiled, ours.compiled);
+});
+
 test('for random sets, a prepared engine is that of the stored set', async (t) => {
   const next = createNextEngine({ module });
   let same = 0;
