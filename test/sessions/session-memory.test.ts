@@ -2,8 +2,9 @@ import test from 'ava';
 import { createSessionMemory } from '../../src/mcp/context/session-memory.ts';
 
 function memory(perUser: number, all: number) {
-  const made = createSessionMemory<string>({ perUser, all });
-  return { ...made, held: () => [...made.values()] };
+  const forgotten: string[] = [];
+  const made = createSessionMemory<string>({ perUser, all }, (id) => void forgotten.push(id));
+  return { ...made, forgotten, held: () => [...made.values()] };
 }
 
 test('a user at the limit loses only own sessions, the least recently used first', (t) => {
@@ -12,13 +13,14 @@ test('a user at the limit loses only own sessions, the least recently used first
   for (const id of ['1', '2', '3']) m.set('ann', id, 'git', id, 10);
   t.is(m.get('1', 'git'), '1');
   m.set('ann', '4', 'git', '4', 10);
+  t.deepEqual(m.forgotten, ['2']);
   t.deepEqual(m.held().sort(), ['1', '3', '4', 'b at git']);
 });
 
 test('all users together have a limit, too', (t) => {
   const m = memory(100, 30);
   for (const user of ['ann', 'ben', 'cy', 'dee']) m.set(user, `of ${user}`, 'git', user, 10);
-  t.deepEqual(m.held(), ['ben', 'cy', 'dee']);
+  t.deepEqual(m.forgotten, ['of ann']);
 });
 
 test('what an entry takes is counted when it is known, and given back when it is replaced, removed or forgotten', (t) => {
@@ -34,9 +36,10 @@ test('what an entry takes is counted when it is known, and given back when it is
     m.set('cy', 'third', 'git', 'third', 5);
     m.forget('third');
   }
+  t.deepEqual(m.forgotten, []);
   t.deepEqual(m.held(), ['old', 'new 9']);
   m.grow('new', 'git', 'new 9', 15);
-  t.deepEqual(m.held(), ['new 9']);
+  t.deepEqual(m.forgotten, ['old']);
 });
 
 test('a session that alone takes more than the limit stays while it is in use', (t) => {
@@ -44,5 +47,5 @@ test('a session that alone takes more than the limit stays while it is in use', 
   for (const target of ['a', 'b', 'c']) m.set('ann', 'wide', target, target, 8);
   t.deepEqual(m.held(), ['a', 'b', 'c']);
   m.set('ann', 'next', 'a', 'a of next', 8);
-  t.deepEqual(m.held(), ['a of next']);
+  t.deepEqual(m.forgotten, ['wide']);
 });

@@ -20,7 +20,8 @@ interface Remembered<T> {
   bytes: number;
 }
 
-export function createSessionMemory<T>({ perUser, all }: MemoryLimits) {
+/** `evicted` gets the id of each session that is evicted. */
+export function createSessionMemory<T>({ perUser, all }: MemoryLimits, evicted: (sessionId: string) => void) {
   /** The least recently used session comes first, here and in the sets of the users. */
   const sessions = new Map<string, Remembered<T>>();
   const users = new Map<string, { readonly ids: Set<string>; bytes: number }>();
@@ -60,6 +61,7 @@ export function createSessionMemory<T>({ perUser, all }: MemoryLimits) {
       const [oldest] = ids ?? [];
       if (oldest === undefined || oldest === sessionId) return;
       forget(oldest);
+      evicted(oldest);
     }
   }
 

@@ -51,10 +51,9 @@ export function isUpstreamSessionFailure(value: UpstreamSession | UpstreamSessio
 const MEMORY = { perUser: 8 * 1024 * 1024, all: 128 * 1024 * 1024 };
 /** About what an entry takes in memory beside its id. */
 const ENTRY_BYTES = 1_024;
-/**
- * For at most this many sessions that are being opened, the gateway remembers which targets must be told when the client is ready, and what targets
- * have announced.
- */
+/** At most this many sessions wait until their clients are ready. */
+const WAITING_KEPT = 20_000;
+/** The gateway remembers what targets have announced for at most this many sessions that are being opened. */
 const OPENING_KEPT = 1_000;
 /** How many lost upstream sessions of one session are followed to their successors. */
 const MAX_LOST = 100;
@@ -88,7 +87,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
    * for each target.
    */
   const hellos = new Map<string, Map<string, ServerHello>>();
-  const known = createSessionMemory<Entry>(MEMORY);
+  const known = createSessionMemory<Entry>(MEMORY, (sessionId) => waiting.delete(sessionId));
 
   /** `before`: this process has used a different upstream session. `asking`: ask even if the target is late and already asked. */
   function settle(
@@ -257,7 +256,7 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     },
     /** Delays `notifications/initialized` to targets until `begin`: what they send after it needs a client that listens. */
     hold(session: Session): void {
-      keep(waiting, session.id, [], OPENING_KEPT);
+      keep(waiting, session.id, [], WAITING_KEPT);
       keep(hellos, session.id, new Map(), OPENING_KEPT);
     },
     /** Returns what targets have announced since `hold`, by target, and forgets it. */
