@@ -21,12 +21,15 @@ export type Markup = SafeText;
 export type Content = Markup | string | number | boolean | null | undefined | readonly Content[];
 
 const escaped = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`);
-/** Text between tags must not reverse what stands beside it. Fields and attributes keep the text as it is, because forms and links send it back. */
+/**
+ * Text between tags must not reverse what stands beside it. Fields and attributes keep the text as it is, because forms and links send it
+ * back.
+ */
 const shown = (text: string): string => escaped(text.replaceAll('\r\n', '\n').split('\t').map(printable).join('\t'));
 
 /**
- * The position of a value in a template. `text`: the text between tags. `field`: the text that a form sends. `attribute`: a quoted attribute. `address`: a quoted attribute that
- * holds an address. `flag`: an attribute that is written only if the value is true.
+ * The position of a value in a template. `text`: the text between tags. `field`: the text that a form sends. `attribute`: a quoted attribute.
+ * `address`: a quoted attribute that holds an address. `flag`: an attribute that is written only if the value is true.
  */
 type Place = 'text' | 'field' | 'attribute' | 'address' | 'flag';
 

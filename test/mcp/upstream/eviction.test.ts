@@ -18,22 +18,23 @@ test('the user with the most sessions loses an unused one, or else the oldest', 
     { user: 'ann', used: false },
     { user: 'ben', used: false },
   ];
-  t.is(toEvict([c, a, b], 0, isUnused), b);
-  t.is(toEvict([c, a, { ...a }], 0, isUnused), a);
+  t.is(toEvict([c, a, b], 'cy', 0, isUnused), b);
+  t.is(toEvict([c, a, { ...a }], 'cy', 0, isUnused), a);
 });
 
 test('a user who has as many as anybody else ends nothing that is in use', (t) => {
   const sessions = ['ann', 'ben', 'cy'].map((user) => ({ user, used: true }));
-  t.is(toEvict(sessions, 1, isUnused), null);
-  t.is(toEvict([...sessions, { user: 'ben', used: false }], 1, isUnused)?.user, 'ben');
+  t.is(toEvict(sessions, 'ann', 0, isUnused), null);
+  t.is(toEvict([...sessions, { user: 'ben', used: false }], 'ann', 0, isUnused)?.user, 'ben');
 });
 
 test('a user who has fewer loses no session to one who has more, not even an unused one', (t) => {
   const used = (user: string, count: number) => Array.from({ length: count }, () => ({ user, used: true }));
   const sessions = [{ user: 'victim', used: false }, ...used('ann', 3), ...used('ben', 4)];
-  t.is(toEvict(sessions, 3, isUnused), null);
-  t.is(toEvict([...sessions, { user: 'ann', used: false }], 4, isUnused)?.user, 'ann');
-  t.is(toEvict(sessions, 0, isUnused)?.user, 'ben');
+  t.is(toEvict(sessions, 'ann', 0, isUnused), null);
+  t.is(toEvict([...sessions, { user: 'ann', used: false }], 'ann', 0, isUnused)?.user, 'ann');
+  t.is(toEvict(sessions, 'cy', 3, isUnused), null, 'what is being opened counts');
+  t.is(toEvict(sessions, 'cy', 0, isUnused)?.user, 'ben');
 });
 
 test('a user with at most an equal share loses no session in use, in any order of openings', (t) => {
@@ -45,7 +46,7 @@ test('a user with at most an equal share loses no session in use, in any order o
         const before = held;
         if (held.length === places) {
           const has = (one: string): number => before.filter((session) => session.user === one).length;
-          const leaving = toEvict(held, has(user), isUnused);
+          const leaving = toEvict(held, user, 0, isUnused);
           if (leaving === null) continue;
           if (has(leaving.user) <= places / 5) return false;
           held = held.filter((session) => session !== leaving);

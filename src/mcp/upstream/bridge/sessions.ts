@@ -79,7 +79,7 @@ export function createBridgedSessions(parts: BridgeParts) {
     if (isOverShare || sessions.size >= MAX_SESSIONS) {
       const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...sessions.values()];
       const evicted =
-        toEvict(candidates, usersOwn.length, isUnused) ?? candidates.find(({ user }) => user === access.user) ?? candidates[0];
+        toEvict(candidates, access.user, 0, isUnused) ?? candidates.find(({ user }) => user === access.user) ?? candidates[0];
       if (evicted !== undefined) end(evicted);
     }
     const { tools, prompts, resources } = capabilities;

@@ -40,7 +40,10 @@ export function createSseSessions(limits: UpstreamLimits, newId: () => string, u
     const isOverShare = own.length + ownOpening.length >= MAX_OF_TARGET;
     if (!isOverUsersShare && !isOverShare && sessions.size + opening.size < MAX_SESSIONS) return true;
     const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...sessions.values()];
-    const evicted = toEvict(candidates, usersOwn.length + usersOpening.length, ({ mailbox }) => mailbox.isQuiet());
+    // Without room at all, what the user has at other targets counts, too.
+    const ownOpenings =
+      isOverUsersShare || isOverShare ? usersOpening : [...opening].filter(({ access }) => access.user === user);
+    const evicted = toEvict(candidates, user, ownOpenings.length, ({ mailbox }) => mailbox.isQuiet());
     evicted?.end(new Error('evicted: another session needs the slot'));
     return evicted !== null;
   }
