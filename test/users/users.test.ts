@@ -29,13 +29,15 @@ eachEngine(test.serial, 'a list without a limit has every user, although they ar
   const ids = Array.from({ length: 450 }, () => uuidv7());
   for (const [n, id] of ids.entries())
     await users.insert(localUser({ id, email: `${n}@example.com`, role: n % 2 === 0 ? 'even' : 'odd', groups: [] }, 1), null);
-  const read = async (after: string | null, wanted = {}) => {
+  const read = async (after: string | null, wanted = {}, limit: number | null = null) => {
     const found: string[] = [];
-    for await (const part of users.parts(after, wanted)) found.push(...part.map(({ id }) => id));
+    for await (const part of users.parts(after, wanted, limit)) found.push(...part.map(({ id }) => id));
     return found;
   };
   t.deepEqual(await read(null), ids);
   t.deepEqual(await read(ids[42] ?? null), ids.slice(43));
+  for (const limit of [1, 199, 200, 201, 400, 449, 450, 451]) t.deepEqual(await read(null, {}, limit), ids.slice(0, limit));
+  t.deepEqual(await read(ids[299] ?? null, {}, 101), ids.slice(300, 401));
   t.deepEqual(
     await read(null, { role: 'odd' }),
     ids.filter((_, n) => n % 2 === 1),

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
@@ -574,6 +575,47 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
     [1],
   );
   t.is((await changes.position()).revision, 1);
+});
+
+eachEngine(test.serial, 'no engine is made for a change while that of another is made or stored', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  let [busy, most, prepared] = [0, 0, 0];
+  const parts = {
+    ...{
+      database,
+      guard: NO_INVARIANTS,
+      readStoredSet: createStoredSet(),
+      findNames: createNameSearch(),
+      newId: uuidv7,
+      now: Date.now,
+    },
+    administer: ((_caller, _right, work) =>
+      changes
+        .change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS))
+        .finally(() => void busy--)) satisfies Administer as Administer,
+    async prepare() {
+      most = Math.max(most, ++busy);
+      prepared++;
+      await setImmediate();
+    },
+    checkPattern: () => null,
+    tryPolicies: async () => undefined,
+    checkSet: async () => ACCEPTED,
+  };
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
+  const sets = createPolicySets({ ...parts, readFiles, targets: async () => [] });
+  const request = { owner: 'default', prune: false, adopt: false, ...ANY };
+  const caller = (sub: string) => ({ requestId: 'r', principal: { sub }, managesAll: true }) as Caller;
+  await Promise.all([
+    ...['a', 'b', 'c'].map((name) => edits.create(caller(name), readPolicy(policyBody({ name })))),
+    ...['d', 'e', 'f'].map((name) =>
+      sets.apply(caller(name), { ...request, files: new Map([[`${name}.yaml`, file({ name })]]) }),
+    ),
+  ]);
+  t.is((await policyStore(database.knex).all()).length, 6);
+  t.is(most, 1);
+  t.true(prepared >= 6);
 });
 
 eachEngine(test.serial, 'an apply makes its plan again if an edit came between reading and locking', async (t, at) => {
