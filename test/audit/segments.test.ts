@@ -187,6 +187,39 @@ eachEngine(test.serial, 'each statement of a search has one bound on each side',
   }
 });
 
+/** The connection, which does something after so many of its queries. */
+function interrupted(knex: Connection, after: number, something: () => Promise<void>): Connection {
+  let left = after;
+  return new Proxy(knex, {
+    apply(target, self, args) {
+      const query = Reflect.apply(target, self, args) as ReturnType<Connection>;
+      const then = query.then.bind(query);
+      const interrupt = async (rows: unknown): Promise<unknown> => {
+        if (--left === 0) await something();
+        return rows;
+      };
+      Reflect.set(query, 'then', (...on: Parameters<typeof then>) => then(interrupt).then(...on));
+      return query;
+    },
+  });
+}
+
+for (const after of [1, 2]) {
+  eachEngine(test.serial, `a search finds the decisions of a segment that is closed after statement ${after}`, async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const writer = quietWriter(database);
+    for (let i = 0; i < 8; i++) await writer.decision(recordAt(START, i));
+    let isClosed = false;
+    const closing = interrupted(database.knex, after, async () => {
+      await writer.close();
+      isClosed = true;
+    });
+    const { entries } = await auditStore(closing).page({ user_id: 'user 3' }, 100, null);
+    t.true(isClosed);
+    t.is(entries.length, 1);
+  });
+}
+
 eachEngine(test.serial, 'a decision that was taken out of the search index is reported', async (t, at, engine) => {
   const database = await openTestDatabase(t, at);
   const { killed } = await write(database);

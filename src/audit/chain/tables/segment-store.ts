@@ -139,9 +139,10 @@ export function segmentStore(db: Connection) {
         return query.orderBy('s.high', 'desc').orderBy('s.id', 'desc').select('s.id', 's.low', 's.high', 's.last_seq');
       };
       const all = terms.map((term) => `exists (select 1 from log_terms as t where t.term = x'${term}' and t.segment = s.id)`);
+      // Read first: a segment that is closed meanwhile has its terms by then.
+      const open: Raw[] = await among(db('log_segments as s').whereNull('s.last_seq'));
       const few = await fewest(terms);
       if (few !== null) {
-        const open: Raw[] = await among(db('log_segments as s').whereNull('s.last_seq'));
         const keys = few.map((key) => `x'${key}'`).join();
         const closed: Raw[] =
           few.length === 0
