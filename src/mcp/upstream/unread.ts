@@ -87,10 +87,13 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
             clearTimeout(timer);
           }
         },
-        /** Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. */
+        /**
+         * Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. A closed account takes no
+         * room, because nothing would give it back.
+         */
         set(bytes: number): BacklogFault | null {
           if (held.length === 0) {
-            if (bytes <= FREE) return null;
+            if (isClosed || bytes <= FREE) return null;
             for (const [budget, key] of budgets()) {
               const first = budget.take(key, 0);
               if (isOverdrawn(first)) {

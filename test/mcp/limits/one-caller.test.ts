@@ -188,6 +188,18 @@ test('large answers for one user leave room for those of others', async (t) => {
   await Promise.all(arrived);
 });
 
+test('an answer that still comes after its account was closed leaves the room to others', (t) => {
+  const unread = createUnread();
+  const MIB = 1024 * 1024;
+  for (let i = 0; i < 100; i++) {
+    const account = unread.open('t', 'alice');
+    account.set(MIB);
+    account.close();
+    t.is(account.set(MIB), null);
+  }
+  t.is(unread.open('t', 'bob').set(8 * MIB), null);
+});
+
 test('parts of lists have a share of what one user may have, and other answers have room beside them', async (t) => {
   const unread = createUnread();
   const MIB = 1024 * 1024;
