@@ -5,7 +5,7 @@ import { createStock, type Overdrawn, type Taken } from '../../../base/budgets.t
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import type { RpcId } from '../../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
-import { toEvict } from '../eviction.ts';
+import { competitors, toEvict } from '../eviction.ts';
 import { bindingKey } from '../health.ts';
 import { type Reach, silenceOf } from '../upstream.ts';
 import { createListener, type Listener } from './listen.ts';
@@ -46,11 +46,8 @@ interface Kept extends BridgedSession {
 }
 
 const PREFIX = 'portcullis-bridge.';
-const MAX_SESSIONS = 10_000;
-/** The maximum for one target, so that its users cannot evict the sessions of all other targets. */
-const MAX_OF_TARGET = MAX_SESSIONS / 4;
-/** The maximum of one user at one target. */
-const MAX_OF_USER = MAX_OF_TARGET / 4;
+/** The users of one target cannot evict the sessions of all other targets, and one user not those of the others. */
+const MAX = { ofUser: 625, ofTarget: 2_500, all: 10_000 };
 const SESSION_MS = 24 * 60 * 60 * 1000;
 /** Characters of the resources that sessions are subscribed to: of one user, and of all users. A session holds several copies. */
 const SUBSCRIBED = { perKey: 1024 * 1024, all: 8 * 1024 * 1024 };
@@ -72,16 +69,11 @@ export function createBridgedSessions(parts: BridgeParts) {
       if (now() - oldest.usedAt <= SESSION_MS) break;
       end(oldest);
     }
-    const own = [...sessions.values()].filter(({ targetId }) => targetId === target.id);
-    const usersOwn = own.filter(({ user }) => user === access.user);
-    const isOverUsersShare = usersOwn.length >= MAX_OF_USER;
-    const isOverShare = isOverUsersShare || own.length >= MAX_OF_TARGET;
-    if (isOverShare || sessions.size >= MAX_SESSIONS) {
-      const candidates = isOverUsersShare ? usersOwn : isOverShare ? own : [...sessions.values()];
-      const evicted =
-        toEvict(candidates, access.user, 0, isUnused) ?? candidates.find(({ user }) => user === access.user) ?? candidates[0];
-      if (evicted !== undefined) end(evicted);
-    }
+    const wanted = { targetId: target.id, user: access.user };
+    const competing = competitors([...sessions.values()], [], wanted, MAX)?.sessions ?? [];
+    const evicted =
+      toEvict(competing, wanted.user, 0, isUnused) ?? competing.find(({ user }) => user === wanted.user) ?? competing[0];
+    if (evicted !== undefined) end(evicted);
     const { tools, prompts, resources } = capabilities;
     const maySubscribe = isObject(resources) && resources['subscribe'] === true;
     const lists = Object.entries({ toolsListChanged: tools, promptsListChanged: prompts, resourcesListChanged: resources })
@@ -91,8 +83,7 @@ export function createBridgedSessions(parts: BridgeParts) {
     const mailbox = createDemultiplexer(target.id, silenceOf(target, limits), account, () => touch(session));
     const session: Kept = {
       id: PREFIX + newId(),
-      targetId: target.id,
-      user: access.user,
+      ...wanted,
       bindingKey: bindingKey({ target, access }),
       client,
       maySubscribe,
