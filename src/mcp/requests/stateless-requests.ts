@@ -36,11 +36,12 @@ export async function forwardStateless(
     return refuse(id, { ...refusal, message, data: { ...(refusal.data as object), account: account.need, url: account.url } });
   }
   if (method === 'server/discover' && answer.status !== 200 && isWrongMode(answer.status)) {
-    // The refusal may name versions. If it names none, the target does not know 2026-07-28.
-    const supported = servedVersions(await ownError(answer, id)) ?? SESSION_REVISIONS;
+    const error = await ownError(answer, id);
+    const named = servedVersions(error);
+    if (named !== null) context.deps.modes.learn(context, named.includes(STATELESS_REVISION));
+    else if (!(await context.deps.modes.needsSession(context, caller.gone))) return { answer, error, linked: null };
     answer.discard();
-    context.deps.modes.learn(context, supported.includes(STATELESS_REVISION));
-    return fallBack(id, supported);
+    return fallBack(id, named ?? SESSION_REVISIONS);
   }
   return { answer, linked: null };
 }
@@ -70,11 +71,12 @@ async function refuseMode(context: RequestContext): Promise<Answer | null> {
 }
 
 /** The answer to `server/discover` also tells the gateway the mode of the target. */
-export function discovered(context: RequestContext, answered: Answer): Answer {
+export async function discovered(context: RequestContext, answered: Answer): Promise<Answer> {
   if (answered.kind !== 'message') return answered;
-  const stateless = discoversStateless(answered.result);
-  context.deps.modes.learn(context, stateless, answered.result);
-  return stateless ? answered : fallBack(context.awaited.id, SESSION_REVISIONS);
+  const { deps, caller, awaited } = context;
+  if (discoversStateless(answered.result)) deps.modes.learn(context, true, answered.result);
+  else if (await deps.modes.needsSession(context, caller.gone)) return fallBack(awaited.id, SESSION_REVISIONS);
+  return answered;
 }
 
 /** Tells the client to use a session: clients that know both modes then open one (2026-07-28, protocol version errors). */

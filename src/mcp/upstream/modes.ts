@@ -9,6 +9,7 @@ import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.
 import { decodeLarge, readLargeJson } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { keep } from '../../base/kept.ts';
+import type { Now } from '../../base/promises.ts';
 import { TASKS_EXTENSION } from '../../protocol/capabilities.ts';
 import { META_KEYS, STATELESS_REVISION } from '../../protocol/mode.ts';
 import { bindingKey } from './health.ts';
@@ -38,6 +39,15 @@ export function createUpstreamModes(upstream: Upstream, now: () => number) {
     const entry = known.get(bindingKey(at));
     return entry !== undefined && now() < entry.until ? entry : null;
   };
+  /** Asks the target. */
+  async function ask(at: Reach, signal: Cancellable): Promise<boolean | UpstreamFault> {
+    const answer = await upstream.send({ ...probe(at), signal });
+    if (isFault(answer)) return answer;
+    const probed = await readProbe(answer, at.target.id);
+    if ('fault' in probed) return probed;
+    learn(at, probed.stateless, probed.discovered);
+    return probed.stateless;
+  }
   return {
     learn,
     /** Whether `speaksStateless` can answer without asking the target. */
@@ -47,16 +57,13 @@ export function createUpstreamModes(upstream: Upstream, now: () => number) {
     /** Forgets the mode, after a failure that a change of the target may explain. */
     forget: (at: Reach): void => void known.delete(bindingKey(at)),
     /** Whether the target is stateless. Asks the target if this is not known yet. */
-    async speaksStateless(at: Reach, signal: Cancellable): Promise<boolean | UpstreamFault> {
-      const entry = entryOf(at);
-      if (entry !== null) return entry.stateless;
-      const answer = await upstream.send({ ...probe(at), signal });
-      if (isFault(answer)) return answer;
-      const probed = await readProbe(answer, at.target.id);
-      if ('fault' in probed) return probed;
-      learn(at, probed.stateless, probed.discovered);
-      return probed.stateless;
-    },
+    speaksStateless: (at: Reach, signal: Cancellable): Now<boolean | UpstreamFault> => entryOf(at)?.stateless ?? ask(at, signal),
+    /**
+     * Whether a target that has refused the `server/discover` of a client needs a session. Asks the target itself: the fault may be in what the
+     * client has sent, and others use what is learned.
+     */
+    needsSession: async (at: Reach, signal: Cancellable): Promise<boolean> =>
+      entryOf(at)?.stateless === false || (await ask(at, signal)) === false,
   };
 }
 

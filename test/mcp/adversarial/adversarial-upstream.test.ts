@@ -390,6 +390,27 @@ test.serial('a client of 2026-07-28 is told to open a session once the target is
   t.deepEqual(upstream.seen().slice(before), ['server/discover', 'server/discover']);
 });
 
+for (const [how, refuse] of [
+  ['with HTTP 400', ({ id }, res) => answerJson(res, { jsonrpc: '2.0', id, error: { code: -32602, message: 'odd' } }, {}, 400)],
+  ['with an error', ({ id }, res) => answerJson(res, { jsonrpc: '2.0', id, error: { code: -32602, message: 'odd' } })],
+  ['by breaking off', (_, res) => void res.writeHead(200, { 'content-type': 'application/json' }).end('{')],
+] as readonly (readonly [string, (message: Message, res: ServerResponse) => void])[]) {
+  test.serial(`a client whose server/discover is refused ${how} does not change the mode of the target for others`, async (t) => {
+    const stateless = byMethod({ 'tools/call': { content: [] } }, { modern: true });
+    const { gateway, upstream } = await setUp(t);
+    upstream.script = (received, res) => {
+      const { message } = received;
+      if (message?.params?.['odd'] === true) refuse(message, res);
+      else stateless(received, res);
+    };
+    gateway.rights.set('bob', () => true);
+    const refused = await send(gateway, modern('server/discover', { odd: true }));
+    t.not(refused.code, -32022);
+    t.is((await send(gateway, { ...modern('tools/call', { name: 'ok' }), user: 'bob' })).code, undefined);
+    t.is((await send(gateway, modern('server/discover'))).code, undefined);
+  });
+}
+
 test.serial('a version error names the revisions that both the target and the gateway serve', async (t) => {
   const { gateway, onCall } = await setUp(t);
   onCall(({ id }, res) => {

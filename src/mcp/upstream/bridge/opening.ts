@@ -1,5 +1,6 @@
 /** Opens sessions of the bridge. That happens only if the target refuses a session of its own and speaks 2026-07-28. */
 import { isObject, type JsonObject, type JsonValue, readJson } from '../../../base/json/json.ts';
+import { keep } from '../../../base/kept.ts';
 import { helloOf } from '../../../protocol/hello.ts';
 import { CODES, type RpcRequest, resultMessage } from '../../../protocol/message.ts';
 import { SESSION_REVISIONS } from '../../../protocol/mode.ts';
@@ -14,12 +15,17 @@ import type { BridgedSessions } from './sessions.ts';
 
 /** How long no session is requested from a target that refused one. */
 const REFUSING_MS = 10 * 60 * 1000;
+const REFUSING_KEPT = 10_000;
 const REFUSAL_BYTES = 64 * 1024;
 
 export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions: BridgedSessions) {
   const { http, now } = parts;
-  /** Addresses of targets that refuse sessions and speak 2026-07-28, with the time until which that is assumed. */
+  /**
+   * Addresses of targets that refuse sessions and speak 2026-07-28, with the time until which that is assumed. By user: the fault may be in what the
+   * client has sent.
+   */
   const refusing = new Map<string, number>();
+  const refusingKey = ({ target, access }: Reach): string => JSON.stringify([addressOf(target), access.user]);
 
   async function discover(at: BoundReach, client: ClientTraits): Promise<{ readonly result: JsonObject } | UpstreamFault | null> {
     const found = await askTarget(parts, at, 'server/discover', { _meta: envelope(client, null) }, PROBE_ANSWER_BYTES);
@@ -31,9 +37,9 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
   return {
     /** Opens a session. `initialize` is the message in `request`. */
     async open(request: UpstreamRequest, { id, params }: RpcRequest): Promise<UpstreamAnswer | UpstreamFault> {
-      const address = addressOf(request.target);
+      const key = refusingKey(request);
       let refusal: UpstreamAnswer | null = null;
-      if ((refusing.get(address) ?? 0) <= now()) {
+      if ((refusing.get(key) ?? 0) <= now()) {
         const answer = await http.send(request);
         if (isFault(answer) || ![400, 404, 405].includes(answer.status)) return answer;
         const kept = await keepBody(answer);
@@ -45,7 +51,7 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
       const client = { info: params?.clientInfo === undefined ? undefined : clientInfo, capabilities };
       const discovered = await discover(request, client);
       if (discovered === null || isFault(discovered)) {
-        refusing.delete(address);
+        refusing.delete(key);
         // The refusal of the target would be the wrong reason.
         if (discovered?.fault !== CHANGED.fault) return refusal ?? (discovered === null ? http.send(request) : discovered);
         refusal?.discard();
@@ -53,7 +59,7 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
       }
       refusal?.discard();
       modes.learn(request, true, discovered.result);
-      refusing.set(address, now() + REFUSING_MS);
+      keep(refusing, key, now() + REFUSING_MS, REFUSING_KEPT);
       const result = openingResult(params, discovered.result, request.target.name);
       const session = sessions.keep(request, client, objectOf(result['capabilities']));
       const text = resultMessage(id, JSON.stringify(result));
@@ -62,7 +68,7 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
     /** Forgets a target that has changed. The next stateful client finds out its mode. */
     forget(reach: Reach): void {
       modes.forget(reach);
-      refusing.delete(addressOf(reach.target));
+      refusing.delete(refusingKey(reach));
     },
   };
 }

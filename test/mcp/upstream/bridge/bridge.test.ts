@@ -103,6 +103,27 @@ test.serial('a target known to refuse sessions is not asked for one until some t
   t.deepEqual(target.seen().slice(3), ['initialize', 'server/discover']);
 });
 
+test.serial(
+  'a user whose initialize is refused gets a session of the bridge, and others still get one of the target',
+  async (t) => {
+    const stateless = byMethod({}, { modern: true });
+    const usual = byMethod({});
+    const { bridge, target } = await scripted(t, (received, res) => {
+      const { message } = received;
+      if (message?.method !== 'initialize') return stateless(received, res);
+      const info = message.params?.['clientInfo'] as { name?: string };
+      if (info.name === 'driver') return usual(received, res);
+      answerJson(res, { jsonrpc: '2.0', id: message.id, error: { code: -32602, message: 'odd' } }, {}, 400);
+    });
+    const odd = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-11-25', clientInfo: {} } };
+    const own = drive(bridge, httpTarget('streamable-http', target.url), { ...ACCESS, user: 'bob' });
+    t.regex(succeeded(await own.post(odd)).sessionId ?? '', /^portcullis-bridge/);
+    const other = drive(bridge, httpTarget('streamable-http', target.url));
+    await other.open();
+    t.is(other.upstreamId, 'upstream-session-1');
+  },
+);
+
 test.serial('requests carry the members that the revision requires, and the arguments unchanged', async (t) => {
   const { target, driver } = await modern(t);
   await driver.open({ elicitation: {} });
