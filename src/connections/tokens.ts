@@ -174,7 +174,7 @@ export function createTokens({ database, vault, servers, clients, processId, now
       return await store.lock(row, lock.by, lock.until, time);
     } catch (error) {
       // The lock may be taken although the answer got lost.
-      await store.unlock(row.id, lock.by, null).catch(() => undefined);
+      await store.unlock(row.id, lock.by, row.renewing_until).catch(() => undefined);
       throw error;
     }
   }
@@ -216,8 +216,10 @@ export function createTokens({ database, vault, servers, clients, processId, now
     try {
       // A request that outlasts the lock would use the refresh token at the same time as a different replica.
       if (until - now() < REQUEST_MS) throw new Error('the lock of the renewal has almost run out');
+      // The server counts the life of the token from before its answer arrives, which may take long.
+      const askedAt = now();
       ended = await renew(server, tokens, async (given) => {
-        const next = tokensOf(given, tokens, now());
+        const next = tokensOf(given, tokens, askedAt);
         const scope = given.scope ?? row.scope;
         const sealed = sealTokens(vault, row, originOf(target), next);
         if (await storeRenewed(row, { sealed, scope, renewed_at: now() })) {

@@ -341,6 +341,21 @@ eachEngine(test.serial, 'a renewal whose lock was taken, but not confirmed, does
   t.deepEqual([...w.provider.refreshed.values()], [1]);
 });
 
+onSqlite('a token that was long under way is renewed again when its target refuses it', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 10 });
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  w.pass(10_000);
+  w.provider.intercept = async (req) => {
+    if (req.url === '/token') w.pass(12_000);
+    return false;
+  };
+  const at = w.a.at(w.visitor, w.target, row.id);
+  const late = await w.a.tokens.get(at);
+  t.is(accountOf(w, late), 'alice');
+  t.is(accountOf(w, await w.a.tokens.afterRefusal(at, late as HeldToken)), 'alice');
+  t.is(w.provider.refreshed.size, 2);
+});
+
 eachEngine(test.serial, 'the reads of a replica do not grow with the number of renewals that wait for others', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 1 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
