@@ -23,19 +23,17 @@ export const MAX_BUCKET_COST = 40_000;
 const MAX_TARGET_COST = 200_000;
 
 /**
- * The maximum number of searches of one name (`searches` in weight.ts) that the patterns of one target, type and subject need in a decision. A
- * search of the longest URI takes 7 us, so these take 14 ms. Nothing can interrupt them. All owners together can have half as many more, and
- * policies of no owner as many beside them (shares.ts).
+ * The maximum number of searches of one name (`searches` in weight.ts) that the patterns of one target and type need in a decision. A caller also
+ * gets the policies for every target, and both can have twice as many (shares.ts): 6,400. A search of the longest URI takes 7 us, so these take
+ * 46 ms. Nothing can interrupt them.
  */
-export const MAX_BUCKET_SEARCHES = 2_000;
-/** The same for one target and type, with all subjects together. A caller also gets the policies for every target. */
-const MAX_TARGET_SEARCHES = 3_000;
+export const MAX_SEARCHES = 1_600;
 
 /**
  * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step: 20,000
- * take some 40 ms. As with searches, several owners can have more together.
+ * take some 40 ms. As with searches, there can be twice as many together.
  */
-const MAX_BUCKET_NAMES = 16_000;
+const MAX_BUCKET_NAMES = 12_000;
 
 /** The work of the patterns that one change may bring (automaton.ts), as far as it is not known. To find it out takes a second or so. */
 const MAX_NEW_WORK = 8_000_000;
@@ -155,7 +153,7 @@ const NAMES = limitOfPatterns(
 );
 const SEARCHES = limitOfPatterns(
   'searches',
-  { ofOne: MAX_BUCKET_SEARCHES, ofAll: MAX_TARGET_SEARCHES },
+  { ofOne: MAX_SEARCHES, ofAll: MAX_SEARCHES },
   (amount, over) =>
     `search one name ${amount} times, ${over}. Begin them with ^ and fixed text, such as ^https://git\\.example\\.com/team/.`,
 );
@@ -260,7 +258,7 @@ function* searchProblems(policies: readonly OwnedPolicy[]): Generator<undefined,
     const buckets = new Map<string, Searched>();
     let placed = 0;
     for (const policy of some) {
-      const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_BUCKET_SEARCHES);
+      const types = typesOf(policy).filter((type) => (bounds.get(boundKey(policy, type)) ?? 0) > MAX_SEARCHES);
       const pattern = policy.resource_pattern ?? '';
       const reading = readPattern(pattern);
       if (types.length === 0 || typeof reading === 'string') continue;
@@ -274,21 +272,20 @@ function* searchProblems(policies: readonly OwnedPolicy[]): Generator<undefined,
     }
     // First as if a name could contain all texts. Most sets are below the limits even so.
     const totals: Total[] = [];
-    for (const [place, { counts, policyIds }] of buckets) {
+    for (const [bucket, { counts, policyIds }] of buckets) {
       yield;
-      const [target, type, kind] = JSON.parse(place) as [string | null, Policy['resource_type'], PolicySubject['subject_type']];
+      const [target, type, kind] = JSON.parse(bucket) as [string | null, Policy['resource_type'], PolicySubject['subject_type']];
       const amount = mostOf(counts, counts.ofTexts.size);
-      totals.push({ place, whole: JSON.stringify([target, type]), type, kind, counts, amount, policyIds });
+      totals.push({ whole: JSON.stringify([target, type]), type, kind, counts, amount, policyIds });
     }
     const wholes = wholesOf(totals);
     for (const total of totals) {
-      const { counts, type, amount, whole } = total;
-      const isFar = amount <= MAX_BUCKET_SEARCHES && (wholes.get(whole)?.amount ?? 0) <= MAX_TARGET_SEARCHES;
-      if (isFar && some === sought) continue;
+      const { counts, type, whole } = total;
+      if ((wholes.get(whole)?.amount ?? 0) <= MAX_SEARCHES && some === sought) continue;
       const length = type === 'resource' ? LONGEST_URI : LONGEST_NAME;
       total.amount = mostOf(counts, yield* mostTextsInSteps([...counts.ofTexts.keys()], length));
     }
-    return new Map([...totals.map((total) => [total.place, total] as const), ...wholesOf(totals)]);
+    return wholesOf(totals);
   };
   return yield* problemsByPlace(sought, measure, SEARCHES);
 }
@@ -401,7 +398,6 @@ function addSearched(all: Map<string, Searched>, key: string, policy: Policy, se
 /** The searches for one subject. `amount`: the most that one name needs. `whole`: the place of its target and type. */
 interface Total extends Amount {
   amount: number;
-  readonly place: string;
   readonly whole: string;
   readonly type: Policy['resource_type'];
   readonly kind: PolicySubject['subject_type'];

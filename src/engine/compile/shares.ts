@@ -31,14 +31,14 @@ export interface Limit {
   readonly say: (whose: string, amount: number, over: string) => string;
 }
 
-/** Above the limit of all, those who have less than their share may add so much: half of the limit. */
-const ABOVE = 1.5;
+/** How far the policies of all together may exceed the limit: by those of owners with less than their share, and then by those of no owner. */
+const ABOVE = { ofOwners: 1.5, ofNobody: 2 };
 
 export const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_as?.split('/')[0] ?? null;
 
 /**
- * If all together have too much, owners with more than a fair share may add nothing, and the others may add up to a second limit. Policies of no
- * owner may be added in any case, up to the limit of an owner, so that an administrator can always deny something. `total`: of all.
+ * If all together have too much, owners with more than a fair share may add nothing, and the others may add up to a second limit. Above that limit,
+ * only policies of no owner may be added, up to a third one, so that an administrator can always deny something. `total`: of all.
  */
 export function overShares(
   owners: ReadonlyMap<string | null, Amount>,
@@ -51,11 +51,11 @@ export function overShares(
   );
   return [...owners].flatMap(([owner, { amount, policyIds }]) => {
     const isOver = amount > ofOwner;
-    const isOverShare = owner !== null && total > ofAll && (amount > share || total > ABOVE * ofAll);
-    if (!isOver && !isOverShare) return [];
+    const most = owner === null ? ABOVE.ofNobody * ofAll : amount > share ? ofAll : ABOVE.ofOwners * ofAll;
+    if (!isOver && total <= most) return [];
     const over = isOver
       ? `more than the limit of ${ofOwner}`
-      : `and all owners together ${total}, more than the limit of ${amount > share ? ofAll : ABOVE * ofAll}. The share of an owner is ${Math.floor(share)}`;
+      : `and all together ${total}, more than the limit of ${most}. The share of an owner is ${Math.floor(share)}`;
     const message = say(owner === null ? '' : `of owner ${owner}`, amount, over);
     return [{ message, policyIds: [...policyIds].sort(), member, limit: `${name} ${owner ?? ''}`, amount }];
   });
