@@ -1,5 +1,5 @@
 /**
- * Deletes rows that are no longer needed: expired sign-ins, grants and browser sessions, ended tokens, clients that are not used, and old
+ * Deletes rows that are no longer needed: expired sign-ins, grants and browser sessions, ended tokens, clients that are not used, and old tasks and
  * changes. It runs hourly and in batches, so that requests come first.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,6 +10,7 @@ import type { Log } from './base/log.ts';
 import { repeat } from './base/repeat.ts';
 import { removeChanges } from './db/changes.ts';
 import type { Database } from './db/database.ts';
+import { removeOldTasks } from './mcp/sessions/task-store.ts';
 import { clientStore } from './oauth/client-store.ts';
 import { removeExpiredRecords } from './oauth/record-store.ts';
 
@@ -68,6 +69,7 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
     for (let deleted = BATCH; deleted === BATCH && !stopped; await sleep(PAUSE_MS)) {
       deleted = await browserStore(knex).deleteOver(browserSessionLimits(now()), BATCH);
     }
+    while (!stopped && (await removeOldTasks(knex, now(), BATCH))) await sleep(PAUSE_MS);
     if (changesDays === 0) return;
     const removed = await inBatches((limit) => removeChanges(knex, now() - changesDays * DAY_MS, limit));
     if (removed > 0) log.info({ removed, days: changesDays }, 'old administrative changes deleted');

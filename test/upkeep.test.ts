@@ -3,6 +3,7 @@ import { tokenStore } from '../src/auth/token-store.ts';
 import { createChanges, type ObjectType, policiesBefore, readPosition, removeChanges } from '../src/db/changes.ts';
 import type { Database } from '../src/db/database.ts';
 import type { Engine } from '../src/engine/decision.ts';
+import { sessionStore } from '../src/sessions/session-store.ts';
 import { readIdentities } from '../src/state/identity-store.ts';
 import { createCurrent } from '../src/state/live-state.ts';
 import { createUpkeep } from '../src/upkeep.ts';
@@ -41,6 +42,38 @@ eachEngine(test.serial, 'tokens are deleted a while after they were revoked or h
     left.map(({ id }) => id),
     ['api in force', 'api revoked lately', 'login expired lately', 'login revoked lately'],
   );
+});
+
+/** The most rows that one deletion removes from now on. */
+function mostDeleted({ knex }: Database): () => number {
+  let most = 0;
+  knex.on('query-response', (response: unknown, { method }: { method?: string }) => {
+    if (method === 'del') most = Math.max(most, Number(response));
+  });
+  return () => most;
+}
+
+eachEngine(test.serial, 'tasks are deleted in batches when their time is over', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const old = Array.from({ length: 1_200 }, (_, i) => ({ id: `old ${i}`, handle: 'h', created_at: NOW - 31 * DAY + i }));
+  await database.knex.batchInsert('tasks', [...old, { id: 'young', handle: 'h', created_at: NOW - 29 * DAY }], 100);
+  const most = mostDeleted(database);
+  await runOn(database, 0);
+  t.deepEqual(await database.knex('tasks').select('id'), [{ id: 'young' }]);
+  t.is(most(), 500);
+});
+
+eachEngine(test.serial, 'the rows of one old session are deleted in batches', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const settings = Array.from({ length: 1_000 }, (_, i) => ({
+    ...{ session_id: 's', target_id: 't', key: `${i}`, value: 'v', created_at: NOW - 50 * DAY + i },
+  }));
+  await database.knex.batchInsert('session_settings', settings, 100);
+  const most = mostDeleted(database);
+  const store = sessionStore(database.knex);
+  while (await store.forget(NOW, 300));
+  t.deepEqual(await database.knex('session_settings').select('key'), []);
+  t.is(most(), 300);
 });
 
 eachEngine(test.serial, 'old changes are removed, except those of policies and the newest change', async (t, at) => {

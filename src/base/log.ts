@@ -74,17 +74,18 @@ function onceForFullDisk(): pino.LoggerOptions['hooks'] {
 
 /**
  * Returns an error with its causes for the log. Database errors keep only their code, because their messages repeat the SQL with
- * its bound values.
+ * its bound values. The message of a SyntaxError repeats the text that was read, and a cause that is no error may be that text.
  */
 function withoutBindings(error: unknown): object {
   if (!(error instanceof Error)) return { message: String(error) };
   const { code, sqlMessage } = error as { code?: string; sqlMessage?: string };
   const isDatabase = sqlMessage !== undefined || /^(SQLITE|ER)_/.test(code ?? '');
+  const plain = isDatabase ? `database error ${code}` : error instanceof SyntaxError ? 'the text cannot be read' : null;
   return {
     type: error.name,
     code,
-    message: isDatabase ? `database error ${code}` : error.message,
-    stack: isDatabase ? undefined : error.stack,
-    ...(error.cause === undefined ? {} : { cause: withoutBindings(error.cause) }),
+    message: plain ?? error.message,
+    stack: plain === null ? error.stack : undefined,
+    ...(error.cause instanceof Error ? { cause: withoutBindings(error.cause) } : {}),
   };
 }

@@ -1,4 +1,6 @@
-/** Splits rows into statements of limited size. */
+/** Statements of limited size, because everybody waits for a statement on SQLite: inserts of many rows, and deletions of old ones. */
+
+import type { Connection } from './database.ts';
 
 /**
  * SQLite accepts statements of up to 1,000,000 bytes. MySQL refuses packets above max_allowed_packet, which is at least 4 MiB by
@@ -37,4 +39,19 @@ export function bytesOfRow(row: object): number {
   let bytes = 0;
   for (const value of Object.values(row)) bytes += typeof value === 'string' ? Buffer.byteLength(value) + 3 : 20;
   return bytes;
+}
+
+/**
+ * Deletes the oldest rows that were created before `before`: `limit` of them, and those of the same millisecond as the last. Returns whether there
+ * are more.
+ */
+export async function deleteOldest(db: Connection, table: string, before: number, limit: number): Promise<boolean> {
+  const old = () => db(table).where('created_at', '<', before);
+  const last = await old()
+    .orderBy('created_at')
+    .offset(limit - 1)
+    .first<{ readonly created_at: number } | undefined>('created_at');
+  if (last === undefined) await old().delete();
+  else await db(table).where('created_at', '<=', last.created_at).delete();
+  return last !== undefined;
 }

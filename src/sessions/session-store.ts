@@ -1,6 +1,7 @@
 /** The rows of sessions: what a replica needs to list, end and continue a session that it did not open itself. */
 
 import { gather } from '../base/gather.ts';
+import { deleteOldest } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
 import { onePage } from '../db/page.ts';
 import { isDuplicate } from '../db/statement.ts';
@@ -179,22 +180,12 @@ export function sessionStore(db: Connection) {
     async unset(session_id: string, target_id: string, key: string): Promise<void> {
       await db('session_settings').where({ session_id, target_id, key }).delete();
     },
-    /** Deletes rows created before `before`, of at most `limit` sessions per table. Returns whether there may be more. */
+    /** Deletes rows created before `before`, about `limit` of each table. Returns whether there are more. */
     async forget(before: number, limit: number): Promise<boolean> {
-      let mayBeMore = false;
-      for (const [table, key] of [
-        ['session_settings', 'session_id'],
-        ['session_upstreams', 'session_id'],
-        ['sessions', 'id'],
-      ] as const) {
-        const ids: string[] = await db(table).where('created_at', '<', before).limit(limit).pluck(key);
-        await db(table)
-          .whereIn(key, [...new Set(ids)])
-          .where('created_at', '<', before)
-          .delete();
-        mayBeMore ||= ids.length === limit;
-      }
-      return mayBeMore;
+      let areMore = false;
+      for (const table of ['session_settings', 'session_upstreams', 'sessions'])
+        areMore = (await deleteOldest(db, table, before, limit)) || areMore;
+      return areMore;
     },
     /** Sets the recycle epoch. `''` means every user or every target. */
     async recycle(user_id: string, target_id: string, epoch: number): Promise<void> {

@@ -22,3 +22,21 @@ test('a full disk is logged once a minute, and each other failure is logged', (t
     ],
   );
 });
+
+test('what was read from others is not logged with an error', (t) => {
+  const lines: string[] = [];
+  const log = createLog('info', { write: (line: string) => void lines.push(line) });
+  const secret = 'gho_16C7e42F292c6912E7710c838347';
+  for (const text of [secret, `{"access_token":${secret}`]) {
+    try {
+      JSON.parse(text);
+    } catch (cause) {
+      log.warn({ err: new Error('no token', { cause }) }, 'failed');
+    }
+  }
+  log.warn({ err: new Error('no token', { cause: secret }) }, 'failed');
+  log.warn({ err: new Error('no token', { cause: { body: { id_token: secret } } }) }, 'failed');
+  t.is(lines.length, 4);
+  t.false(lines.some((line) => line.includes(secret.slice(0, 6))));
+  t.true(lines.every((line) => line.includes('no token')));
+});

@@ -1,6 +1,5 @@
 /** Stores in memory. They pass the same contract tests as the stores in the database. */
 import type { TaskStore } from '../../src/mcp/sessions/task-store.ts';
-import { TASK_LIFETIME_MS } from '../../src/mcp/sessions/tasks.ts';
 import {
   EVERY_TARGET,
   type SessionEnd,
@@ -97,17 +96,14 @@ export function memorySessions(): SessionStore {
 }
 
 export function memoryTasks(): TaskStore {
-  const handles = new Map<string, { readonly handle: string; readonly at: number }>();
+  const handles = new Map<string, string>();
   return {
-    async remember(key, handle, now) {
-      for (const [known, { at }] of handles) if (at < now - TASK_LIFETIME_MS) handles.delete(known);
-      handles.set(key, { handle, at: now });
-    },
+    remember: async (key, handle) => void handles.set(key, handle),
     handles: async (keys) =>
       new Map(
         keys.flatMap((key) => {
-          const found = handles.get(key);
-          return found === undefined ? [] : [[key, found.handle] as const];
+          const handle = handles.get(key);
+          return handle === undefined ? [] : [[key, handle] as const];
         }),
       ),
   };

@@ -98,7 +98,7 @@ export function createRetention(parts: RetentionParts) {
       some = await transact(database, (trx) => removalStore(trx).removeUnchained(firstIdOf(before), BATCH));
       await sleep(PAUSE_MS);
     }
-    await removalStore(database.knex).removeFacts(now());
+    while (!stopped && (await removalStore(database.knex).removeFacts(now(), BATCH))) await sleep(PAUSE_MS);
     if (removed > 0) log.info({ removed, days }, 'records of the audit log were removed by age');
     onKept(kept.length);
     if (kept.length > 0) {

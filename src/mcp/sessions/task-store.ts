@@ -1,23 +1,16 @@
 /** Stores tasks that targets made for calls through the gateway, to find the client's id by the target's id. */
+import { deleteOldest } from '../../db/batches.ts';
 import type { Connection } from '../../db/database.ts';
 import { TASK_LIFETIME_MS } from './tasks.ts';
 
-const FORGET_EVERY_MS = 60 * 60 * 1000;
 const KEYS_PER_QUERY = 500;
 
 export type TaskStore = ReturnType<typeof taskStore>;
 
 export function taskStore(db: Connection) {
-  let forgotAt = Number.NEGATIVE_INFINITY;
   return {
     /** Stores the handle, durably when the promise resolves. */
     async remember(key: string, handle: string, now: number): Promise<void> {
-      if (now - forgotAt >= FORGET_EVERY_MS) {
-        forgotAt = now;
-        await db('tasks')
-          .where('created_at', '<', now - TASK_LIFETIME_MS)
-          .delete();
-      }
       await db('tasks').insert({ id: key, handle, created_at: now }).onConflict('id').merge();
     },
     /** The stored handles, by key. Unknown keys are left out. */
@@ -33,3 +26,7 @@ export function taskStore(db: Connection) {
     },
   };
 }
+
+/** Deletes about `limit` tasks whose time is over. Returns whether there are more. */
+export const removeOldTasks = (db: Connection, now: number, limit: number): Promise<boolean> =>
+  deleteOldest(db, 'tasks', now - TASK_LIFETIME_MS, limit);

@@ -51,9 +51,10 @@ export function toEvict<T extends Owned>(
   isUnused: (session: T) => boolean,
 ): T | null {
   const counts = new Map<string, number>();
-  const countOf = ({ user }: T): number => counts.get(user) ?? 0;
+  const countOf = ({ user }: Owned): number => counts.get(user) ?? 0;
+  counts.set(user, opening);
   for (const session of sessions) counts.set(session.user, countOf(session) + 1);
-  const own = (counts.get(user) ?? 0) + opening;
+  const own = countOf({ user });
   const ofMost = (some: readonly T[]): T | null =>
     some.reduce<T | null>((most, next) => (most === null || countOf(next) > countOf(most) ? next : most), null);
   const most = ofMost(sessions);

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { auditStore } from '../../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../../src/audit/chain/chain.ts';
+import { removalStore } from '../../../src/audit/chain/tables/removal-store.ts';
 import { createRetention } from '../../../src/audit/upkeep/retention.ts';
 import { genuinenessOf } from '../../../src/audit/verify/genuine.ts';
 import { auditLines } from '../../../src/audit/verify/lines.ts';
@@ -146,6 +147,20 @@ eachEngine(test.serial, 'facts, names, arguments and index entries go with the l
   const segments: { segment: unknown }[] = await database.knex('log_terms').distinct('segment');
   t.is(segments.length, 2);
   t.like(await verified(database), { intact: true, shortened: 1, records: { decision: 2, shown: 2 } });
+});
+
+eachEngine(test.serial, 'facts are removed in batches', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  await write(database, [50, 45, 44, 43, 1]);
+  const { knex } = database;
+  t.is(await count(database, 'log_principals'), 5);
+  for (const table of ['log_decisions', 'log_lists']) await knex(table).delete();
+  const store = removalStore(knex);
+  t.true(await store.removeFacts(NOW, 2));
+  t.is(await count(database, 'log_principals'), 3);
+  t.true(await store.removeFacts(NOW, 2));
+  t.false(await store.removeFacts(NOW, 2));
+  t.is(await count(database, 'log_principals'), 1);
 });
 
 eachEngine(test.serial, 'records that were removed by age and put back from a copy are reported', async (t, at) => {

@@ -37,6 +37,11 @@ test('a user who has fewer loses no session to one who has more, not even an unu
   t.is(toEvict(sessions, 'cy', 0, isUnused)?.user, 'ben');
 });
 
+test('a user who is opening sessions loses an own unused one for the next', (t) => {
+  const own = { user: 'ann', used: false };
+  t.is(toEvict([{ user: 'ann', used: true }, own], 'ann', 3, isUnused), own);
+});
+
 test('a user with at most an equal share loses no session in use, in any order of openings', (t) => {
   const users = fc.constantFrom('a', 'b', 'c', 'd');
   fc.assert(

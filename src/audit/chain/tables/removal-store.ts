@@ -86,9 +86,9 @@ export function removalStore(db: Connection) {
     /**
      * Removes the facts of days that no record can refer to. The names of a list belong to the day of its decision, although the list may
      * be younger. So both tables are asked. A process whose clock is late may still write with the facts of the newest day that has
-     * records.
+     * records. Removes up to `limit` of each kind, and returns whether there are more.
      */
-    async removeFacts(now: number): Promise<void> {
+    async removeFacts(now: number, limit: number): Promise<boolean> {
       let first = dayOf(firstIdOf(now)) - SPARE_DAYS;
       for (const kind of ['decision', 'shown'] as const) {
         const [oldest]: { id: string }[] = await db(LOG_TABLES[kind])
@@ -103,11 +103,20 @@ export function removalStore(db: Connection) {
         if (newest !== undefined) first = Math.min(first, dayOf(idOf(newest.id)) - SPARE_DAYS);
       }
       // Somebody has altered an id. Until it is removed, no fact is known to be unused.
-      if (Number.isNaN(first)) return;
-      for (const table of Object.values(FACT_TABLES))
-        await db(table)
-          .whereRaw(`id < x'${firstKeyOf(first)}'`)
-          .delete();
+      if (Number.isNaN(first)) return false;
+      let areMore = false;
+      for (const table of Object.values(FACT_TABLES)) {
+        const old = () => db(table).whereRaw(`id < x'${firstKeyOf(first)}'`);
+        const last: { id: string } | undefined = await old()
+          .orderBy('id')
+          .offset(limit - 1)
+          .first(db.raw('lower(hex(id)) as id'));
+        const some = old();
+        if (last !== undefined) some.whereRaw(`id <= x'${last.id}'`);
+        await some.delete();
+        areMore ||= last !== undefined;
+      }
+      return areMore;
     },
   };
 }
