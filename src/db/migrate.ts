@@ -28,6 +28,7 @@ import * as drift from './migrations/0022-drift.ts';
 import * as logCounts from './migrations/0023-log-counts.ts';
 import * as verification from './migrations/0024-verification.ts';
 import * as countsByKey from './migrations/0025-counts-by-key.ts';
+import * as shadowBeginners from './migrations/0026-shadow-beginners.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -59,6 +60,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0023-log-counts', logCounts.up],
   ['0024-verification', verification.up],
   ['0025-counts-by-key', countsByKey.up],
+  ['0026-shadow-beginners', shadowBeginners.up],
 ];
 
 const LOCK_SECONDS = 120;

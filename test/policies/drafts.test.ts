@@ -37,20 +37,22 @@ eachEngine(
       }
     };
     const save = (caller: Caller) => most((n) => drafts.save(caller, `${caller.principal.sub}-${n}`, CONTENT, undefined));
-    const shadow = (caller: Caller) => most((n) => drafts.beginShadow(caller, `${caller.principal.sub}-${n}`));
+    const shadow = (caller: Caller, author: string) => most((n) => drafts.beginShadow(caller, `${author}-${n}`));
     t.deepEqual(await save(by('ann')), [
       40,
-      '40 of your drafts are already stored, which is the limit for one author. Delete one of them first.',
+      'You already have 40 drafts, which is the limit for one user. Delete one of them first.',
     ]);
     t.is((await save(by('ben')))[0], 40);
     t.deepEqual(await save(by('carl')), [0, '80 drafts are already stored, and the limit is 80. Delete one of them first.']);
     t.is((await save(by('admin', true)))[0], 20);
-    t.deepEqual(await shadow(by('ann')), [
+    const changed = { ...CONTENT, files: { 'a.yaml': 'x' } };
+    t.is((await most((n) => drafts.save(by('ann'), `ben-${n}`, changed, undefined)))[0], 0, 'what is saved over counts, too');
+    t.deepEqual(await shadow(by('ann'), 'ben'), [
       4,
-      '4 of your drafts are already shadowed, which is the limit for one author. End the shadow of one of them first.',
+      'You already have 4 shadows, which is the limit for one user. End the shadow of one of them first.',
     ]);
-    t.is((await shadow(by('ben')))[0], 4);
-    t.deepEqual(await shadow(by('admin', true)), [
+    t.is((await shadow(by('ben'), 'ann'))[0], 4);
+    t.deepEqual(await shadow(by('admin', true), 'admin'), [
       2,
       '10 drafts are already shadowed, and the limit is 10. End the shadow of one of them first.',
     ]);

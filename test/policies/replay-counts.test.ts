@@ -114,7 +114,7 @@ const DRAFT = 'tighter';
 async function shadowed(t: ExecutionContext, database: Database) {
   let clock = Date.now();
   const store = shadowStore(database.knex);
-  await store.begin(await database.knex.transaction((trx) => newShadow(trx, DRAFT, clock)));
+  await store.begin(await database.knex.transaction((trx) => newShadow(trx, DRAFT, clock)), 'a');
   const moments: Pick<Moments, 'of'> = {
     of: async () => ({
       position: { sequence: 0, nonce: '', revision: 0 },
@@ -201,7 +201,7 @@ test.serial('a replica that counts for an old shadow does not change the new sha
     moments: {
       ...moments,
       async of(source, by) {
-        await store.begin(await database.knex.transaction((trx) => newShadow(trx, DRAFT, Date.now())));
+        await store.begin(await database.knex.transaction((trx) => newShadow(trx, DRAFT, Date.now())), 'a');
         return moments.of(source, by);
       },
     },
@@ -316,7 +316,7 @@ test.serial('changes that are already live are reported as such, and a failing d
   const writer = quietWriter(database);
   const { store, moments, replica } = await shadowed(t, database);
   // Before `tighter`, by name.
-  await store.begin(await database.knex.transaction((trx) => newShadow(trx, 'broken', Date.now())));
+  await store.begin(await database.knex.transaction((trx) => newShadow(trx, 'broken', Date.now())), 'a');
   await writer.decision(allowed());
   const warned: unknown[] = [];
   let faults = 0;

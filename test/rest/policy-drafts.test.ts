@@ -21,7 +21,7 @@ eachEngine(test.serial, 'the report of a shadow is about the draft that its coun
     ...{ author: { id: 'a', email: 'a@example.com' }, created_at: 1, updated_at: 1 },
   });
   await draftStore(database.knex).put(draft('old'));
-  await shadowStore(database.knex).begin(await database.knex.transaction((trx) => newShadow(trx, 'd', 1)));
+  await shadowStore(database.knex).begin(await database.knex.transaction((trx) => newShadow(trx, 'd', 1)), 'a');
   const asked: unknown[] = [];
   const moments: Pick<Moments, 'of'> = {
     async of(source) {

@@ -54,14 +54,9 @@ export function draftStore(db: Connection) {
         .select(...SUMMARY_COLUMNS);
       return rows.map(summaryOf);
     },
-    async count(author: string): Promise<{ all: number; ofAuthor: number }> {
-      const authors: { author_id: string }[] = await db('policy_drafts').select('author_id');
-      return { all: authors.length, ofAuthor: authors.filter(({ author_id }) => author_id === author).length };
-    },
-    /** How many of these drafts are by the author. */
-    async countOf(author: string, names: readonly string[]): Promise<number> {
-      const [row] = await db('policy_drafts').where({ author_id: author }).whereIn('name', names).count({ n: '*' });
-      return Number(row?.['n']);
+    async count(author: string): Promise<{ all: number; ofUser: number }> {
+      const authors: string[] = await db('policy_drafts').pluck('author_id');
+      return { all: authors.length, ofUser: authors.filter((one) => one === author).length };
     },
     /** Stores the draft, and replaces a draft of the same name. */
     async put(draft: Draft): Promise<void> {
@@ -90,11 +85,18 @@ export function shadowStore(db: Connection) {
       const rows: { draft: string }[] = await db('policy_shadows').orderBy('draft').select('draft');
       return rows.map(({ draft }) => draft);
     },
-    /** Begins the shadow, and restarts it if the draft already has one. */
-    async begin({ draft, since, progress, flips }: Omit<Shadow, 'version'>): Promise<void> {
+    async count(user: string): Promise<{ all: number; ofUser: number }> {
+      const begun: (string | null)[] = await db('policy_shadows').pluck('begun_by');
+      return { all: begun.length, ofUser: begun.filter((by) => by === user).length };
+    },
+    /** Begins the shadow, or restarts the one that the draft has. `by` null: it stays the shadow of whom has begun it. */
+    async begin({ draft, since, progress, flips }: Omit<Shadow, 'version'>, by: string | null): Promise<void> {
       // A new version, so that a replica which still counts for the previous shadow notices the change.
       const before = await db('policy_shadows').where({ draft }).first<{ version: number } | undefined>('version');
-      const row = { draft, since, progress: JSON.stringify(progress), flips: JSON.stringify(flips) };
+      const row = {
+        ...{ draft, since, progress: JSON.stringify(progress), flips: JSON.stringify(flips) },
+        ...(by === null ? {} : { begun_by: by }),
+      };
       await db('policy_shadows')
         .insert({ ...row, version: (before?.version ?? 0) + 1, holder: null, held_until: null })
         .onConflict('draft')

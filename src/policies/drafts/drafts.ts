@@ -17,27 +17,26 @@ const MAX_BYTES = 1_500_000;
 
 /**
  * How many drafts, and how many shadows, there can be. Callers without `managesAll` can have less, so that they cannot keep administrators from
- * drafts: all of them together, and each author. A shadow keeps an engine in memory.
+ * drafts: all of them together, and each user. A shadow keeps an engine in memory.
  */
 const MOST = {
-  drafts: { all: 100, ofManagers: 80, ofAuthor: 40 },
-  shadows: { all: 10, ofManagers: 8, ofAuthor: 4 },
+  drafts: { all: 100, ofManagers: 80, ofUser: 40 },
+  shadows: { all: 10, ofManagers: 8, ofUser: 4 },
 } as const;
 
-/** `ofAuthor`: how many drafts of the caller there are. Throws AppError `limit_reached`. */
+/** `ofUser`: how many there are of the caller. Throws AppError `limit_reached`. */
 function requireRoom(
   { managesAll }: Caller,
   what: keyof typeof MOST,
-  there: { readonly all: number; readonly ofAuthor: number },
+  there: { readonly all: number; readonly ofUser: number },
 ): void {
-  const { all, ofManagers, ofAuthor } = MOST[what];
+  const { all, ofManagers, ofUser } = MOST[what];
   const said = what === 'drafts' ? 'stored' : 'shadowed';
   const end = what === 'drafts' ? 'Delete one of them first.' : 'End the shadow of one of them first.';
-  if (managesAll !== true && there.ofAuthor >= ofAuthor)
-    throw new AppError(
-      'limit_reached',
-      `${ofAuthor} of your drafts are already ${said}, which is the limit for one author. ${end}`,
-    );
+  if (managesAll !== true && there.ofUser >= ofUser) {
+    const yours = what === 'drafts' ? 'drafts' : 'shadows';
+    throw new AppError('limit_reached', `You already have ${ofUser} ${yours}, which is the limit for one user. ${end}`);
+  }
   const most = managesAll === true ? all : ofManagers;
   if (there.all >= most)
     throw new AppError('limit_reached', `${there.all} drafts are already ${said}, and the limit is ${most}. ${end}`);
@@ -116,13 +115,16 @@ export function createDrafts({ administer, sets, applyTested, checkTests, databa
         for (const { owner } of [content, ...(before === null ? [] : [before])]) requireOwner(held, 'policies:manage', owner);
         if (before !== null) requireMatch(ifMatch, draftEtag(before));
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No draft has the name ${name}.`);
-        if (before === null) requireRoom(caller, 'drafts', await store.count(principal.sub));
+        if (before?.author.id !== principal.sub) {
+          const { all, ofUser } = await store.count(principal.sub);
+          requireRoom(caller, 'drafts', { all: before === null ? all : 0, ofUser });
+        }
         const author = { id: principal.sub, email: principal.email };
         const draft: Draft = { name, ...content, hash, author, created_at: before?.created_at ?? at, updated_at: at };
         if (before?.hash === hash) return { result: { draft: before, created: false }, changes: [] };
         await store.put(draft);
         const shadows = shadowStore(trx);
-        if ((await shadows.find(name)) !== null) await shadows.begin(await newShadow(trx, name, at));
+        if ((await shadows.find(name)) !== null) await shadows.begin(await newShadow(trx, name, at), null);
         const action = before === null ? 'draft.create' : 'draft.update';
         const change: Change = { action, object_id: name, before: before && summaryOf(before), after: summaryOf(draft) };
         return { result: { draft, created: before === null }, changes: [change] };
@@ -157,11 +159,9 @@ export function createDrafts({ administer, sets, applyTested, checkTests, databa
       const { result } = await administer(caller, ['policies:manage'], async (trx, authority) => {
         await requireOwnDraft(trx, authority, name, undefined);
         const shadows = shadowStore(trx);
-        const names = await shadows.names();
-        if (names.includes(name)) return { result: false, changes: [] };
-        const ofAuthor = await draftStore(trx).countOf(caller.principal.sub, names);
-        requireRoom(caller, 'shadows', { all: names.length, ofAuthor });
-        await shadows.begin(await newShadow(trx, name, now()));
+        if ((await shadows.find(name)) !== null) return { result: false, changes: [] };
+        requireRoom(caller, 'shadows', await shadows.count(caller.principal.sub));
+        await shadows.begin(await newShadow(trx, name, now()), caller.principal.sub);
         return { result: true, changes: [shadowChange(name, true)] };
       });
       return result;
