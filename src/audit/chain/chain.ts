@@ -158,6 +158,9 @@ export function newSalt(): string {
   return salts.toString('base64url', drawn - SALT_BYTES, drawn);
 }
 
+/** The value, if it is a text; otherwise a text that the gateway never writes: a number must not pass for its digits. */
+export const asText = (value: unknown): string => (typeof value === 'string' ? value : '\0');
+
 /**
  * Returns the hash that the MAC covers in place of e-mail, groups and arguments. Groups and arguments are JSON, as stored. Without the salt
  * the hash reveals nothing. A row without arguments has the same hash as in versions that captured no arguments.

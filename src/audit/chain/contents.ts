@@ -1,6 +1,6 @@
 /** Checks content that a MAC covers only by hash: personal data, which can be erased, and names, which many lists share. Pure. */
 import { argumentsHash } from './binary-form.ts';
-import { personHash, resourceKey } from './chain.ts';
+import { asText, personHash, resourceKey } from './chain.ts';
 import { altered, type ContentFault, namesFault } from './fact-contents.ts';
 import type { ChainedRecord } from './known-facts.ts';
 
@@ -42,7 +42,7 @@ function decisionFault(row: Row): ContentFault | null {
     const empty = email === '' && groups === '[]' && args === null;
     return empty ? null : altered('e-mail, groups or arguments were set after an erasure');
   }
-  const written = personHash(String(salt), String(email), String(groups), args === null ? null : String(args));
+  const written = personHash(asText(salt), asText(email), asText(groups), args === null ? null : asText(args));
   return written === row['person_hash'] ? null : altered('e-mail, groups or arguments are not what was written');
 }
 
@@ -51,5 +51,5 @@ function ownFault(row: Row): ContentFault | null {
   // The MAC covers what it means, and everything but 1 means the same.
   if (named !== 0 && named !== 1) return altered('whether the name belongs to the record is not what was written');
   if (salt === null) return args === null ? null : altered('arguments were set after an erasure');
-  return argumentsHash(String(salt), String(args)) === row['args_hash'] ? null : altered('arguments are not what was written');
+  return argumentsHash(asText(salt), asText(args)) === row['args_hash'] ? null : altered('arguments are not what was written');
 }

@@ -1,6 +1,6 @@
 /** Checks content that the digest of a fact covers only by hash: the personal data of a principal, and the names of a list. Pure. */
 import { hash } from 'node:crypto';
-import { personHash } from './chain.ts';
+import { asText, personHash } from './chain.ts';
 import type { FactKind } from './facts.ts';
 
 type Row = Readonly<Record<string, unknown>>;
@@ -23,12 +23,12 @@ function principalFault(row: Row): ContentFault | null {
   if (salt === null) {
     return email === '' && groups === '[]' ? null : altered('e-mail or groups were set after an erasure');
   }
-  const isWritten = personHash(String(salt), String(email), String(groups), null) === row['person_hash'];
+  const isWritten = personHash(asText(salt), asText(email), asText(groups), null) === row['person_hash'];
   return isWritten ? null : altered('e-mail or groups are not what was written');
 }
 
 export function namesFault(row: Row): ContentFault | null {
   const names = row['names'];
   if (names === null || names === undefined) return { problem: 'missing', detail: 'the listed names are missing' };
-  return hash('sha256', String(names), 'hex') === row['set_hash'] ? null : altered('the listed names are not what was written');
+  return hash('sha256', asText(names), 'hex') === row['set_hash'] ? null : altered('the listed names are not what was written');
 }

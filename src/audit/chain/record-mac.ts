@@ -5,7 +5,7 @@
  */
 
 import { binaryMac, type Covered, digestOfText } from './binary-form.ts';
-import { type ChainKey, legacyMac } from './chain.ts';
+import { asText, type ChainKey, legacyMac } from './chain.ts';
 import { type ChainedRecord, withFacts } from './known-facts.ts';
 
 /** Returns the MAC of a record; null: it has a value that the gateway never writes. */
@@ -49,7 +49,7 @@ function coveredBy(record: ChainedRecord): Covered {
         principal: digest(0),
         object: digest(1),
         verdict: digest(2),
-        name: row['named'] === 1 ? digestOfText(String(row['resource_name'])) : null,
+        name: row['named'] === 1 ? digestOfText(asText(row['resource_name'])) : null,
         args: argumentsDigest(row['args_hash']),
       };
     case 'shown':

@@ -496,3 +496,34 @@ test.serial('no value of a different type passes for what was written in SQLite'
   t.true(tried > 100, `${tried} values`);
   t.true((await verified(database)).intact);
 });
+
+test('a value of an export that is no text does not pass for the text that was written', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { knex, ...database } = await openTestDatabase(t, at);
+  const writer = quietWriter({ knex, ...database });
+  const texts = ['null', 'true', '12'];
+  for (const text of texts) await writer.decision(decision({ resource_name: text, user_email: text, user_groups: ['g'] }));
+  await writer.close();
+  const lines: string[] = [];
+  for await (const line of auditLines(knex, Date.now(), null)) lines.push(lineText(line));
+  const intact = (change: (line: string) => string): boolean => {
+    const verification = createVerification([KEY]);
+    for (const line of lines.map(change)) {
+      const read = readLine(line);
+      if (read === null) return false;
+      verification.take(read);
+    }
+    return verification.finish().report.intact;
+  };
+  t.true(intact((line) => line));
+  for (const text of texts)
+    for (const member of ['resource_name', 'user_email']) {
+      const written = `"${member}":"${text}"`;
+      t.true(lines.some((line) => line.includes(written)));
+      t.false(
+        intact((line) => line.replace(written, `"${member}":${text}`)),
+        `${member} ${text}`,
+      );
+    }
+});
