@@ -34,6 +34,7 @@ export interface Replayed {
   readonly replayed: number;
   readonly grants: number;
   readonly refuses: number;
+  readonly lists: { readonly hides: number };
   readonly flips: readonly {
     readonly principal: { readonly sub: string; readonly email: string | null };
     readonly target: { readonly id: string; readonly name: string | null };
@@ -93,10 +94,16 @@ ${await changesShown(view, plan.changes, (subjects) => people.get(JSON.stringify
 ${replayed !== null && replaySection('replay', 'Recent decisions', recentText(replayed), replayed)}`;
 }
 
-const recentText = ({ decisions, replayed, grants, refuses }: Replayed): string =>
-  decisions === 0
-    ? `No decision was recorded in the last ${DAYS} days.`
-    : `${number(replayed)} of the ${number(decisions)} decisions of the last ${DAYS} days were made again: ${grants + refuses === 0 ? 'none would be different' : `${number(grants)} would be allowed now, ${number(refuses)} would be denied now`}.`;
+export function recentText({ decisions, replayed, grants, refuses, lists: { hides } }: Replayed): string {
+  if (decisions === 0) return `No decision was recorded in the last ${DAYS} days.`;
+  const made = `${number(replayed)} of the ${number(decisions)} decisions of the last ${DAYS} days were made again`;
+  const changed = `${number(grants)} would be allowed now, ${number(refuses)} would be denied now`;
+  return `${made}: ${grants + refuses === 0 ? 'none would be different' : changed}. ${hiddenText(hides)}`;
+}
+
+/** `hides`: how many names that lists have shown would be hidden. */
+export const hiddenText = (hides: number): string =>
+  hides === 0 ? '' : `Lists would hide ${hides === 1 ? 'one name' : `${number(hides)} names`} that they have shown.`;
 
 export function replaySection(id: string, title: string, text: Content, { flips }: Pick<Replayed, 'flips'>): Markup {
   const row = ({ principal, target, resource_name, recorded, would_be, count }: Replayed['flips'][number]): Markup =>

@@ -13,6 +13,7 @@ import { type Act, type Changing, type Shown, unlessRefused, type View } from '.
 import {
   type Candidate,
   consequencesOf,
+  hiddenText,
   isLooser,
   type Plan,
   planOf,
@@ -119,8 +120,8 @@ interface Shadow extends Replayed {
 async function shadowSection({ get, id }: View): Promise<Content> {
   const shadow = (await unlessRefused(get<Shadow>(`/policies/drafts/${id}/shadow`)))?.body;
   if (shadow === undefined) return null;
-  const { decisions, replayed, grants, refuses, from, to, problem } = shadow;
-  return html`${replaySection('shadow', 'Shadow', html`From ${timeOf(Date.parse(from))} to ${timeOf(Date.parse(to))}, ${replayed} of ${decisions} decisions were also made with the draft: it would allow ${grants} that were denied, and deny ${refuses} that were allowed.`, shadow)}
+  const { decisions, replayed, grants, refuses, lists, from, to, problem } = shadow;
+  return html`${replaySection('shadow', 'Shadow', html`From ${timeOf(Date.parse(from))} to ${timeOf(Date.parse(to))}, ${replayed} of ${decisions} decisions were also made with the draft: it would allow ${grants} that were denied, and deny ${refuses} that were allowed. ${hiddenText(lists.hides)}`, shadow)}
 ${problem !== null && note('warn', problem)}`;
 }
 
