@@ -16,7 +16,7 @@ const LEASE_MS = 60_000;
 const RENEWED_MS = 10_000;
 const LOOK_MS = 250;
 
-const TABLE = 'migration_lock';
+export const CLUSTER_LOCK_TABLE = 'migration_lock';
 
 /**
  * Whether the database is a Galera or Group Replication cluster. There, named locks and row locks are local to each server, but
@@ -35,17 +35,19 @@ async function isCluster(db: Knex): Promise<boolean> {
  */
 export async function withClusterLock(db: Knex, patienceMs: number, work: () => Promise<void>): Promise<void> {
   if (!(await isCluster(db))) return work();
-  await db.raw(`create table if not exists ${TABLE} (id int primary key, holder varchar(36) not null, until bigint not null)`);
+  await db.raw(
+    `create table if not exists ${CLUSTER_LOCK_TABLE} (id int primary key, holder varchar(36) not null, until bigint not null)`,
+  );
   const holder = randomUUID();
 
   /** Tries to take the lock. If several replicas try at once, the cluster lets one of them commit. */
   const take = (): Promise<boolean> =>
     transact({ knex: db }, async (trx) => {
-      const held = await trx(TABLE).where('id', 1).forUpdate().first<{ until: number } | undefined>('until');
+      const held = await trx(CLUSTER_LOCK_TABLE).where('id', 1).forUpdate().first<{ until: number } | undefined>('until');
       if (held !== undefined && held.until > Date.now()) return false;
       const row = { id: 1, holder, until: Date.now() + LEASE_MS };
-      if (held === undefined) await trx(TABLE).insert(row);
-      else await trx(TABLE).where('id', 1).update(row);
+      if (held === undefined) await trx(CLUSTER_LOCK_TABLE).insert(row);
+      else await trx(CLUSTER_LOCK_TABLE).where('id', 1).update(row);
       return true;
     }).catch((error: unknown) => {
       if ((error as { code?: string }).code === 'ER_DUP_ENTRY') return false;
@@ -60,7 +62,7 @@ export async function withClusterLock(db: Knex, patienceMs: number, work: () => 
   }
   const renewal = setInterval(() => {
     // A failed renewal does no harm: the next one comes before the lease ends.
-    db(TABLE)
+    db(CLUSTER_LOCK_TABLE)
       .where({ id: 1, holder })
       .update({ until: Date.now() + LEASE_MS })
       .catch(() => {});
@@ -69,6 +71,6 @@ export async function withClusterLock(db: Knex, patienceMs: number, work: () => 
     await work();
   } finally {
     clearInterval(renewal);
-    await db(TABLE).where({ id: 1, holder }).delete();
+    await db(CLUSTER_LOCK_TABLE).where({ id: 1, holder }).delete();
   }
 }

@@ -1,7 +1,7 @@
 /** Migrates the schema. If several replicas start, one of them migrates at a time. */
 import type { Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
-import { withClusterLock } from './cluster-lock.ts';
+import { CLUSTER_LOCK_TABLE, withClusterLock } from './cluster-lock.ts';
 import * as initial from './migrations/0001-initial.ts';
 import * as targets from './migrations/0002-targets.ts';
 import * as sessions from './migrations/0003-sessions.ts';
@@ -65,15 +65,25 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
 
 const LOCK_SECONDS = 120;
 
+/** Returns a table of a different program; null: the database is empty, or one of Portcullis. */
+async function foreignTable(db: Knex, collation: string | null): Promise<string | null> {
+  const tables: { name: string }[] =
+    collation === null
+      ? await db('sqlite_master').where({ type: 'table' }).select('name')
+      : await db('information_schema.tables').whereRaw('table_schema = database()').select('table_name as name');
+  const names = tables.map(({ name }) => name).filter((name) => name !== CLUSTER_LOCK_TABLE && !name.startsWith('sqlite_'));
+  if (!names.includes('migrations')) return names[0] ?? null;
+  return (await db.schema.hasColumn('migrations', 'applied_at')) ? null : 'migrations';
+}
+
 async function bringUp(db: Knex, collation: string | null): Promise<void> {
+  const foreign = await foreignTable(db, collation);
+  if (foreign !== null)
+    throw new AppError(
+      'unavailable',
+      `The database belongs to a different program: it has a table ${foreign}. DATABASE_URL must name an empty database, or one of Portcullis.`,
+    );
   if (!(await db.schema.hasTable('migrations'))) {
-    for (const name of ['users', 'policies', 'targets']) {
-      if (await db.schema.hasTable(name))
-        throw new AppError(
-          'unavailable',
-          `The database belongs to a different program: it has a table ${name}. DATABASE_URL must name an empty database, or one of Portcullis.`,
-        );
-    }
     await db.schema.createTable('migrations', (t) => {
       t.string('name', 64).primary();
       t.bigInteger('applied_at').notNullable();

@@ -23,7 +23,11 @@ test('a database of a different program is refused, and stays as it is', async (
     message: /^The database belongs to a different program: it has a table users\. DATABASE_URL must name an empty database/,
   });
   t.false(await raw((db) => db.schema.hasTable('migrations')));
-  await raw((db) => db.schema.dropTable('users'));
+  await raw((db) => db.schema.renameTable('users', 'books'));
+  await t.throwsAsync(openDatabase(database, makeCounter), { message: /it has a table books\./ });
+  await raw((db) => db.schema.createTable('migrations', (table) => void table.string('name')));
+  await t.throwsAsync(openDatabase(database, makeCounter), { message: /it has a table migrations\./ });
+  await raw((db) => db.schema.dropTable('books').dropTable('migrations'));
   await (await openDatabase(database, makeCounter)).close();
   t.true(await raw((db) => db.schema.hasTable('migrations')));
 });
