@@ -154,7 +154,7 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
     rest(ms: number): void {
       restsUntil = Math.max(restsUntil, now()) + REST * ms;
     },
-    /** Whether work of this owner waits, which later work of the owner comes after. */
+    /** Whether work of this owner waits. */
     isWaiting: (key: string): boolean => queues.has(key) || light.has(key),
     /** The number of owners with waiting work. */
     get waiting(): number {

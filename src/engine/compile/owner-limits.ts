@@ -82,7 +82,7 @@ export function* entryProblems(policies: readonly OwnedPolicy[]): Generator<unde
     const own = owners.get(owner) ?? { entries: 0, tables: new Set(), policyIds: [] };
     owners.set(owner, own);
     own.entries += entriesOf(policy);
-    // An owner over the limit is refused in any case, and can have brought millions of subjects.
+    // Above the limit, the tables make no difference, and there can be millions of them.
     if (own.entries <= MAX_OWNER_ENTRIES) {
       for (const table of tablesOf(policy)) {
         own.tables.add(table);
@@ -98,8 +98,8 @@ export function* entryProblems(policies: readonly OwnedPolicy[]): Generator<unde
   return ofOwners(new Map(amounts), ENTRIES);
 }
 
-const BYTES: Omit<Limit, 'member'> = {
-  ...{ name: 'bytes', ofOwner: MAX_OWNER_BYTES, ofAll: MAX_ALL_BYTES },
+const BYTES: Limit = {
+  ...{ name: 'bytes', member: 'subjects', ofOwner: MAX_OWNER_BYTES, ofAll: MAX_ALL_BYTES },
   say: (whose, amount, over) =>
     `The policies ${whose || 'of no owner'} take ${amount} bytes of memory, also those that are disabled, ${over}. Delete some, or use shorter descriptions and fewer subjects.`,
 };
@@ -121,9 +121,11 @@ export function* byteProblems(policies: readonly OwnedPolicy[]): Generator<undef
     }
     own.policyIds.push(policy.id);
   }
-  const descriptions = [...owners.values()].reduce((sum, own) => sum + own.descriptions, 0);
-  const amount = [...owners.values()].reduce((sum, own) => sum + own.amount, 0);
-  return ofOwners(owners, { ...BYTES, member: 2 * descriptions > amount ? 'description' : 'subjects' });
+  const amounts = [...owners].map(([owner, own]) => {
+    const described = 2 * own.descriptions > own.amount;
+    return [owner, described ? { ...own, member: 'description' as const } : own] as const;
+  });
+  return ofOwners(new Map(amounts), BYTES);
 }
 
 /** The tables of texts in the engine that the policy needs. Others may need the same. */

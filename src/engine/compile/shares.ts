@@ -15,10 +15,11 @@ export interface SetProblem {
   readonly amount: number;
 }
 
-/** How much policies have of something that is limited. */
+/** How much policies have of something that is limited. `member`: what brings most of it, if that is not the member of the limit. */
 export interface Amount {
   readonly amount: number;
   readonly policyIds: Iterable<string>;
+  readonly member?: SetProblem['member'];
 }
 
 /** `ofAll`: the most of the policies of all owners, and of no owner. */
@@ -43,13 +44,13 @@ export const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_a
 export function overShares(
   owners: ReadonlyMap<string | null, Amount>,
   total: number,
-  { name, member, ofOwner, ofAll, say }: Limit,
+  { name, member: usual, ofOwner, ofAll, say }: Limit,
 ): SetProblem[] {
   const share = fairShare(
     [...owners.values()].map(({ amount }) => amount),
     ofAll,
   );
-  return [...owners].flatMap(([owner, { amount, policyIds }]) => {
+  return [...owners].flatMap(([owner, { amount, policyIds, member = usual }]) => {
     const isOver = amount > ofOwner;
     const most = owner === null ? ABOVE.ofNobody * ofAll : amount > share ? ofAll : ABOVE.ofOwners * ofAll;
     if (!isOver && total <= most) return [];

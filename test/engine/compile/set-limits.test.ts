@@ -253,6 +253,11 @@ test('the memory of policies is limited, of one owner and of all, also if they a
   ]);
   const described = large('a', 4_000).map((policy) => ({ ...policy, subjects: [], description: 'x'.repeat(4_000) }));
   t.deepEqual(short(described), [['The policies of owner a take 1', 'description', 4_000]]);
+  const other = large('b', 12).map((policy) => ({ ...policy, description: null }));
+  t.deepEqual(
+    short([...described, ...other]).map(([, member]) => member),
+    ['description', 'subjects'],
+  );
 });
 
 test('a policy without subjects takes entries as if it had one', (t) => {
