@@ -4,7 +4,7 @@ import type { FieldError } from '../base/errors.ts';
 import { clientConfigFromProcess } from '../config/config.ts';
 import { CommandError, type Given, type Option, UsageError } from './command.ts';
 import { linesOf } from './lines.ts';
-import { reach } from './reach.ts';
+import { CHECK_CHANGE, reach } from './reach.ts';
 import { loginFile, readLogin, type StoredLogin, writeLogin } from './sign-in/logins.ts';
 import { discover, OAuthError, refreshed } from './sign-in/oauth.ts';
 
@@ -247,6 +247,8 @@ const WITH_LOGIN: Readonly<Record<number, string>> = {
 
 function refusalOf(url: string, status: number, answer: unknown, advice: string | undefined): CommandError {
   if (typeof answer !== 'object' || answer === null || !('code' in answer) || !('detail' in answer)) {
+    if (status === 502 || status === 504)
+      return new CommandError(`a proxy at ${url} answered ${status}, because it got no answer. ${CHECK_CHANGE}`, 'no_answer');
     return new CommandError(`${url} answered ${status}, but not as a Portcullis gateway does: check the URL`, 'no_gateway');
   }
   const { code, detail, errors } = answer as { code: unknown; detail: unknown; errors?: readonly FieldError[] };

@@ -331,10 +331,12 @@ test.serial('the token is sent only to the gateway that the options name', async
   const page = createServer((_req, res) => {
     res.end('<html>');
   });
+  const balancer = createServer((_req, res) => void res.writeHead(504).end('<html>'));
   const nowhere = 'http://127.0.0.1:1';
   for (const [url, expected] of [
     [await serve(t, redirecting), /no answer from/],
     [await serve(t, page), /answered 200, but not as a Portcullis gateway does/],
+    [await serve(t, balancer), /a proxy at .* answered 504, .* If the command makes a change, check whether it was made/],
     [
       await serve(t, breaking),
       /no answer from .*: the connection broke off or timed out\. .* If the command makes a change, check whether it was made/,
