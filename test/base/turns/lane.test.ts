@@ -260,8 +260,26 @@ test('all light work together takes a limited part of the time', async (t) => {
     await Promise.resolve();
     await Promise.resolve();
   }
-  time.settle();
   t.true(heavy > 2_000, 'long work goes on');
+  time.settle();
   t.true(light > 100);
   void all;
+});
+
+test('a user who has used much of the lane at one target has no light work at another', (t) => {
+  const time = manualClock();
+  const lane = create(time.clock);
+  void lane.run(
+    'ann at one',
+    work(1e6, () => time.spend(0.5)),
+  );
+  while (time.time < 1_000) time.settleOne();
+  const done: string[] = [];
+  for (const key of ['ann at two', 'cy at two'])
+    void lane.run(key, () => {
+      done.push(key);
+      return true;
+    });
+  time.settleOne();
+  t.deepEqual(done, ['cy at two']);
 });
