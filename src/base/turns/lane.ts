@@ -118,13 +118,11 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
     isLightArmed = false;
     const until = now() + SLICE_MS;
     for (const [key, pieces] of light) {
-      light.delete(key);
       const [piece] = pieces;
       const began = now();
-      if (began >= until || piece === undefined) {
-        light.set(key, pieces);
-        break;
-      }
+      // Who is not served in this turn is the first in the next.
+      if (began >= until || piece === undefined) break;
+      light.delete(key);
       if (!slice(key, piece, began)) enqueue(queues, key, [piece]);
       takenLightly.charge(userOf(key), now() - began);
       pieces.shift();

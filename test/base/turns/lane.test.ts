@@ -283,3 +283,22 @@ test('a user who has used much of the lane at one target has no light work at an
   time.settleOne();
   t.deepEqual(done, ['cy at two']);
 });
+
+test('owners of light work take turns, also if each turn has time for one of them only', (t) => {
+  const time = manualClock();
+  const lane = create(time.clock);
+  void lane.run(
+    'heavy',
+    work(1e6, () => time.spend(0.5)),
+  );
+  time.settleOne();
+  const done: string[] = [];
+  for (const key of ['a', 'b', 'c', 'd', 'a', 'b', 'c', 'd'])
+    void lane.run(key, () => {
+      time.spend(2.5);
+      done.push(key);
+      return true;
+    });
+  while (done.length < 8) time.settleOne();
+  t.is(done.join(''), 'abcdabcd');
+});
