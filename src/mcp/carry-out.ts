@@ -2,8 +2,10 @@
 import { principalKey } from '../auth/principal.ts';
 import { isOverdrawn, type Taken } from '../base/budgets.ts';
 import { turnToCall } from '../base/turns/caller-turns.ts';
-import { ACCEPTED, type Answer, finalText, unavailable } from '../protocol/answer.ts';
-import { CODES, errorMessage } from '../protocol/message.ts';
+import { restInLane } from '../base/turns/lane.ts';
+import { partsOf } from '../base/turns/slices.ts';
+import { ACCEPTED, type Answer, finalOf, unavailable } from '../protocol/answer.ts';
+import { arrayText, CODES, errorMessage, LONG_TEXT, lengthOfText, type MessageText, partsOfText } from '../protocol/message.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
 import type { Caller } from './context/context.ts';
@@ -52,22 +54,33 @@ async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<A
       const now = await readmitted(own);
       return now === null ? unavailable(element.id) : carryOut(now, element);
     };
-    const text = await begin()
-      .then(finalText)
-      .finally(() => {
-        // An element must not keep what another one waits for.
-        for (const then of ended) then();
-      });
-    if (text === null || element.do === 'notification') return null;
-    const room = caller.deps.outbox.hold(principal, text.length);
-    if (isOverdrawn(room)) return errorMessage(element.id, { code: CODES.internal, message: TOO_LARGE });
-    held.push(room);
-    return text;
+    try {
+      const final = await finalOf(await begin());
+      if (final === null || element.do === 'notification') return null;
+      const { text } = final;
+      const room = caller.deps.outbox.hold(principal, await restInLane(principal, memoryOf(text)));
+      if (isOverdrawn(room)) return errorMessage(element.id, { code: CODES.internal, message: TOO_LARGE });
+      held.push(room);
+      return text;
+    } finally {
+      // An element must not keep what another one waits for.
+      for (const then of ended) then();
+    }
   });
   // Give back only when all have come: if one fails, others may still arrive.
   void Promise.allSettled(answers).then(() => {
     for (const { giveBack } of held) giveBack();
   });
   const texts = (await Promise.all(answers)).filter((text) => text !== null);
-  return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: `[${texts.join()}]` };
+  return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: arrayText(texts) };
+}
+
+/** The bytes that the text takes in memory: with one character outside of ASCII, each character takes two. */
+function* memoryOf(text: MessageText): Generator<undefined, number> {
+  const length = lengthOfText(text);
+  for (const part of partsOf(partsOfText(text), LONG_TEXT)) {
+    if (Buffer.byteLength(part) > part.length) return 2 * length;
+    if (length > LONG_TEXT) yield;
+  }
+  return length;
 }

@@ -6,7 +6,7 @@ import { partsOf } from '../base/turns/slices.ts';
 import type { Recipient } from '../http/limits/outbox.ts';
 import { type ProblemContext, problemOf, sendProblem } from '../http/problem.ts';
 import type { Answer, OutEvent } from '../protocol/answer.ts';
-import { LONG_TEXT, type MessageText } from '../protocol/message.ts';
+import { LONG_TEXT, lengthOfText, type MessageText, partsOfText } from '../protocol/message.ts';
 import { eventParts, formatEvent, KEEP_ALIVE } from '../protocol/sse.ts';
 
 export interface ReplyContext extends ProblemContext {
@@ -56,14 +56,10 @@ async function writeShort(res: ServerResponse, text: string, recipient: Recipien
 
 /** Sends no Content-Length, because counting the bytes takes as long as writing them. */
 async function writeLong(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
-  const texts = typeof text === 'string' ? [text] : text;
-  await writeParts(res, partsOf(texts, LONG_TEXT), lengthOf(text), recipient);
+  await writeParts(res, partsOf(partsOfText(text), LONG_TEXT), lengthOfText(text), recipient);
   res.end();
   if (res.writableLength > 0) await recipient.taken(0);
 }
-
-const lengthOf = (text: MessageText): number =>
-  typeof text === 'string' ? text.length : text.reduce((sum, { length }) => sum + length, 0);
 
 /**
  * Writes a long text in parts, so that its encoding does not block other requests, and so that a slow client that reads some of
@@ -117,7 +113,7 @@ async function writeStream(
     for await (const event of events) {
       if (res.destroyed && !drain) break;
       if (!res.destroyed) {
-        const length = lengthOf(event.data);
+        const length = lengthOfText(event.data);
         if (length > LONG_TEXT) await writeParts(res, eventParts(event, EVENT_PART), length, recipient);
         else if (!res.write(formatEvent(event))) await recipient.taken(0);
       }

@@ -1,7 +1,7 @@
 /** The answer to a request, before it is written to the client. The request handler decides it, `reply.ts` writes it. */
 import { AppError } from '../base/errors.ts';
 import type { JsonObject, JsonValue } from '../base/json/json.ts';
-import { CODES, errorMessage, type MessageText, type Rejection, type RpcId, wholeText } from './message.ts';
+import { CODES, errorMessage, type MessageText, type Rejection, type RpcId } from './message.ts';
 
 /**
  * The items of a filtered list, changed as the request asked for: JSON texts of one or more items. So a merge of several lists need not read
@@ -56,11 +56,6 @@ export async function finalOf(answer: Answer): Promise<Pick<MessageAnswer, 'text
     event.data = '';
   }
   return null;
-}
-
-export async function finalText(answer: Answer): Promise<string | null> {
-  const final = await finalOf(answer);
-  return final === null ? null : wholeText(final.text);
 }
 
 export function refuse(id: RpcId | null | undefined, rejection: Rejection): Answer {

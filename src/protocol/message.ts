@@ -189,4 +189,19 @@ export function resultText(id: RpcId, result: string): MessageText {
   return result.length > LONG_TEXT ? [resultMessage(id, '').slice(0, -1), result, '}'] : resultMessage(id, result);
 }
 
+export const partsOfText = (text: MessageText): readonly string[] => (typeof text === 'string' ? [text] : text);
+
+export const lengthOfText = (text: MessageText): number => partsOfText(text).reduce((sum, { length }) => sum + length, 0);
+
 export const wholeText = (text: MessageText): string => (typeof text === 'string' ? text : text.join(''));
+
+/** The texts as one JSON array. Long texts stay as they are; short ones are joined, because each part is written by itself. */
+export function arrayText(texts: readonly MessageText[]): MessageText {
+  const parts = [''];
+  for (const part of ['[', ...texts.flatMap((text, index) => [...(index > 0 ? [','] : []), ...partsOfText(text)]), ']']) {
+    const last = parts.pop() ?? '';
+    if (last.length + part.length <= LONG_TEXT) parts.push(last + part);
+    else parts.push(last, part);
+  }
+  return parts.length === 1 ? wholeText(parts) : parts;
+}

@@ -1,6 +1,6 @@
 import test from 'ava';
 import type { JsonValue } from '../../src/base/json/json.ts';
-import { readMessage } from '../../src/protocol/message.ts';
+import { arrayText, LONG_TEXT, readMessage } from '../../src/protocol/message.ts';
 
 const kind = (value: JsonValue) => readMessage(value).kind;
 const call = (changes: { [name: string]: JsonValue }) => kind({ jsonrpc: '2.0', id: 1, method: 'tools/call', ...changes });
@@ -48,4 +48,10 @@ test('names that a case-insensitive receiver takes for protocol names are refuse
 test('data may have members of any name', (t) => {
   t.is(call({ params: { name: 'ok', arguments: { Name: 'x', METHOD: 'y', _Meta: {} }, custom: 1 } }), 'request');
   t.is(call({ params: { _meta: { traceparent: 'x', NAME: 'y' } } }), 'request');
+});
+
+test('an array of texts keeps long texts as they are, and joins short ones', (t) => {
+  const long = 'x'.repeat(LONG_TEXT);
+  t.is(arrayText(['1', ['2', '3'], '4']), '[1,23,4]');
+  t.deepEqual(arrayText(['1', ['2', long, '3'], long, '4']), ['[1,2', long, '3,', long, ',4]']);
 });

@@ -3,7 +3,7 @@
  * message to a target is decided, recorded and checked as on that target's own endpoint. Here only names are changed.
  */
 
-import { ACCEPTED, type Answer, finalText, noSession, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
+import { ACCEPTED, type Answer, finalOf, noSession, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
 import { mergeServerCapabilities } from '../../protocol/capabilities.ts';
 import {
   CODES,
@@ -164,7 +164,7 @@ async function setLevel(
   await Promise.all(
     forEach(noted, targets, (target, now) =>
       askAmong(now, sessionAt(session, target, now), message.method, async (aimed) =>
-        finalText(await handleRequest(aimed, { client: { mode: 'stateful', session }, message, located, operation })),
+        finalOf(await handleRequest(aimed, { client: { mode: 'stateful', session }, message, located, operation })),
       ),
     ),
   );

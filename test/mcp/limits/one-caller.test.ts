@@ -301,21 +301,33 @@ test('the streams of one user at the aggregate endpoint open only a limited numb
   t.is(await openStream('bob'), '200');
 });
 
-test('the answers of a batch wait for each other only as far as the caller has room for them', async (t) => {
-  const text = 'a'.repeat(40_000);
-  const script = byMethod({ 'tools/call': { content: [{ type: 'text', text }] } });
-  const gateway = await start(t, script, { waitingBytesOfPrincipal: 100_000 });
-  const session = await open(gateway, { revision: '2025-03-26' });
-  const batch = [1, 2, 3].map((id) => call('tools/call', { name: 'x' }, id));
-  for (const round of ['first', 'after the first has given its room back']) {
-    const { status, text: answer } = await send(gateway, inSession(session, batch));
-    const kinds = (JSON.parse(answer) as { result?: object; error?: { message: string } }[]).map(
-      ({ error }) => error?.message.slice(0, 28) ?? 'result',
-    );
-    t.is(status, 200, round);
-    t.deepEqual(kinds.sort(), ['The answers to this batch, o', 'result', 'result'], round);
-  }
-});
+for (const [what, length, text] of [
+  ['ASCII', 100_000, 'a'.repeat(40_000)],
+  ['two bytes a character', 200_000, `${'a'.repeat(40_000)}\u4e2d`],
+  ['many parts', 1_000_000, 'a'.repeat(400_000)],
+] as const) {
+  test(`the answers of a batch wait for each other only as far as the caller has room for them: ${what}`, async (t) => {
+    const script = byMethod({ 'tools/call': { content: [{ type: 'text', text }] } });
+    const gateway = await start(t, script, { waitingBytesOfPrincipal: length });
+    const session = await open(gateway, { revision: '2025-03-26' });
+    const batch = [1, 2, 3].map((id) => call('tools/call', { name: 'x' }, id));
+    for (const round of ['first', 'after the first has given its room back']) {
+      const { status, text: answer } = await send(gateway, inSession(session, batch));
+      const answers = JSON.parse(answer) as {
+        id: number;
+        result?: { content: { text: string }[] };
+        error?: { message: string };
+      }[];
+      const kinds = answers.map(({ result, error }) => error?.message.slice(0, 28) ?? result?.content[0]?.text === text);
+      t.is(status, 200, round);
+      t.deepEqual(kinds.sort(), ['The answers to this batch, o', true, true], round);
+      t.deepEqual(
+        answers.map(({ id }) => id),
+        [1, 2, 3],
+      );
+    }
+  });
+}
 
 test('the pages of a list at the aggregate endpoint wait for each other only as far as the caller has room for them', async (t) => {
   const tools = [{ name: 'x', description: 'a'.repeat(60_000), inputSchema: { type: 'object' } }];
