@@ -121,7 +121,8 @@ export async function askAmong<T>(
   };
   const among = {
     ...{ ...deps, upstream },
-    reader: { ...deps.reader, read },
+    // A part of a list has limits of its own.
+    reader: { ...deps.reader, read, openText: () => null },
     links: { ...deps.links, current: deps.links.joined },
     audit: { ...deps.audit, shown },
     deliveries: { ...deps.deliveries, pace },
@@ -262,9 +263,9 @@ function readWithRoom(
   }
   // The target has answered. Until the gateway reads on, the target is not waited for.
   pause();
-  const read: ReadBody = async (isWanted) => {
+  const read: ReadBody = async (mayRead) => {
     resume();
-    const body = await answer.read(isWanted);
+    const body = await answer.read(mayRead);
     if (isFault(body)) return noted(body);
     pause();
     ended();
