@@ -17,7 +17,7 @@ import {
 } from '../../protocol/message.ts';
 import { META_KEYS } from '../../protocol/mode.ts';
 import { type Operation, readOperation } from '../../protocol/operation.ts';
-import { type Located, type MemberTexts, rebuildAsked, rebuildNotification } from '../../protocol/rebuild.ts';
+import { type Located, rebuildAsked, rebuildNotification } from '../../protocol/rebuild.ts';
 import { lookAt, type Sight, survey, visibleAsked } from '../../protocol/visible.ts';
 import { decideListed } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -25,7 +25,7 @@ import { authorize } from '../context/authorize.ts';
 import { turnsOf, type UpstreamContext } from '../context/context.ts';
 import { accessFor, admissionNow, readmit, stillUsable } from '../context/readmission.ts';
 import { ownTasks, taskNamedIn } from '../context/tasks-of-caller.ts';
-import { filterTaskParams, taskIdsOf } from '../filter/filter-parts.ts';
+import { changedTexts, filterTaskParams, taskIdsOf } from '../filter/filter-parts.ts';
 import { fingerprintOf, LIST_KINDS, type SessionPair, sealAskedId, versionOf } from '../sessions/sessions.ts';
 import { RELATED_TASK, TASK_STATUS, type Task, toolOf, upstreamTaskId } from '../sessions/tasks.ts';
 import { isFault } from '../upstream/upstream.ts';
@@ -57,8 +57,9 @@ export async function relayRequest(context: UpstreamContext, message: RpcRequest
   const id = sealAskedId(context.deps.seal, caller.admission.principal, fingerprintOf(target), linked, by);
   if (String(message.id).length <= MAX_ASKED_ID) keep(asked, message.id, id, MAX_ASKED);
   // The gateway does not carry tasks at the client. Without `task`, the client answers at once (2025-11-25, tasks).
-  const changed = params.task === undefined ? changes(seen, params) : { ...changes(seen, params), task: null };
-  return { kind: 'pass', text: rebuildAsked(id, method, located, changed) };
+  const changed = await restInLane(turnsOf(caller, target.id), changedTexts(params, seen));
+  const text = rebuildAsked(id, method, located, params.task === undefined ? changed : { ...changed, task: null });
+  return { kind: 'pass', text };
 }
 
 function refuseRequest({ deps, target, caller }: UpstreamContext, linked: SessionPair, id: RpcId): void {
@@ -86,7 +87,7 @@ export async function relayNotification(context: UpstreamContext, message: RpcNo
   const task = await taskNamedIn(context, params);
   const seen = task === null ? null : await visibleParams(context, params, task);
   if (seen === null) return DROP;
-  const changed = changes(seen, params);
+  const changed = await restInLane(turnsOf(context.caller, context.target.id), changedTexts(params, seen));
   const pass = { kind: 'pass', text: rebuildNotification(message.method, located, changed) } as const;
   if (listening !== undefined && awaited !== null) {
     if (!isHeard(message.method, params, awaited.id, listening)) return DROP;
@@ -215,11 +216,6 @@ async function visibleParams(context: UpstreamContext, params: JsonObject, task:
   return task === undefined || !isObject(_meta)
     ? seen
     : { ...seen, _meta: { ..._meta, [RELATED_TASK]: { taskId: task.handle } } };
-}
-
-function changes(seen: JsonObject, params: JsonObject): MemberTexts {
-  const changed = Object.entries(seen).filter(([name, value]) => value !== params[name]);
-  return Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)]));
 }
 
 export const stillMayUse = async (context: UpstreamContext): Promise<boolean> => (await usableNow(context)) !== null;

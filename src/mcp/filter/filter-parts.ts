@@ -3,6 +3,7 @@
  * what their filters share. Pure.
  */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { jsonText } from '../../base/json/text.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Decide, decided } from '../../engine/estimate.ts';
@@ -93,7 +94,7 @@ export type FilteredResult =
 export type Filtered =
   | { readonly ok: true; readonly shown: Listed | null; readonly created?: Task; readonly changed?: readonly string[] | null }
   | Fault;
-/** Pauses only before and between decisions that take long. */
+/** Pauses only before and between decisions that take long, and while long texts are written. */
 export type Filtering<T> = Generator<undefined, T>;
 export const UNCHANGED: Filtered = { ok: true, shown: null };
 
@@ -152,37 +153,43 @@ export function* checkHead(
 
 const imitatesRelated = imitationOf(RELATED_TASK);
 
+/** The new values of members; undefined removes a member. */
+type Changed = ReadonlyMap<string, JsonValue | undefined>;
+
 /**
  * The members of `_meta` that must change. Messages of 2025-11-25 may name the task that they belong to; if it is not the caller's, the
  * reference is removed. The result of a call may, like its tool, point to a resource that renders it.
  */
-function changedMeta(value: JsonObject, { tasks }: ResultContext, sight: Sight): MemberTexts {
+function changedMeta(value: JsonObject, { tasks }: ResultContext, sight: Sight): Changed {
   const meta = value._meta;
-  if (!isObject(meta)) return {};
-  const changed: Record<string, string | null> = {};
-  for (const name of Object.keys(meta)) if (imitatesRelated(name)) changed[name] = null;
+  const changed = new Map<string, JsonValue | undefined>();
+  if (!isObject(meta)) return changed;
+  for (const name of Object.keys(meta)) if (imitatesRelated(name)) changed.set(name, undefined);
   const related = relatedTask(value);
   if (related !== undefined) {
     const task = tasks.get(related ?? '');
-    changed[RELATED_TASK] = task === undefined ? null : JSON.stringify({ taskId: task.handle });
+    changed.set(RELATED_TASK, task && { taskId: task.handle });
   }
-  return { ...changed, ...asTexts(changedPointers(meta, sight)) };
+  for (const [name, seen] of changedPointers(meta, sight)) changed.set(name, seen);
+  return changed;
 }
 
-function replaceMeta(draft: Draft, changed: MemberTexts): void {
+function* replaceMeta(draft: Draft, changed: Changed): Filtering<void> {
   const meta = draft.value._meta;
   const span = draft.span.members?.get('_meta');
-  if (!isObject(meta) || span === undefined || Object.keys(changed).length === 0) return;
+  if (!isObject(meta) || span === undefined || changed.size === 0) return;
   // The item of a list has no spans below its members.
   const isLocated = span.members?.size === Object.keys(meta).length;
-  const text = isLocated ? withMembers(draft.text, span, changed) : objectOf({ ...asTexts(Object.entries(meta)), ...changed });
+  const text = isLocated
+    ? withMembers(draft.text, span, yield* textsOf(changed))
+    : objectOf(yield* textsOf([...Object.entries(meta), ...changed]));
   replaceMember(draft, '_meta', text);
 }
 
 /** Filters `_meta`. False: it names too many resources. */
 function* checkMeta(draft: Draft, context: ResultContext): Filtering<boolean> {
   const looked = yield* look((sight) => changedMeta(draft.value, context, sight), context.decide);
-  if (looked !== null) replaceMeta(draft, looked.result);
+  if (looked !== null) yield* replaceMeta(draft, looked.result);
   return looked !== null;
 }
 
@@ -191,16 +198,23 @@ function objectOf(texts: MemberTexts): string {
   return `{${members.join()}}`;
 }
 
-function asTexts(changed: Iterable<readonly [string, JsonValue | undefined]>): MemberTexts {
-  return Object.fromEntries([...changed].map(([name, value]) => [name, value === undefined ? null : JSON.stringify(value)]));
+/** Of two values for a member, the later one counts. */
+function* textsOf(changed: Iterable<readonly [string, JsonValue | undefined]>): Filtering<MemberTexts> {
+  const texts: Record<string, string | null> = {};
+  for (const [name, value] of changed) texts[name] = value === undefined ? null : yield* jsonText(value);
+  return texts;
+}
+
+/** The texts of the members that are different in `seen`. */
+export function changedTexts(value: JsonObject, seen: JsonObject): Filtering<MemberTexts> {
+  const changed = Object.keys({ ...value, ...seen }).filter((name) => seen[name] !== value[name]);
+  return textsOf(changed.map((name) => [name, seen[name]] as const));
 }
 
 /** The members of a target's error that must change. `params`: of the request that it answers; undefined: not known. */
 export function* filterError(error: JsonObject, params: JsonObject | undefined, decide: Decide): Filtering<MemberTexts> {
   const looked = yield* look((sight) => visibleError(error, params?.uri, sight), decide);
-  const seen = looked?.result ?? {};
-  const changed = Object.keys(error).filter((name) => seen[name] !== error[name]);
-  return Object.fromEntries(changed.map((name) => [name, seen[name] === undefined ? null : JSON.stringify(seen[name])]));
+  return yield* changedTexts(error, looked?.result ?? {});
 }
 
 /** null: the list has not been filtered yet. */
@@ -228,11 +242,12 @@ export function* filterItems(
   const { result: seen, names, hidden } = looked;
   if (isPart || seen.some((item, index) => item !== items[index])) {
     const spans = draft.span.members?.get(member)?.items ?? [];
-    const texts = seen.flatMap((item, index) => {
+    const texts: string[] = [];
+    for (const [index, item] of seen.entries()) {
       const span = item === items[index] ? spans[index] : undefined;
-      if (item === undefined) return [];
-      return span === undefined ? JSON.stringify(item) : draft.text.slice(span.start, span.end);
-    });
+      if (span !== undefined) texts.push(draft.text.slice(span.start, span.end));
+      else if (item !== undefined) texts.push(yield* jsonText(item));
+    }
     replaceMember(draft, member, `[${texts.join()}]`);
   }
   return { ok: true, shown: hidden === 0 && !isPart ? null : { resource_type: 'resource', names, hidden } };
@@ -326,11 +341,12 @@ export function* filterTasks(draft: Draft, context: ResultContext): Filtering<Fi
   });
   const looked = yield* look((sight) => kept.map(({ item }) => changedMeta(item.value, context, sight)), context.decide);
   if (looked === null) return fault(TOO_MANY);
-  const texts = kept.map(({ task, item }, at) => {
-    replaceMeta(item, looked.result[at] ?? {});
+  const texts: string[] = [];
+  for (const [at, { task, item }] of kept.entries()) {
+    yield* replaceMeta(item, looked.result[at] ?? new Map());
     setMember(item, 'taskId', task.handle);
-    return applyEdits(item);
-  });
+    texts.push(applyEdits(item));
+  }
   const names = kept.map(({ task }) => task.tool);
   replaceMember(draft, 'tasks', `[${texts.join()}]`);
   return { ok: true, shown: { resource_type: 'tool', names, hidden: items.length - names.length } };
@@ -387,7 +403,7 @@ function* filterInput(draft: Draft, requests: JsonValue, context: ResultContext)
   for (const [index, [key, asked]] of entries.entries()) {
     const seen = looked.result[index];
     if (seen === undefined) return fault('an input request can be read in more than one way');
-    if (seen !== asked) changed[key] = JSON.stringify(seen);
+    if (seen !== asked) changed[key] = yield* jsonText(seen);
   }
   if (Object.keys(changed).length > 0) replaceMember(draft, 'inputRequests', withMembers(draft.text, spans, changed));
   return null;

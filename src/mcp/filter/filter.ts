@@ -5,6 +5,7 @@
 
 import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
+import { jsonText } from '../../base/json/text.ts';
 import { atOnce } from '../../base/turns/slices.ts';
 import { reduceServerCapabilities } from '../../protocol/capabilities.ts';
 import { type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
@@ -212,7 +213,9 @@ function* filterList(draft: Draft, context: ResultContext): Filtering<Filtered> 
   const kept = [...items.keys()].filter((index) => allowed[index]);
   const looked = yield* look((sight) => kept.map((index) => visibleHolder(items[index] ?? null, sight)), context.decide);
   if (looked === null) return fault(TOO_MANY);
-  const texts = kept.map((index, at) => itemText(draft.text, spans[index], items[index], looked.result[at]));
+  const texts: string[] = [];
+  for (const [at, index] of kept.entries())
+    texts.push(yield* itemText(draft.text, spans[index], items[index], looked.result[at]));
   const changed = changedItems(texts, context, shape.key, kept, spans, items);
   replaceMember(draft, shape.member, changed === null ? `[${texts.join()}]` : '[]');
   const names = kept.map((index) => objects[index]?.resource_name ?? '');
@@ -247,11 +250,16 @@ function changedItems(
 }
 
 /** The item as the target wrote it, except for its `_meta`. */
-function itemText(text: string, span: JsonSpan | undefined, item: JsonValue | undefined, seen: JsonValue | undefined): string {
+function* itemText(
+  text: string,
+  span: JsonSpan | undefined,
+  item: JsonValue | undefined,
+  seen: JsonValue | undefined,
+): Filtering<string> {
   if (span === undefined || !isObject(seen)) return 'null';
   const meta = seen === item ? undefined : span.members?.get('_meta');
   if (meta === undefined) return text.slice(span.start, span.end);
-  return text.slice(span.start, meta.start) + JSON.stringify(seen._meta) + text.slice(meta.end, span.end);
+  return text.slice(span.start, meta.start) + (yield* jsonText(seen._meta ?? null)) + text.slice(meta.end, span.end);
 }
 
 /** Removes contents that the caller may not read: a target may answer a read of one URI with contents of other URIs. */
@@ -285,7 +293,8 @@ function* filterCompletions(draft: Draft, context: ResultContext): Filtering<Fil
   if (expand !== null && readable.every(Boolean)) return UNCHANGED;
   // The total would reveal how many values are hidden.
   const { total: _, ...rest } = completion;
-  setMember(draft, 'completion', { ...rest, values: completion.values.filter((__, index) => readable[index]) });
+  const shown = { ...rest, values: completion.values.filter((__, index) => readable[index]) };
+  replaceMember(draft, 'completion', yield* jsonText(shown));
   const names = uris.filter((text, index) => text !== null && readable[index]) as string[];
   return { ok: true, shown: { resource_type: 'resource', names, hidden: uris.length - names.length } };
 }
