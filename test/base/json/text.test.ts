@@ -23,9 +23,10 @@ test('a value is written in steps as JSON.stringify writes it', (t) => {
   t.pass();
 });
 
-test('the writer pauses after each part of a long string, and never for a short one', (t) => {
+test('the writer pauses after each part of a long string and after many values, and never for little', (t) => {
   t.is(write({ a: ['x'.repeat(1_000), 1, null, true, {}, []] })[1], 0);
   const [text, pauses] = write([{ a: '"'.repeat(1_000_000) }]);
   t.is(text.length, 2_000_000 + '[{"a":""}]'.length);
   t.true(pauses >= 30);
+  t.true(write(Array.from({ length: 100_000 }, () => [1]))[1] >= 100);
 });
