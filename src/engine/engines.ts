@@ -40,27 +40,34 @@ function* hashInSteps(policies: readonly Policy[], revision: number): Generator<
 /** Engines of further changes may be made before that of the last one is loaded. */
 const KEPT = 3;
 
+interface Made {
+  readonly policies: readonly Policy[];
+  readonly engine: Promise<LoadedEngine>;
+}
+
 /**
  * Makes the engines that decide requests. The gateway makes the engine of a set before it stores the set, because all later requests wait for
  * it.
  */
 export function createNextEngine(options: Pick<EngineOptions, 'module' | 'onFault'>) {
   /** The most recently used one comes first. */
-  let made: readonly { readonly policies: readonly Policy[]; readonly engine: Promise<LoadedEngine> }[] = [];
+  let made: readonly Made[] = [];
+
+  function keep(used: Made): Promise<LoadedEngine> {
+    made = [used, ...made.filter((other) => other !== used)].slice(0, KEPT);
+    // Also if it was kept before: it can have failed while it was compared.
+    used.engine.catch(() => {
+      made = made.filter((other) => other !== used);
+    });
+    return used.engine;
+  }
 
   async function engineOf(policies: readonly Policy[]): Promise<LoadedEngine> {
     const sorted = policies.toSorted(byId);
     for (const known of made) {
-      if (!(await inSlices(isSameInSteps(known.policies, sorted)))) continue;
-      made = [known, ...made.filter((other) => other !== known)].slice(0, KEPT);
-      return known.engine;
+      if (await inSlices(isSameInSteps(known.policies, sorted))) return keep(known);
     }
-    const next = { policies: sorted, engine: createEngine({ ...options, policies: sorted, revision: 0 }) };
-    made = [next, ...made].slice(0, KEPT);
-    next.engine.catch(() => {
-      made = made.filter((other) => other !== next);
-    });
-    return next.engine;
+    return keep({ policies: sorted, engine: createEngine({ ...options, policies: sorted, revision: 0 }) });
   }
 
   return {

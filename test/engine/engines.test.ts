@@ -77,3 +77,31 @@ test('a set that cannot be loaded is tried again', async (t) => {
   broken.on = false;
   t.is((await next.engineOf([], 2)).revision, 2);
 });
+
+test('an engine that fails while its set is compared is not kept', async (t) => {
+  const broken = { on: true };
+  let second: Promise<unknown> = Promise.resolve();
+  // Reading this name takes longer than a slice, so compiling and comparing pause after it.
+  const slowly = () =>
+    Object.defineProperty(policyWith({ id: 'a', name: 'a' }), 'name', {
+      get() {
+        const began = performance.now();
+        while (performance.now() - began < 5);
+        return 'a';
+      },
+    });
+  const next = createNextEngine({
+    module: {
+      ...module,
+      instantiate() {
+        if (!broken.on) return module.instantiate();
+        broken.on = false;
+        second = next.prepare([slowly()]);
+        throw new Error('no memory');
+      },
+    },
+  });
+  await t.throwsAsync(next.prepare([slowly()]), { message: 'no memory' });
+  await t.throwsAsync(second, { message: 'no memory' });
+  t.is((await next.engineOf([policyWith({ id: 'a', name: 'a' })], 2)).revision, 2);
+});
