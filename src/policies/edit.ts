@@ -113,8 +113,8 @@ export interface EditWork<T, State> {
   glance(db: Connection): Promise<object>;
   read(db: Connection): Promise<State>;
   /**
-   * Computes the plan without the database, so that the connection is free meanwhile. The result depends only on the state. `turnOf`: the caller
-   * in whose turn the work runs; null: it starts at once, because a transaction is open for it.
+   * Computes the plan outside of the snapshot, so that others can write meanwhile. The result depends only on the state, and on the history
+   * before it. `turnOf`: the caller in whose turn the work runs; null: it starts at once, because a transaction is open for it.
    */
   plan(state: State, turnOf: Caller | null): Promise<EditPlan<T> | RefusedPlan>;
 }

@@ -17,8 +17,8 @@ import { createNameSearch } from '../../src/policies/limits/limits.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { policyJson, readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
 import { ANY, readFiles } from '../../src/policies/sets/planning.ts';
-import { createSetCheck } from '../../src/policies/sets/set-check.ts';
-import { createPolicySets } from '../../src/policies/sets/sets.ts';
+import { ACCEPTED, createSetCheck } from '../../src/policies/sets/set-check.ts';
+import { createPolicySets, type PolicySetParts } from '../../src/policies/sets/sets.ts';
 import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
@@ -30,7 +30,7 @@ import { NO_INVARIANTS, policyBody } from './policies.ts';
 import { file, policySets } from './sets.ts';
 
 const actor: Actor = { id: 'admin', email: 'a@example.com', request_id: 'request' };
-async function start(t: ExecutionContext, at: TestDatabase) {
+async function start(t: ExecutionContext, at: TestDatabase, over: Partial<PolicySetParts> = {}) {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) => changes.change(actor, (trx) => work(trx, ALL_RIGHTS));
@@ -44,7 +44,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
     tryPolicies: async () => undefined,
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
-  return { database, changes, edits, sets: createPolicySets({ ...parts, targets: async () => [], readFiles }) };
+  return { database, changes, edits, sets: createPolicySets({ ...parts, targets: async () => [], readFiles, ...over }) };
 }
 
 const live = (database: Database): Promise<{ revision: number; policies: StoredPolicy[] }> =>
@@ -399,3 +399,50 @@ eachEngine(test.serial, 'changes do not wait for the jobs of those who only ask'
     'their line was full',
   );
 });
+
+eachEngine(
+  test.serial,
+  'a rollback reads the history once, while no snapshot is open, and also restores what changes meanwhile',
+  async (t, at) => {
+    let meanwhile = async (): Promise<unknown> => undefined;
+    const { database, edits, sets } = await start(t, at, {
+      async checkSet() {
+        const then = meanwhile;
+        meanwhile = async () => undefined;
+        await then();
+        return ACCEPTED;
+      },
+    });
+    const create = async (name: string) => (await edits.create(ADMIN, readPolicy(policyBody({ name })))).result;
+    const [a, b] = [await create('a'), await create('b')];
+    await edits.update(ADMIN, a.id, readPolicyUpdate({ priority: 11 }));
+    /** For each query that reads the history, the transaction or snapshot that made it. */
+    const read: unknown[] = [];
+    for (const knex of new Set([database.knex, database.reader])) {
+      knex.on('query', ({ sql, __knexTxId }: { readonly sql: string; readonly __knexTxId?: string }) => {
+        if (/^select `object_id`, `before` from `changes`/.test(sql)) read.push(__knexTxId);
+      });
+    }
+    let moved = 0;
+    meanwhile = async () => {
+      moved++;
+      await edits.update(ADMIN, b.id, readPolicyUpdate({ priority: 12 }));
+      await create('c');
+    };
+    await sets.rollback(ADMIN, { revision: 2, owner: null, expectedRevision: null });
+    t.is(moved, 1);
+    t.deepEqual(read, [undefined], 'outside of snapshots and transactions');
+    t.deepEqual(
+      (await live(database)).policies.map(({ name, priority }) => [name, priority]),
+      [
+        ['a', 10],
+        ['b', 10],
+      ],
+    );
+    meanwhile = async () => {
+      for (const table of ['changes', 'counter']) await database.knex(table).update({ nonce: 'another history' });
+    };
+    const restored = sets.rollback(ADMIN, { revision: 3, owner: null, expectedRevision: null });
+    t.is((await t.throwsAsync<AppError>(restored, { instanceOf: AppError }))?.code, 'precondition_failed');
+  },
+);

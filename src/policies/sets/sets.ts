@@ -3,9 +3,11 @@ import type { Authority, Caller } from '../../auth/caller.ts';
 import { inSlices } from '../../base/turns/slices.ts';
 import { type Change, isInHistory, readPosition } from '../../db/changes.ts';
 import type { Connection, Transaction } from '../../db/database.ts';
+import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { changeOf, createPolicyEdit, type Edited, type EditPlan, type PolicyEditParts, stepsOf } from '../edit.ts';
-import { ownerHistory, policiesAt } from '../history.ts';
+import { earlierSet, ownerHistory, setAt } from '../history.ts';
 import { ownerStore } from '../limits/owner-store.ts';
+import type { StoredSet } from '../stored-set.ts';
 import type { PlanRequest, PolicyChange } from './plan.ts';
 import {
   changed,
@@ -74,11 +76,9 @@ export function createPolicySets(parts: PolicySetParts) {
     history: await ownerHistory(db, owner),
   });
 
-  /** Also reads in the transaction of the rollback, so it cannot wait for a turn. */
-  async function readBoth(db: Connection, { revision }: RollbackRequest) {
-    const state = await read(db, null);
-    return { state, old: await policiesAt(db, revision, state) };
-  }
+  /** Callers without `managesAll` are many, so they take turns. */
+  const earlier = ({ principal, managesAll }: Caller, revision: number, current: StoredSet): Promise<readonly StoredPolicy[]> =>
+    managesAll === true ? setAt(database, revision, current) : earlierSet(database, principal.sub, revision, current);
 
   return {
     /** Returns what `apply` would do. Throws what `apply` would throw. */
@@ -124,13 +124,20 @@ export function createPolicySets(parts: PolicySetParts) {
       const { revision, owner } = request;
       const whose = owner === null ? '' : `, policies of ${owner}`;
       const why = caller.reason ?? `rollback to revision ${revision}${whose}`;
+      /** The set at the revision, computed from the set at the position. It takes long, so it is computed once, and not in the transaction. */
+      let old: StoredSet | null = null;
       return edit(
         { ...caller, reason: why },
         {
           glance,
-          read: (db: Connection) => readBoth(db, request),
-          async plan({ state, old }, turnOf) {
-            const plan = await planRollback(state, old, request, { ...made, ...inTurnOf(turnOf) });
+          async read(db: Connection) {
+            if (old !== null && !(await isInHistory(db, old.position)))
+              throw changed('While the rollback was checked, the database was restored to a different history.');
+            return read(db, null);
+          },
+          async plan(state, turnOf) {
+            old ??= { position: state.position, policies: await earlier(caller, revision, state) };
+            const plan = await planRollback(state, old.policies, request, { ...made, ...inTurnOf(turnOf) });
             return carryingOut({ plan, targets: state.targets }, plan.changes, state.position.revision + 1);
           },
         },
