@@ -72,10 +72,9 @@ async function measure(mix: keyof typeof MIXES): Promise<Row[]> {
     ...{ database, administer, newId: uuidv7, now: Date.now, checkPattern: module.checkPattern },
     guard: createGuard({ database, check: heavy.checkInvariants, compiled: async () => {}, now: Date.now }),
     readStoredSet: createStoredSet(),
-    prepare: async () => {},
     findNames: createNameSearch(),
     targetExists: async () => true,
-    tryPolicies: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
+    prepare: (policies: readonly Policy[]) => createEngine({ module, policies, revision: 0 }),
   });
   const policies = createWorkload(MIXES[mix], POLICIES).policies.map(
     (policy): StoredPolicy => ({

@@ -38,15 +38,14 @@ export function createPolicies(
     ...{ database, administer, readStoredSet, prepare, newId, now },
     guard: createGuard({ database, check, compiled: () => current.fresh(), now }),
     checkPattern: module.checkPattern,
-    tryPolicies: prepare,
     findNames: heavy.findNames,
   };
   const targetExists = async (db: Connection, id: string) => (await targetStore(db).find(id)) !== null;
   const edits = createPolicyEdits({ ...parts, targetExists });
   const ownerEdits = createOwnerEdits({ ...parts, targetExists, settle: parts.guard.settle });
   const invariants = createInvariantEdits({ ...parts, check, targets, readFiles: heavy.readInvariantFiles });
-  const { readFiles, build, checkSet } = heavy;
-  const sets = createPolicySets({ ...parts, targets, readFiles, tryPolicies: build, checkSet });
+  const { readFiles, checkSet } = heavy;
+  const sets = createPolicySets({ ...parts, targets, readFiles, checkSet });
   const moments = createMoments({ database, targets, readStoredSet, heavy });
   const applyTested = createApplyTested({ sets, test: heavy.test });
   const drafts = createDrafts({ database, administer, sets, applyTested, checkTests: heavy.checkTests, now });

@@ -57,11 +57,6 @@ export interface PolicyEditParts {
   readonly checkPattern: PatternCheck;
   readonly guard: Guard;
   readonly readStoredSet: ReadStoredSet;
-  /**
-   * Compiles the set and loads it into an engine. Rejects if that cannot be done. `caller`: the caller in whose turn
-   * the work runs; null: it starts at once, because a transaction is open for it.
-   */
-  readonly tryPolicies: (policies: readonly Policy[], caller: Caller | null) => Promise<unknown>;
   /** Makes the engine of the set that is about to be stored, so that requests need not wait for it. Rejects if that cannot be done. */
   readonly prepare: (policies: readonly Policy[]) => Promise<unknown>;
   /** The names outside of limits. `caller` null: the search starts at once. */
@@ -93,7 +88,7 @@ export type PolicyEdits = ReturnType<typeof createPolicyEdits>;
 /** The result of an edit, computed for the policies of one snapshot. */
 export interface EditPlan<T> {
   readonly result: T;
-  /** The candidate set; null: the edit adds nothing that could be refused, or the plan has tried it. */
+  /** The candidate set, which must be possible to compile; null: the edit adds nothing that could be refused, or the plan has tried it. */
   readonly candidate: readonly Policy[] | null;
   /** What the result shows or changes of the policies: the caller must have the right for each. */
   readonly touches: readonly StoredChange[];
@@ -134,7 +129,7 @@ export const stepsOf = (turnOf: Caller | null): RunSteps =>
 /** A caller who may change only policies of owners plans again in the transaction only if that takes less, in milliseconds. */
 const QUICK_MS = 100;
 
-type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'tryPolicies' | 'readStoredSet' | 'prepare' | 'guard'>;
+type EditorParts = Pick<PolicyEditParts, 'database' | 'administer' | 'readStoredSet' | 'prepare' | 'guard'>;
 
 export function createPolicyEdit(parts: EditorParts): PolicyEdit {
   const { database, administer, guard } = parts;
@@ -151,15 +146,11 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       state: await read(db),
       policies: (await parts.readStoredSet(db)).policies,
     });
-    const tryPlan = async ({ candidate }: Pick<EditPlan<T>, 'candidate'>, inTurnOf: Caller | null): Promise<void> => {
-      if (candidate !== null) await tryPolicySet(parts, candidate, inTurnOf);
-    };
     const { position, glanced, state, policies } = await database.snapshot(look);
     const began = performance.now();
     const early = await plan(state, caller);
-    // Both take long, in different threads.
-    const [, checked] = await Promise.all([tryPlan(early, caller), guard.check(early.touches, caller)]);
-    const isQuick = performance.now() - began < QUICK_MS;
+    const checked = await guard.check(early.touches, caller);
+    let tookMs = performance.now() - began;
     await calm(sizeOf(early.touches));
     const stillHolds = async (db: Connection): Promise<boolean> =>
       JSON.stringify(await glance(db)) === glanced && (await isInHistory(db, position));
@@ -171,9 +162,9 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
         // Invariants take too long to check under the lock.
         if (current.guarded && (!holds || current.glance !== checked.glance)) throw new Moved();
         // On SQLite, all requests wait for this transaction.
-        if (!holds && !(isLast && (isQuick || caller.managesAll === true))) throw new Moved();
+        if (!holds && !(isLast && (tookMs < QUICK_MS || caller.managesAll === true))) throw new Moved();
         const planned = holds ? early : await plan(await read(trx), null);
-        if (!holds) await tryPlan(planned, null);
+        if (!holds && planned.candidate !== null) await tryPolicySet(parts, planned.candidate);
         requireChanges(authority.held, planned.touches, await ownerStore(trx).names());
         if ('refusal' in planned) throw planned.refusal;
         const { result, touches, apply } = planned;
@@ -188,11 +179,14 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
         return { result, changes: [...(await apply(policyStore(trx), trx, authority)), ...forgotten] };
       });
     if ('refusal' in early || early.apply === null) return store();
-    // One change at a time: a different change stored in between would make this engine useless.
+    // One change at a time: a different change stored in between would make this engine useless, and all requests wait while engines are made.
     return storing(caller.principal.sub, async () => {
       if (!isLast && !(await database.snapshot(stillHolds))) throw new Moved();
+      const preparing = performance.now();
+      if (early.candidate !== null) await tryPolicySet(parts, early.candidate);
       // A set that cannot be compiled must be repairable by deletions.
-      await parts.prepare(setAfter(policies, early.touches)).catch(() => {});
+      else await parts.prepare(setAfter(policies, early.touches)).catch(() => {});
+      tookMs += performance.now() - preparing;
       return store();
     });
   }
@@ -212,13 +206,9 @@ async function requireRevision(trx: Transaction, { atRevision }: Caller): Promis
 }
 
 /** Throws AppError `invalid_request` if no engine can be built from the set. */
-async function tryPolicySet(
-  { tryPolicies }: Pick<PolicyEditParts, 'tryPolicies'>,
-  candidate: readonly Policy[],
-  caller: Caller | null,
-): Promise<void> {
+async function tryPolicySet({ prepare }: Pick<PolicyEditParts, 'prepare'>, candidate: readonly Policy[]): Promise<void> {
   try {
-    await tryPolicies(candidate, caller);
+    await prepare(candidate);
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError('invalid_request', 'The change was not stored: the policies cannot be compiled with it.', {

@@ -111,7 +111,7 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     now: Date.now,
     checkPattern: () => null,
   };
-  const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
   const here = { id: uuidv7(), name: 'everything' };
   const there = { id: uuidv7(), name: 'there' };
   let targets: readonly TargetName[] = [here, there];
@@ -121,7 +121,6 @@ test.serial('the applied set is exactly the one that passed the tests', async (t
     ...parts,
     targets: async () => targets,
     readFiles,
-    tryPolicies: async () => undefined,
     async checkSet() {
       await meanwhile.shift()?.();
       return ACCEPTED;

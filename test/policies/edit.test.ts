@@ -7,7 +7,7 @@ import { createWork } from '../../src/base/work/work.ts';
 import { createChanges, readPosition } from '../../src/db/changes.ts';
 import type { Database } from '../../src/db/database.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
-import { createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
+import { changeOf, createPolicyEdit, createPolicyEdits, type PolicyEditParts, policyEtag } from '../../src/policies/edit.ts';
 import { createNameSearch } from '../../src/policies/limits/limits.ts';
 import { policyStore } from '../../src/policies/policy-store.ts';
 import { readPolicy, readPolicyUpdate, readSubject } from '../../src/policies/schema.ts';
@@ -16,30 +16,36 @@ import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import type { TestDatabase } from '../support/databases/engines.ts';
-import { NO_INVARIANTS, policyBody } from './policies.ts';
+import { NO_INVARIANTS, policy, policyBody } from './policies.ts';
 
 async function start(t: ExecutionContext, at: TestDatabase, over: Partial<PolicyEditParts> = {}) {
   const database = await openTestDatabase(t, at);
   const changes = await createChanges(database, Date.now);
   const administer: Administer = (_caller, _right, work) =>
-    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'request' }, (trx) => work(trx, ALL_RIGHTS));
+    changes.change({ id: 'admin', email: 'a@example.com', request_id: 'request' }, async (trx) => {
+      locked.on = true;
+      return work(trx, ALL_RIGHTS).finally(() => {
+        locked.on = false;
+      });
+    });
   let time = 1_000;
   const tried: (readonly Policy[])[] = [];
+  /** Whether the transaction of a change is open. */
+  const locked = { on: false };
   const edits = createPolicyEdits({
     database,
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
-    prepare: async () => undefined,
+    prepare: async (policies) => void tried.push(policies),
     findNames: createNameSearch(),
     administer,
     targetExists: async (_trx, id) => id.startsWith('0'),
     checkPattern: (pattern) => (pattern.includes('bad') ? 'The pattern is bad.' : null),
-    tryPolicies: async (policies) => void tried.push(policies),
     newId: uuidv7,
     now: () => ++time,
     ...over,
   });
-  return { edits, tried, changes, database, store: policyStore(database.knex) };
+  return { edits, tried, locked, changes, database, store: policyStore(database.knex) };
 }
 
 const fields = (error: AppError | undefined) => error?.errors?.map(({ path }) => path);
@@ -49,7 +55,7 @@ eachEngine(test.serial, 'an edit compiles the candidate set, and does not store 
   let fault: Error | null = null;
   const tried: string[][] = [];
   const { edits, store, changes } = await start(t, at, {
-    tryPolicies: async (policies) => {
+    prepare: async (policies) => {
       tried.push(policies.map(({ name, priority }) => `${name} ${priority}`).sort());
       if (fault) throw fault;
     },
@@ -80,17 +86,24 @@ eachEngine(test.serial, 'an edit compiles the candidate set, and does not store 
   await edits.delete(ADMIN, one.id, undefined);
 });
 
-eachEngine(test.serial, 'an edit tries again if the set has changed during the trial', async (t, at) => {
+eachEngine(test.serial, 'an edit is tried with the set that is there when it is stored', async (t, at) => {
   const tried: string[][] = [];
+  let checked = 0;
   const { edits, store } = await start(t, at, {
-    tryPolicies: async (policies) => {
+    guard: {
+      ...NO_INVARIANTS,
+      async check(...asked) {
+        if (++checked === 1) await edits.create(ADMIN, readPolicy(policyBody({ name: 'meanwhile' })));
+        return NO_INVARIANTS.check(...asked);
+      },
+    },
+    prepare: async (policies) => {
       tried.push(policies.map(({ name }) => name));
-      if (tried.length === 1) await edits.create(ADMIN, readPolicy(policyBody({ name: 'meanwhile' })));
       if (policies.length > 1) throw new Error('too much');
     },
   });
   await refused(t, edits.create(ADMIN, readPolicy(policyBody({ name: 'slow' }))));
-  t.deepEqual(tried, [['slow'], ['meanwhile'], ['meanwhile', 'slow']]);
+  t.deepEqual(tried, [['meanwhile'], ['meanwhile', 'slow']]);
   t.is((await store.all()).length, 1);
 });
 
@@ -214,13 +227,15 @@ eachEngine(test.serial, 'a transaction waits for no thread that waits for its co
         const { result } = await change(trx, ALL_RIGHTS);
         return { result, position: { sequence: 0, nonce: '', revision: 0 } };
       }),
-    tryPolicies: (_policies, caller) => work.run({ name: 'bytes', input: {}, by: caller?.principal.sub ?? null, host: {} }),
   });
   let moves = 0;
   const { result } = await edit(ADMIN, {
     glance: async () => ({ revision: moves++ }),
     read: async () => null,
-    plan: async () => ({ result: 'done', candidate: [], touches: [], apply: null }),
+    async plan(_state, turnOf) {
+      await work.run({ name: 'bytes', input: {}, by: turnOf?.principal.sub ?? null, host: {} });
+      return { result: 'done', candidate: null, touches: [], apply: null };
+    },
   });
   t.is(result, 'done');
   t.is(await plan, 0);
@@ -253,35 +268,43 @@ eachEngine(test.serial, 'the engine of the next set is made before the transacti
 });
 
 eachEngine(test.serial, 'an edit of moved policies is planned again outside of the transaction', async (t, at) => {
-  let meanwhile = async (): Promise<unknown> => undefined;
+  let others = 0;
+  let most = 0;
   let tookMs = 0;
   const underLock: boolean[] = [];
-  const { edits, store } = await start(t, at, {
-    async tryPolicies(_policies, caller) {
-      underLock.push(caller === null);
-      if (caller !== null) await meanwhile();
-      await delay(tookMs);
+  const { edits, store, locked, changes } = await start(t, at, {
+    guard: {
+      ...NO_INVARIANTS,
+      async check(...asked) {
+        await delay(tookMs);
+        return NO_INVARIANTS.check(...asked);
+      },
+      // Others store a change while the checked one waits to be stored.
+      settle: (caller, work) =>
+        NO_INVARIANTS.settle(caller, (calm, isLast) =>
+          work(async (size) => {
+            await calm(size);
+            if (others >= most) return;
+            const other = policy(uuidv7(), { name: `other ${++others}` });
+            await changes.change({ id: 'other', email: 'o@example.com', request_id: 'other' }, async (trx) => {
+              await policyStore(trx).change([{ before: null, after: other }], null);
+              return { result: null, changes: [changeOf('create', null, other, true)] };
+            });
+          }, isLast),
+        ),
     },
+    prepare: async () => void underLock.push(locked.on),
   });
   const manager: Caller = { ...ADMIN, managesAll: false, principal: { ...ADMIN.principal, sub: 'manager' } };
   const create = (caller: Caller, name: string) => edits.create(caller, readPolicy(policyBody({ name })));
-  let others = 0;
-  const once = (times: number) => async (): Promise<unknown> => {
-    const then = meanwhile;
-    meanwhile = async () => undefined;
-    if (others < times) await create(ADMIN, `other ${++others}`);
-    meanwhile = then;
-    return undefined;
-  };
-  meanwhile = once(1);
+  most = 1;
   await create(manager, 'managed');
   t.deepEqual(
     (await store.all()).map(({ name }) => name),
     ['managed', 'other 1'],
   );
   t.false(underLock.includes(true));
-  others = 0;
-  meanwhile = once(100);
+  most = 100;
   tookMs = 110;
   const error = await refused(t, create(manager, 'never'));
   t.is(error?.code, 'retry', 'others who may change everything come first');
@@ -294,4 +317,12 @@ eachEngine(test.serial, 'an edit of moved policies is planned again outside of t
   t.true(underLock.includes(true), 'the last time, because it is quick');
   const names = (await store.all()).map(({ name }) => name);
   t.true(names.includes('always') && names.includes('quick') && !names.includes('never'));
+});
+
+eachEngine(test.serial, 'simultaneous edits make one engine for each change that is stored', async (t, at) => {
+  const { edits, tried, store } = await start(t, at);
+  const names = Array.from({ length: 8 }, (_, i) => `p${i}`);
+  await Promise.all(names.map((name) => edits.create(ADMIN, readPolicy(policyBody({ name })))));
+  t.is((await store.all()).length, 8);
+  t.is(tried.length, 8);
 });

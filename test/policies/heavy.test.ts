@@ -158,7 +158,6 @@ test('managers whose jobs do not end do not keep an administrator from changing 
   const body = Buffer.from(JSON.stringify({ files: Object.fromEntries(texts) }));
   t.deepEqual((await work.applyBody(body, ADMIN)).files, texts);
   t.is((await work.readFiles(texts, ADMIN)).size, 1);
-  await work.build([], ADMIN);
   t.deepEqual(await work.checkSet([], { ids: new Set(), wereStored: false }, none, ADMIN), ACCEPTED);
   await work.checkTests(new Map(), ADMIN);
   t.is((await work.test(new Map(), { policies: [], targets: [] }, ADMIN)).failed, 0);
@@ -175,7 +174,7 @@ test('the jobs of a change end when its client disconnects, and the next ones ru
   const gone = manager('carl', leaving.signal);
   const waiting = [
     work.applyBody(Buffer.from('{"files":{}}'), gone),
-    ...[work.readFiles(texts, gone), work.readInvariantFiles(texts, gone), work.build([], gone), work.checkTests(texts, gone)],
+    ...[work.readFiles(texts, gone), work.readInvariantFiles(texts, gone), work.checkTests(texts, gone)],
     work.checkSet([], { ids: new Set(), wereStored: false }, none, gone),
     ...[work.test(texts, { policies: [], targets: [] }, gone), check(gone)],
   ].map((job) => job.catch((error: unknown) => error));

@@ -41,7 +41,6 @@ async function start(t: ExecutionContext, at: TestDatabase, over: Partial<Policy
     prepare: async () => undefined,
     findNames: createNameSearch(),
     checkSet: createSetCheck(() => null),
-    tryPolicies: async () => undefined,
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
   return { database, changes, edits, sets: createPolicySets({ ...parts, targets: async () => [], readFiles, ...over }) };

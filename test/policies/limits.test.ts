@@ -174,7 +174,6 @@ test.serial('no change leaves the limits of an owner, and none that keeps them i
     guard: NO_INVARIANTS,
     readStoredSet: createStoredSet(),
     prepare: async () => undefined,
-    tryPolicies: async () => undefined,
   };
   const edits = createPolicyEdits(guarded);
   const owners = createOwnerEdits({ ...parts, settle: NO_INVARIANTS.settle });

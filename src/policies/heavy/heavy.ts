@@ -148,7 +148,6 @@ export function createHeavyWork(parts: HeavyParts) {
       await give(withReadings(await policies()));
       return null;
     };
-  const giving = (policies: readonly Policy[]): Host => ({ policies: givesSet(async () => policies) });
 
   async function read<T extends { readonly file: string }>(
     name: 'read' | 'readInvariants',
@@ -181,11 +180,10 @@ export function createHeavyWork(parts: HeavyParts) {
     readFiles: (texts: ReadonlyMap<string, string>, caller: Caller) => read<ParsedPolicyFile>('read', texts, caller),
     readInvariantFiles: (texts: ReadonlyMap<string, string>, caller: Caller) =>
       read<ParsedInvariantFile>('readInvariants', texts, caller),
-    /** Rejects if no engine can be made of the policies. `caller` null: the work starts at once. */
-    async build(policies: readonly Policy[], caller: Caller | null): Promise<void> {
-      await change(caller, { name: 'build', input: {}, host: giving(policies) });
-    },
-    /** Checks the set as `CheckSet` does, and rejects like `build` if it is accepted. */
+    /**
+     * Checks the set as `CheckSet` does, and rejects if it is accepted and no engine can be made of it. `caller` null: the work starts at
+     * once.
+     */
     checkSet(
       policies: readonly StoredPolicy[],
       brought: Brought,
@@ -193,7 +191,7 @@ export function createHeavyWork(parts: HeavyParts) {
       caller: Caller | null,
     ): Promise<SetVerdict> {
       const onItems = (items: readonly unknown[]): void => takeFound(items as FoundPattern[]);
-      const host = { ...giving(policies), stored: givesSet(stored) };
+      const host = { policies: givesSet(async () => policies), stored: givesSet(stored) };
       return change<SetVerdict>(caller, { name: 'checkSet', input: brought, host, onItems });
     },
     /** `caller` null: the search starts at once. */

@@ -361,12 +361,6 @@ export const jobs = {
     return null;
   },
 
-  /** Builds an engine from a set, to find out whether that is possible. */
-  async build(_: object, desk: Desk): Promise<null> {
-    await build(takePolicies((await desk.ask<null, Given<Policy>>('policies')).items));
-    return null;
-  },
-
   /** Checks the policies that a change brings, and builds an engine from an accepted set. Emits what the gateway needs to load it. */
   async checkSet(brought: Brought, desk: Desk): Promise<SetVerdict> {
     const given = (await desk.ask<null, Given<StoredPolicy>>('policies')).items;

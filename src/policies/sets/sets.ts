@@ -31,7 +31,7 @@ export interface PolicySetParts extends Omit<PolicyEditParts, 'targetExists' | '
   readonly targets: (db: Connection) => Promise<readonly TargetName[]>;
   /** Takes long for many files, so it runs in a turn of the caller. */
   readonly readFiles: (texts: ReadonlyMap<string, string>, caller: Caller) => ReturnType<typeof readFiles>;
-  /** Also rejects as `tryPolicies` does, in the same turn of `caller`. */
+  /** Also rejects if the set cannot be compiled. `caller`: as for `EditWork.plan`. */
   readonly checkSet: (...args: [...Parameters<CheckSet>, caller: Caller | null]) => Promise<SetVerdict>;
 }
 

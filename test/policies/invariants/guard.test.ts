@@ -62,7 +62,7 @@ async function start(t: ExecutionContext, at: TestDatabase) {
   const replica = () => {
     const all = { ...parts, check, guard: createGuard({ database, check, compiled: async () => {}, now: Date.now }) };
     return {
-      edits: createPolicyEdits({ ...all, targetExists: async () => true, tryPolicies: async () => undefined }),
+      edits: createPolicyEdits({ ...all, targetExists: async () => true }),
       invariants: createInvariantEdits({
         ...all,
         targets: async () => targets,

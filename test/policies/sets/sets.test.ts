@@ -550,7 +550,6 @@ eachEngine(test.serial, 'a caller that is no longer administrator at the time of
       administer: createAdminister({ changes }),
       newId: uuidv7,
       now: Date.now,
-      tryPolicies: async () => undefined,
     },
     readFiles,
     targets: async () => [],
@@ -600,13 +599,12 @@ eachEngine(test.serial, 'no engine is made for a change while that of another is
       await setImmediate();
     },
     checkPattern: () => null,
-    tryPolicies: async () => undefined,
     checkSet: async () => ACCEPTED,
   };
   const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
   const sets = createPolicySets({ ...parts, readFiles, targets: async () => [] });
   const request = { owner: 'default', prune: false, adopt: false, ...ANY };
-  const caller = (sub: string) => ({ requestId: 'r', principal: { sub }, managesAll: true }) as Caller;
+  const caller = (sub: string): Caller => ({ ...ADMIN, principal: { ...ADMIN.principal, sub } });
   await Promise.all([
     ...['a', 'b', 'c'].map((name) => edits.create(caller(name), readPolicy(policyBody({ name })))),
     ...['d', 'e', 'f'].map((name) =>
@@ -636,12 +634,11 @@ eachEngine(test.serial, 'an apply makes its plan again if an edit came between r
     now: Date.now,
     checkPattern: () => null,
   };
-  const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
   const sets = createPolicySets({
     ...parts,
     readFiles,
     targets: async () => [],
-    tryPolicies: async () => undefined,
     async checkSet() {
       const work = meanwhile();
       meanwhile = async () => undefined;
@@ -685,9 +682,9 @@ eachEngine(test.serial, 'an apply whose client disconnects happens as a whole or
     now: Date.now,
     checkPattern: () => null,
   };
-  const edits = createPolicyEdits({ ...parts, targetExists: async () => true, tryPolicies: async () => undefined });
+  const edits = createPolicyEdits({ ...parts, targetExists: async () => true });
   const sets = createPolicySets({
-    ...{ ...parts, readFiles, targets: async () => [], tryPolicies: heavy.build },
+    ...{ ...parts, readFiles, targets: async () => [] },
     async checkSet(policies, changed, stored, caller) {
       await meanwhile(caller === null);
       return heavy.checkSet(policies, changed, stored, caller);
@@ -748,7 +745,6 @@ async function setsOnSqlite(t: ExecutionContext, { checkSet, guard }: Pick<Polic
     administer,
     newId: uuidv7,
     now: Date.now,
-    tryPolicies: async () => undefined,
     targets: async () => [],
     readFiles,
     checkSet,
