@@ -156,6 +156,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
       JSON.stringify(await glance(db)) === glanced && (await isInHistory(db, position));
     const store = () =>
       administer(caller, ['policies:manage'], async (trx, authority) => {
+        caller.signal?.throwIfAborted();
         const holds = await stillHolds(trx);
         await requireRevision(trx, caller);
         const current = await guard.glance(trx);
@@ -181,6 +182,7 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     if ('refusal' in early || early.apply === null) return store();
     // One change at a time: a different change stored in between would make this engine useless, and all requests wait while engines are made.
     return storing(caller.principal.sub, async () => {
+      caller.signal?.throwIfAborted();
       if (!isLast && !(await database.snapshot(stillHolds))) throw new Moved();
       const preparing = performance.now();
       if (early.candidate !== null) await tryPolicySet(parts, early.candidate);

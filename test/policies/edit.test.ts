@@ -326,3 +326,30 @@ eachEngine(test.serial, 'simultaneous edits make one engine for each change that
   t.is((await store.all()).length, 8);
   t.is(tried.length, 8);
 });
+
+eachEngine(test.serial, 'a change whose client left before its transaction is not stored', async (t, at) => {
+  const [waiting, locking] = [new AbortController(), new AbortController()];
+  const left = new AppError('unavailable', 'left');
+  let meanwhile = (): void => undefined;
+  const { edits, store, tried } = await start(t, at, {
+    guard: {
+      ...NO_INVARIANTS,
+      // Before the engine is made.
+      async check(...asked) {
+        if (tried.length === 0) waiting.abort(left);
+        return NO_INVARIANTS.check(...asked);
+      },
+    },
+    prepare: async (policies) => {
+      tried.push(policies);
+      meanwhile();
+    },
+  });
+  const create = (signal: AbortSignal) => edits.create({ ...ADMIN, signal }, readPolicy(policyBody()));
+  await t.throwsAsync(create(waiting.signal), { is: left });
+  t.is(tried.length, 0, 'no engine is made for it');
+  meanwhile = () => locking.abort(left);
+  tried.push([]);
+  await t.throwsAsync(create(locking.signal), { is: left });
+  t.deepEqual(await store.all(), []);
+});
