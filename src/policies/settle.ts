@@ -6,6 +6,7 @@ import { AppError } from '../base/errors.ts';
 import type { InTurn } from '../base/turns/line.ts';
 import { createTurns, restAfter } from '../db/turns.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
+import { ADMIN } from '../users/user-store.ts';
 import type { StoredChange } from './policy-store.ts';
 
 /** What was checked outside of the transaction has changed in the meantime. */
@@ -52,10 +53,12 @@ export function sizeOf(changes: readonly StoredChange[]): number {
 /**
  * Runs the work, and repeats it while it throws `Moved`. Throws AppError `retry` if it does so too often. Repeated work takes turns by user,
  * and other work waits in `calm`, before its transaction, until the turn is over. Otherwise a user who always makes changes that are checked
- * fast could keep all others from making one. Callers with `managesAll` have turns of their own, and do not wait for the turns of others,
- * whose checks may wait long for a thread.
+ * fast could keep all others from making one. Administrators have turns of their own, and do not wait for the turns of others, whose checks may
+ * wait long for a thread.
  */
-export type Settle = <T>(caller: Pick<Caller, 'principal' | 'managesAll'>, work: SettledWork<T>) => Promise<T>;
+export type Settle = <T>(caller: Changer, work: SettledWork<T>) => Promise<T>;
+
+type Changer = Pick<Caller, 'principal' | 'managesAll'>;
 
 /** `isLast`: the work is not repeated any more. */
 type SettledWork<T> = (calm: Calm, isLast: boolean) => Promise<T>;
@@ -69,7 +72,7 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
   const all = { perSecond: CALLERS * rate.perSecond, burst: CALLERS * rate.burst };
   const stored = createFlow({ perKey: rate, all }, () => performance.now());
   const newLine = () => ({ inTurn: createTurns(), turn: Promise.resolve() });
-  const [ofAll, ofOwners] = [newLine(), newLine()];
+  const [ofAdmins, ofOthers] = [newLine(), newLine()];
 
   async function repeated<T>(work: (isLast: boolean) => Promise<T>): Promise<T> {
     for (let tried = 2; tried <= TRIES; tried++) {
@@ -84,9 +87,9 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
   }
 
   return (caller, work) =>
-    caller.managesAll === true ? settled(caller, work, ofAll) : rested(caller.principal.sub, () => limited(caller, work));
+    caller.managesAll === true ? settled(caller, work) : rested(caller.principal.sub, () => limited(caller, work));
 
-  async function limited<T>(caller: Pick<Caller, 'principal'>, work: SettledWork<T>): Promise<T> {
+  async function limited<T>(caller: Changer, work: SettledWork<T>): Promise<T> {
     const { sub } = caller.principal;
     let stores = 0;
     const counted: SettledWork<T> = (calm, isLast) =>
@@ -96,19 +99,20 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
         if (wait > 0) throw tooLarge(small, wait);
         await calm();
       }, isLast);
-    const result = await settled(caller, counted, ofOwners);
+    const result = await settled(caller, counted);
     if (stores > 0) stored.charge(sub, stores);
     return result;
   }
 
-  async function settled<T>({ principal }: Pick<Caller, 'principal'>, work: SettledWork<T>, line: typeof ofAll): Promise<T> {
+  async function settled<T>({ principal, managesAll }: Changer, work: SettledWork<T>): Promise<T> {
+    const line = managesAll === true && principal.granted.role === ADMIN ? ofAdmins : ofOthers;
     try {
-      return await work(async () => void (await Promise.all([ofAll.turn, line.turn])), false);
+      return await work(async () => void (await Promise.all([ofAdmins.turn, line.turn])), false);
     } catch (error) {
       if (!(error instanceof Moved)) throw error;
     }
     const { result } = await line.inTurn(principal.sub, async () => {
-      const result = repeated((isLast) => work(async () => (line === ofAll ? undefined : ofAll.turn), isLast));
+      const result = repeated((isLast) => work(async () => (line === ofAdmins ? undefined : ofAdmins.turn), isLast));
       line.turn = Promise.race([result.then(ignore, ignore), delay(turnMs, undefined, { ref: false })]);
       await line.turn;
       return { result };

@@ -55,6 +55,27 @@ test('other work waits before its transaction until the turn of repeated work is
   t.deepEqual(ran, ['slow', 'checked', 'stored']);
 });
 
+test('a user who is no administrator takes turns with managers, whatever the user may change', async (t) => {
+  const settle = createSettle(compiled);
+  const wide: Caller = {
+    ...caller('wide', true),
+    principal: { ...ADMIN.principal, sub: 'wide', granted: { role: 'user', groups: [] } },
+  };
+  const ran: string[] = [];
+  const slow = movedOnce(ran, 'manager');
+  const managed = settle(caller('a'), slow.work);
+  await turnOver();
+  const changed = settle(wide, async (calm) => {
+    await calm();
+    ran.push('wide');
+  });
+  await turnOver();
+  t.deepEqual(ran, ['manager']);
+  slow.end();
+  await Promise.all([managed, changed]);
+  t.deepEqual(ran, ['manager', 'wide']);
+});
+
 test('an administrator does not wait for the turns of managers, who wait for those of administrators', async (t) => {
   const settle = createSettle(compiled);
   const ran: string[] = [];
