@@ -17,7 +17,7 @@ const TRIES = 3;
 const TURN_MS = 10_000;
 
 /**
- * After a change of a caller without `managesAll`, the caller's next one waits for this many times as long as the change took, and no longer than
+ * After a change of a caller who is no administrator, the caller's next one waits for this many times as long as the change took, and no longer than
  * this. All requests wait while a changed set is compiled, so a loop of changes would keep the others waiting.
  */
 const REST = 3;
@@ -60,6 +60,8 @@ export type Settle = <T>(caller: Changer, work: SettledWork<T>) => Promise<T>;
 
 type Changer = Pick<Caller, 'principal' | 'managesAll'>;
 
+const isAdmin = ({ principal, managesAll }: Changer): boolean => managesAll === true && principal.granted.role === ADMIN;
+
 /** `isLast`: the work is not repeated any more. */
 type SettledWork<T> = (calm: Calm, isLast: boolean) => Promise<T>;
 
@@ -87,7 +89,9 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
   }
 
   return (caller, work) =>
-    caller.managesAll === true ? settled(caller, work) : rested(caller.principal.sub, () => limited(caller, work));
+    isAdmin(caller)
+      ? settled(caller, work)
+      : rested(caller.principal.sub, () => (caller.managesAll === true ? settled(caller, work) : limited(caller, work)));
 
   async function limited<T>(caller: Changer, work: SettledWork<T>): Promise<T> {
     const { sub } = caller.principal;
@@ -104,8 +108,9 @@ export function createSettle(compiled: () => Promise<unknown>, turnMs = TURN_MS,
     return result;
   }
 
-  async function settled<T>({ principal, managesAll }: Changer, work: SettledWork<T>): Promise<T> {
-    const line = managesAll === true && principal.granted.role === ADMIN ? ofAdmins : ofOthers;
+  async function settled<T>(caller: Changer, work: SettledWork<T>): Promise<T> {
+    const { principal } = caller;
+    const line = isAdmin(caller) ? ofAdmins : ofOthers;
     try {
       return await work(async () => void (await Promise.all([ofAdmins.turn, line.turn])), false);
     } catch (error) {

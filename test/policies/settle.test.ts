@@ -76,6 +76,22 @@ test('a user who is no administrator takes turns with managers, whatever the use
   t.deepEqual(ran, ['manager', 'wide']);
 });
 
+test('a user who is no administrator rests after a change, whatever the user may change', async (t) => {
+  let open = (): void => {};
+  const gate = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const settle = createSettle(() => gate);
+  const wide: Caller = { ...caller('wide', true), principal: { ...ADMIN.principal, granted: { role: 'user', groups: [] } } };
+  const ran: string[] = [];
+  await settle(wide, async () => void ran.push('first'));
+  const second = settle(wide, async () => void ran.push('second'));
+  await turnOver();
+  t.deepEqual(ran, ['first']);
+  open();
+  await second;
+});
+
 test('an administrator does not wait for the turns of managers, who wait for those of administrators', async (t) => {
   const settle = createSettle(compiled);
   const ran: string[] = [];
