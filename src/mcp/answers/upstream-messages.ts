@@ -76,25 +76,25 @@ function readBody(
 ): Now<Buffer | string | UpstreamFault | null> {
   const user = principalKey(caller.claims);
   let isRefused = false;
-  let text: UnreadAccount | null = null;
-  const hold = async (bytes: number): Promise<boolean> => {
-    text = reader.openText(user);
-    if (text === null) return true;
-    caller.whenAnswered(text.close);
-    return (await text.reserve(bytes)) === null;
+  const open = () => {
+    const text = reader.openText(user);
+    if (text !== null) caller.whenAnswered(text.close);
+    return text;
   };
+  let text: UnreadAccount | null = null;
   const reading = answer.read(async (bytes) => {
-    isRefused = outbox.refusal(user) !== null || !(await hold(2 * bytes));
+    isRefused = outbox.refusal(user) !== null;
+    if (isRefused) return false;
+    text = open();
+    isRefused = text !== null && (await text.reserve(2 * bytes)) !== null;
     return !isRefused;
   });
   return whenThere(reading, (body) => {
     if (isRefused) return null;
     if (!Buffer.isBuffer(body) || body.length <= LARGE_TEXT) return body;
-    const bytes = isAscii(body) ? body.length : 2 * body.length;
-    // A body of unknown length waits here, with its room among the unread ones.
-    if (text === null) return hold(bytes).then((isHeld) => (isHeld ? body : null));
-    text.set(bytes);
-    return body;
+    text ??= open();
+    const fault = text?.set(isAscii(body) ? body.length : 2 * body.length) ?? null;
+    return fault === null ? body : null;
   });
 }
 
