@@ -121,8 +121,7 @@ export async function askAmong<T>(
   };
   const among = {
     ...{ ...deps, upstream },
-    // A part of a list has limits of its own.
-    reader: { ...deps.reader, read, openText: () => null },
+    reader: { ...deps.reader, read },
     links: { ...deps.links, current: deps.links.joined },
     audit: { ...deps.audit, shown },
     deliveries: { ...deps.deliveries, pace },
@@ -263,9 +262,9 @@ function readWithRoom(
   }
   // The target has answered. Until the gateway reads on, the target is not waited for.
   pause();
-  const read: ReadBody = async (mayRead) => {
+  const read: ReadBody = async (isWanted) => {
     resume();
-    const body = await answer.read(mayRead);
+    const body = await answer.read(isWanted);
     if (isFault(body)) return noted(body);
     pause();
     ended();

@@ -2,12 +2,10 @@
  * Relays upstream messages (what a target sends back) to the client. Each is read strictly, checked, and bound to its principal.
  */
 
-import { isAscii } from 'node:buffer';
 import type { Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
 import { UnreadFault } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonReading, namelessReason } from '../../base/json/json.ts';
-import { LARGE_TEXT } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
 import { LEFT_UNREAD } from '../../http/limits/outbox.ts';
@@ -19,8 +17,8 @@ import { forwardFailure, noteFault, upstreamFault } from '../context/failure.ts'
 import { RESULT_SPAN_DEPTH } from '../filter/filter.ts';
 import { type StreamOrigin, sealEventId } from '../sessions/sessions.ts';
 import { faultOf } from '../upstream/http.ts';
-import { BacklogFault, type UnreadAccount } from '../upstream/unread.ts';
-import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamStream } from '../upstream/upstream.ts';
+import { BacklogFault } from '../upstream/unread.ts';
+import { isFault, type UpstreamAnswer, type UpstreamStream } from '../upstream/upstream.ts';
 import { DROP, relayError, relayResult, type Seen } from './results.ts';
 import { paceNews, relayNotification, relayRequest, stillMayUse } from './unasked-messages.ts';
 
@@ -40,9 +38,13 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     // Wait until the caller's debt is paid, before its answer takes room that others could use.
     const debt = context.deps.reader.rest(chargedTo(context));
     if (debt !== null) await debt;
-    const reading = readBody(context, answer);
+    let leftUnread = false;
+    const reading = answer.read(() => {
+      leftUnread = context.deps.outbox.refusal(principalKey(context.caller.claims)) !== null;
+      return !leftUnread;
+    });
     const body = reading instanceof Promise ? await reading : reading;
-    if (body === null) {
+    if (leftUnread) {
       // The target is not to blame, so this does not count as its fault.
       context.awaited.end('cancelled');
       return rpcError(context.awaited.id, CODES.internal, LEFT_UNREAD);
@@ -64,38 +66,6 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
   } finally {
     answer.discard();
   }
-}
-
-/**
- * Reads the body. The text of a large one needs room until the request is answered: two bytes a character, unless all of it is ASCII. null: the
- * caller's clients have left so much unread that there is no room.
- */
-function readBody(
-  { caller, deps: { outbox, reader } }: RequestContext,
-  answer: Exclude<UpstreamAnswer, UpstreamStream>,
-): Now<Buffer | string | UpstreamFault | null> {
-  const user = principalKey(caller.claims);
-  let isRefused = false;
-  const open = () => {
-    const text = reader.openText(user);
-    if (text !== null) caller.whenAnswered(text.close);
-    return text;
-  };
-  let text: UnreadAccount | null = null;
-  const reading = answer.read(async (bytes) => {
-    isRefused = outbox.refusal(user) !== null;
-    if (isRefused) return false;
-    text = open();
-    isRefused = text !== null && (await text.reserve(2 * bytes)) !== null;
-    return !isRefused;
-  });
-  return whenThere(reading, (body) => {
-    if (isRefused) return null;
-    if (!Buffer.isBuffer(body) || body.length <= LARGE_TEXT) return body;
-    text ??= open();
-    const fault = text?.set(isAscii(body) ? body.length : 2 * body.length) ?? null;
-    return fault === null ? body : null;
-  });
 }
 
 export async function* forwardStream(context: UpstreamContext, answer: UpstreamStream): AsyncGenerator<OutEvent> {

@@ -4,7 +4,7 @@ import type { Flow } from '../../base/budgets.ts';
 import type { JsonReading } from '../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
 import { lane, laneOnce } from '../../base/turns/lane.ts';
-import type { BacklogFault, Unread, UnreadAccount } from '../upstream/unread.ts';
+import type { BacklogFault, Unread } from '../upstream/unread.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
 
 /** The longest wait of a message because earlier messages for the same caller were expensive. */
@@ -38,8 +38,6 @@ export function createTargetReader(flow: Flow, unread: Unread) {
       if (fault !== null) account.close();
       return fault ?? account.close;
     },
-    /** Opens an account for the text of an answer to the user. null: it has other limits. */
-    openText: (user: string): UnreadAccount | null => unread.openText(user),
     /** Bytes that are not UTF-8 become U+FFFD. */
     decode: (charged: string, bytes: Buffer): string | Promise<string> =>
       bytes.length <= LARGE_TEXT ? bytes.toString('utf8') : decodeInLane(bytes, charged, true).then((text) => text ?? ''),

@@ -9,6 +9,7 @@ import { LARGE_TEXT } from '../../base/json/large.ts';
 import { perObject } from '../../base/kept.ts';
 import { DeniedAddress } from '../../base/network/guarded-connect.ts';
 import { type AddressRule, createAddressRule } from '../../base/network/network-address.ts';
+import type { Now } from '../../base/promises.ts';
 import { laneSteps } from '../../base/turns/lane.ts';
 import { createSseReader, type SseEvent, SseFault, type SseReader, TooLarge } from '../../protocol/sse.ts';
 import type { Credentials, HttpTarget, RoutedTarget } from '../../targets/target.ts';
@@ -21,7 +22,6 @@ import {
   isFault,
   openingOf,
   ProcessFault,
-  type ReadBody,
   silenceOf,
   type Upstream,
   type UpstreamAnswer,
@@ -266,23 +266,21 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (!this.over) this.fail({ fault: faultOf(cause), cause });
   }
 
-  private readonly read: ReadBody = (mayRead) => {
+  private readonly read = (isWanted: () => boolean = () => true): Now<Buffer | UpstreamFault> => {
     if (this.outcome !== null) return this.outcome;
-    if (this.announced > FREE) void this.begin(mayRead);
+    if (this.announced > FREE) void this.begin(isWanted);
     return new Promise((resolve) => (this.told = resolve));
   };
 
-  /** Lets a large body arrive if it may, as soon as there is room for it. */
-  private async begin(mayRead: Parameters<ReadBody>[0]): Promise<void> {
-    if (mayRead !== undefined && !(await mayRead(this.announced))) this.abort();
-    if (this.outcome !== null) return;
+  /** Lets a large body arrive as soon as there is room for it. */
+  private async begin(isWanted: () => boolean): Promise<void> {
     const cause = await this.unread.reserve(this.announced);
     if (this.outcome !== null) return;
     if (cause !== null) this.fail({ fault: 'busy', cause });
-    else {
+    else if (isWanted()) {
       this.body = Buffer.allocUnsafeSlow(this.announced);
       this.controller?.resume();
-    }
+    } else this.abort();
   }
 
   /** Ends the request with a fault, unless it has already ended. */

@@ -15,7 +15,6 @@ const SHARE = LIMITS.perKey / 2;
 const OF_LISTS = { perKey: 16 * 1024 * 1024, all: 48 * 1024 * 1024 };
 const OF_USER_AT_TARGET = 'unread answers of one target';
 const OF_USER = 'unread answers for users';
-const OF_TEXTS = 'texts of answers for users';
 const OF_USERS_LISTS = 'unread lists for users';
 
 /** The reason why an answer or a stream was abandoned. The message is for administrators. */
@@ -28,70 +27,9 @@ export class BacklogFault extends Error {
   }
 }
 
-export type UnreadAccount = ReturnType<typeof openAccount>;
+export type UnreadAccount = ReturnType<Unread['open']>;
 
 export type Unread = ReturnType<typeof createUnread>;
-
-/** An account in all of these budgets. They are opened when it first takes room. */
-function openAccount(budgets: () => readonly [Stock, string][]) {
-  let held: Taken[] = [];
-  let turn: Turn | null = null;
-  let isClosed = false;
-  const giveBack = (): void => {
-    for (const each of held) each.giveBack();
-    held = [];
-  };
-  return {
-    /** Does the same as `set` for a new account, but waits until there is room. `close` ends the wait. */
-    async reserve(bytes: number): Promise<BacklogFault | null> {
-      if (bytes <= FREE) return null;
-      const timer = setTimeout(() => turn?.leave(), WAIT_MS);
-      try {
-        for (const [budget, key] of budgets()) {
-          turn = budget.queue(key, bytes - FREE);
-          const room = await turn.come;
-          if (isOverdrawn(room)) return new BacklogFault(room);
-          if (isClosed) {
-            room.giveBack();
-            return null;
-          }
-          held.push(room);
-        }
-        return null;
-      } finally {
-        clearTimeout(timer);
-      }
-    },
-    /**
-     * Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. A closed account takes no
-     * room, because nothing would give it back.
-     */
-    set(bytes: number): BacklogFault | null {
-      if (held.length === 0) {
-        if (isClosed || bytes <= FREE) return null;
-        for (const [budget, key] of budgets()) {
-          const first = budget.take(key, 0);
-          if (isOverdrawn(first)) {
-            // All of them or none: with some, the next call would count for these alone.
-            giveBack();
-            return new BacklogFault(first);
-          }
-          held.push(first);
-        }
-      }
-      for (const each of held) {
-        const refused = each.set(Math.max(0, bytes - FREE));
-        if (refused !== null) return new BacklogFault(refused);
-      }
-      return null;
-    },
-    close(): void {
-      isClosed = true;
-      turn?.leave();
-      giveBack();
-    },
-  };
-}
 
 /** `answerBytes`: the largest answer that a target may give. One of that size must fit into the share of its user. */
 export function createUnread(answerBytes = 0, stock: Stock = createStock('unread answers', LIMITS)) {
@@ -100,18 +38,14 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
   // A user who holds much at several targets must not use up what is left for the others there.
   const users = createStock(OF_USER, LIMITS);
   const ofLists = Math.max(OF_LISTS.perKey, answerBytes);
-  // Only the user's own clients keep texts in memory, so each user has a limit of its own.
-  const texts = createStock(OF_TEXTS, { perKey: Math.max(LIMITS.perKey, 2 * answerBytes), all: Infinity });
   const lists = createStock(OF_USERS_LISTS, { perKey: ofLists, all: Math.max(OF_LISTS.all, 2 * ofLists) });
   return {
-    /** Opens an account for the text of an answer, from before it arrives until it is written. */
-    openText: (user: string) => openAccount(() => [[texts, user]]),
     /**
      * Opens an account for one stream or body of the target. `user`: on whose behalf the target sends it; null: several users. `isPart`: of a list at
      * the aggregate endpoint.
      */
     open(targetId: string, user: string | null, isPart = false) {
-      return openAccount(() => {
+      const budgets = (): [Stock, string][] => {
         const share = shares.get(targetId) ?? createStock(OF_USER_AT_TARGET, { perKey, all: 2 * perKey });
         shares.set(targetId, share);
         const own: [Stock, string][] =
@@ -124,7 +58,64 @@ export function createUnread(answerBytes = 0, stock: Stock = createStock('unread
                 ]
               : [[users, user]];
         return [[share, user ?? ''], ...own, [stock, targetId]];
-      });
+      };
+      let held: Taken[] = [];
+      let turn: Turn | null = null;
+      let isClosed = false;
+      const giveBack = (): void => {
+        for (const each of held) each.giveBack();
+        held = [];
+      };
+      return {
+        /** Does the same as `set` for a new account, but waits until there is room. `close` ends the wait. */
+        async reserve(bytes: number): Promise<BacklogFault | null> {
+          if (bytes <= FREE) return null;
+          const timer = setTimeout(() => turn?.leave(), WAIT_MS);
+          try {
+            for (const [budget, key] of budgets()) {
+              turn = budget.queue(key, bytes - FREE);
+              const room = await turn.come;
+              if (isOverdrawn(room)) return new BacklogFault(room);
+              if (isClosed) {
+                room.giveBack();
+                return null;
+              }
+              held.push(room);
+            }
+            return null;
+          } finally {
+            clearTimeout(timer);
+          }
+        },
+        /**
+         * Sets how many bytes wait now. Returns a fault if that is too much: the stream or body must then be abandoned. A closed account takes no
+         * room, because nothing would give it back.
+         */
+        set(bytes: number): BacklogFault | null {
+          if (held.length === 0) {
+            if (isClosed || bytes <= FREE) return null;
+            for (const [budget, key] of budgets()) {
+              const first = budget.take(key, 0);
+              if (isOverdrawn(first)) {
+                // All of them or none: with some, the next call would count for these alone.
+                giveBack();
+                return new BacklogFault(first);
+              }
+              held.push(first);
+            }
+          }
+          for (const each of held) {
+            const refused = each.set(Math.max(0, bytes - FREE));
+            if (refused !== null) return new BacklogFault(refused);
+          }
+          return null;
+        },
+        close(): void {
+          isClosed = true;
+          turn?.leave();
+          giveBack();
+        },
+      };
     },
   };
 }

@@ -77,10 +77,10 @@ export type UpstreamAnswer = AnswerHead &
   );
 
 /**
- * Returns the whole body, or a fault if the transport cannot deliver it. A body that the gateway has built is text. A large body of known length
- * is read only if `mayRead` allows it, and when there is room for it. If `mayRead` does not allow it, the fault is `aborted`.
+ * Returns the whole body, or a fault if the transport cannot deliver it. A body that the gateway has built is text. A large body waits until
+ * there is room for it; `isWanted` is asked then, before the body is read. If it is no longer wanted, the fault is `aborted`.
  */
-export type ReadBody = (mayRead?: (bytes: number) => Promise<boolean>) => Now<Buffer | string | UpstreamFault>;
+export type ReadBody = (isWanted?: () => boolean) => Now<Buffer | string | UpstreamFault>;
 
 export type UpstreamStream = UpstreamAnswer & { readonly type: 'stream' };
 

@@ -233,24 +233,6 @@ test('a user whose answers wait at several targets leaves room for others at eac
   }
 });
 
-test('the text of a large answer waits until earlier texts of its user leave it room', async (t) => {
-  const MIB = 1024 * 1024;
-  const unread = createUnread();
-  const order: string[] = [];
-  const [first, second, third] = [unread.openText('alice'), unread.openText('alice'), unread.openText('alice')];
-  t.is(await first.reserve(60 * MIB), null);
-  const waiting = second.reserve(30 * MIB).then((fault) => order.push(fault === null ? 'read' : 'refused'));
-  const gone = third.reserve(30 * MIB);
-  third.close();
-  t.not(await gone, null);
-  t.is(await unread.openText('bob').reserve(60 * MIB), null);
-  order.push('smaller than announced');
-  t.is(first.set(30 * MIB), null);
-  await waiting;
-  t.deepEqual(order, ['smaller than announced', 'read']);
-  t.not(unread.openText('alice').set(10 * MIB), null);
-});
-
 test('the share of a user has room for one answer of the size that an administrator allows', async (t) => {
   const MIB = 1024 * 1024;
   const text = 'x'.repeat(40 * MIB);

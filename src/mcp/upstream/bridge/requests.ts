@@ -84,8 +84,8 @@ export function heldBack(answer: UpstreamAnswer, toRead: ToRead): UpstreamAnswer
     }
     return { ...answer, events: events(answer.events) };
   }
-  const readBody: ReadBody = async (mayRead) => {
-    const body = await answer.read(mayRead);
+  const readBody: ReadBody = async (isWanted) => {
+    const body = await answer.read(isWanted);
     return isFault(body) || (await toRead.take(body.length)) ? body : { fault: 'aborted' };
   };
   return { ...answer, read: readBody };
