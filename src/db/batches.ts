@@ -41,17 +41,21 @@ export function bytesOfRow(row: object): number {
   return bytes;
 }
 
-/**
- * Deletes the oldest rows that were created before `before`: `limit` of them, and those of the same millisecond as the last. Returns whether there
- * are more.
- */
-export async function deleteOldest(db: Connection, table: string, before: number, limit: number): Promise<boolean> {
-  const old = () => db(table).where('created_at', '<', before);
-  const last = await old()
+/** Deletes the oldest rows that were created before `before`, at most `limit`. `key`: of the table. Returns whether there may be more. */
+export async function deleteOldest(
+  db: Connection,
+  { table, key, before }: { readonly table: string; readonly key: readonly string[]; readonly before: number },
+  limit: number,
+): Promise<boolean> {
+  const rows: Readonly<Record<string, string>>[] = await db(table)
+    .where('created_at', '<', before)
     .orderBy('created_at')
-    .offset(limit - 1)
-    .first<{ readonly created_at: number } | undefined>('created_at');
-  if (last === undefined) await old().delete();
-  else await db(table).where('created_at', '<=', last.created_at).delete();
-  return last !== undefined;
+    .limit(limit)
+    .select(...key);
+  const keys = rows.map((row) => key.map((column) => row[column] ?? ''));
+  if (keys.length > 0)
+    await db(table)
+      .whereIn([...key], keys)
+      .delete();
+  return rows.length === limit;
 }

@@ -89,7 +89,7 @@ export function createMcpHandler(deps: McpDeps) {
   const endpoint: Endpoint = {
     ...deps,
     upstream,
-    reader: createTargetReader(createFlow({ perKey, all }, now), createUnread(deps.limits.answerBytes)),
+    reader: createTargetReader(createFlow({ perKey, all }, now), createUnread(deps.limits.answerBytes), deps.limits.answerBytes),
     links,
     inFlight: createInFlightRequests(),
     modes,

@@ -184,11 +184,13 @@ export function createPolicyEdit(parts: EditorParts): PolicyEdit {
     return storing(caller.principal.sub, async () => {
       caller.signal?.throwIfAborted();
       if (!isLast && !(await database.snapshot(stillHolds))) throw new Moved();
-      const preparing = performance.now();
-      if (early.candidate !== null) await tryPolicySet(parts, early.candidate);
+      if (early.candidate !== null) {
+        const trying = performance.now();
+        await tryPolicySet(parts, early.candidate);
+        tookMs += performance.now() - trying;
+      }
       // A set that cannot be compiled must be repairable by deletions.
       else await parts.prepare(setAfter(policies, early.touches)).catch(() => {});
-      tookMs += performance.now() - preparing;
       return store();
     });
   }

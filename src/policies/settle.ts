@@ -54,7 +54,7 @@ export function sizeOf(changes: readonly StoredChange[]): number {
  * Runs the work, and repeats it while it throws `Moved`. Throws AppError `retry` if it does so too often. Repeated work takes turns by user,
  * and other work waits in `calm`, before its transaction, until the turn is over. Otherwise a user who always makes changes that are checked
  * fast could keep all others from making one. Administrators have turns of their own, and do not wait for the turns of others, whose checks may
- * wait long for a thread.
+ * wait long for a thread. They wait for others only where changes are stored (edit.ts).
  */
 export type Settle = <T>(caller: Changer, work: SettledWork<T>) => Promise<T>;
 

@@ -180,12 +180,16 @@ export function sessionStore(db: Connection) {
     async unset(session_id: string, target_id: string, key: string): Promise<void> {
       await db('session_settings').where({ session_id, target_id, key }).delete();
     },
-    /** Deletes rows created before `before`, about `limit` of each table. Returns whether there are more. */
+    /** Deletes rows created before `before`, at most `limit` of each table. Returns whether there may be more. */
     async forget(before: number, limit: number): Promise<boolean> {
-      let areMore = false;
-      for (const table of ['session_settings', 'session_upstreams', 'sessions'])
-        areMore = (await deleteOldest(db, table, before, limit)) || areMore;
-      return areMore;
+      let mayBeMore = false;
+      for (const [table, key] of [
+        ['session_settings', ['session_id', 'target_id', 'key']],
+        ['session_upstreams', ['session_id', 'cause']],
+        ['sessions', ['id']],
+      ] as const)
+        mayBeMore = (await deleteOldest(db, { table, key, before }, limit)) || mayBeMore;
+      return mayBeMore;
     },
     /** Sets the recycle epoch. `''` means every user or every target. */
     async recycle(user_id: string, target_id: string, epoch: number): Promise<void> {

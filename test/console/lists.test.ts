@@ -377,7 +377,7 @@ test('a draft shows the beginning of long files, and the first changes and warni
       ...{ revision: 1, owner_revision: 1, targets_hash: 'h', invariants: [], verdict: 'looser' },
       ...{ warnings: many(1_000, () => ({ message: 'w' })), changes: many(1_000, change('create')) },
     },
-    '/policies/replay': { decisions: 0, replayed: 0, grants: 0, refuses: 0, flips: [] },
+    '/policies/replay': { decisions: 0, replayed: 0, grants: 0, refuses: 0, lists: { hides: 0 }, flips: [] },
   });
   const text = textOf(await draftPage(view));
   t.is(countOf(text, /x/g) > 500_000 && countOf(text, /x{1000}/g) === 500, true);

@@ -2,14 +2,24 @@
 import { partsOf } from '../turns/slices.ts';
 import type { JsonValue } from './json.ts';
 
-/** The part of a string that is written in one step. Strings up to this length are written without a pause. */
+/** The part of a string that is written in one step. */
 const PART_LENGTH = 32 * 1024;
-/** How many values are written in one step. */
-const STEP_VALUES = 1_000;
+/** What a value counts beside its characters. */
+const VALUE_LENGTH = 32;
 
-/** The same as `JSON.stringify`, with a pause after each part of a long string, and after some values. */
-export function* jsonText(value: JsonValue, written = { values: 0 }): Generator<undefined, string> {
-  if (++written.values % STEP_VALUES === 0) yield;
+/** The characters that were written since the last pause. All writers share it, because many short texts take as long as one long text. */
+let written = 0;
+
+function* wrote(length: number): Generator<undefined, void> {
+  written += length;
+  if (written < PART_LENGTH) return;
+  written = 0;
+  yield;
+}
+
+/** The same as `JSON.stringify`, with a pause after some characters and values. */
+export function* jsonText(value: JsonValue): Generator<undefined, string> {
+  yield* wrote(typeof value === 'string' ? VALUE_LENGTH + Math.min(value.length, PART_LENGTH) : VALUE_LENGTH);
   if (typeof value === 'string' && value.length > PART_LENGTH) {
     let text = '"';
     for (const part of partsOf([value], PART_LENGTH)) {
@@ -21,10 +31,10 @@ export function* jsonText(value: JsonValue, written = { values: 0 }): Generator<
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   let text = '';
   if (Array.isArray(value)) {
-    for (const item of value) text += `${text === '' ? '' : ','}${yield* jsonText(item, written)}`;
+    for (const item of value) text += `${text === '' ? '' : ','}${yield* jsonText(item)}`;
     return `[${text}]`;
   }
   for (const [name, member] of Object.entries(value))
-    text += `${text === '' ? '' : ','}${JSON.stringify(name)}:${yield* jsonText(member, written)}`;
+    text += `${text === '' ? '' : ','}${yield* jsonText(name)}:${yield* jsonText(member)}`;
   return `{${text}}`;
 }

@@ -121,7 +121,8 @@ export async function askAmong<T>(
   };
   const among = {
     ...{ ...deps, upstream },
-    reader: { ...deps.reader, read },
+    // Parts of a list have limits of their own. All of them are kept until the list is written, so they must not wait for each other's room.
+    reader: { ...deps.reader, read, roomForText: async () => () => undefined },
     links: { ...deps.links, current: deps.links.joined },
     audit: { ...deps.audit, shown },
     deliveries: { ...deps.deliveries, pace },

@@ -6,6 +6,7 @@ import type { Outcome } from '../../audit/records/records.ts';
 import { principalKey } from '../../auth/principal.ts';
 import { UnreadFault } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonReading, namelessReason } from '../../base/json/json.ts';
+import { LARGE_TEXT } from '../../base/json/large.ts';
 import { TARGET_RULES } from '../../base/json/selection.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
 import { LEFT_UNREAD } from '../../http/limits/outbox.ts';
@@ -38,19 +39,26 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     // Wait until the caller's debt is paid, before its answer takes room that others could use.
     const debt = context.deps.reader.rest(chargedTo(context));
     if (debt !== null) await debt;
+    const { claims, gone, revoked, whenAnswered } = context.caller;
+    const user = principalKey(claims);
     let leftUnread = false;
     const reading = answer.read(() => {
-      leftUnread = context.deps.outbox.refusal(principalKey(context.caller.claims)) !== null;
+      leftUnread = context.deps.outbox.refusal(user) !== null;
       return !leftUnread;
     });
     const body = reading instanceof Promise ? await reading : reading;
+    if (Buffer.isBuffer(body) && body.length > LARGE_TEXT) {
+      const giveBack = await context.deps.reader.roomForText(user, body, [gone, revoked]);
+      if (giveBack === null) leftUnread = true;
+      else whenAnswered(giveBack);
+    }
     if (leftUnread) {
       // The target is not to blame, so this does not count as its fault.
       context.awaited.end('cancelled');
       return rpcError(context.awaited.id, CODES.internal, LEFT_UNREAD);
     }
     if (isFault(body)) return upstreamFault(context, body);
-    // The body keeps its room in memory until it is discarded, so it is not refused after it has been read.
+    // The body keeps its room in memory until it is discarded.
     const inspecting = inspectHeld(context, body);
     const seen = inspecting instanceof Promise ? await inspecting : inspecting;
     // The only message must be the answer.

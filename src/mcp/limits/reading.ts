@@ -1,6 +1,8 @@
 /** Reads messages of targets strictly, in short steps if they are large, and charges the cost to the target and its caller. */
+import { isAscii } from 'node:buffer';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Flow } from '../../base/budgets.ts';
+import { createStock, type Flow, isOverdrawn } from '../../base/budgets.ts';
+import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import type { JsonReading } from '../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
 import { lane, laneOnce } from '../../base/turns/lane.ts';
@@ -9,10 +11,15 @@ import { costOf, FREE_LENGTH } from './intake.ts';
 
 /** The longest wait of a message because earlier messages for the same caller were expensive. */
 const MAX_WAIT_S = 30;
+/** The bytes of memory that the texts of large answers to one user may take. */
+const TEXT_BYTES = 64 * 1024 * 1024;
 
 export type TargetReader = ReturnType<typeof createTargetReader>;
 
-export function createTargetReader(flow: Flow, unread: Unread) {
+/** `answerBytes`: the largest answer that a target may give. */
+export function createTargetReader(flow: Flow, unread: Unread, answerBytes: number) {
+  const texts = createStock('texts of answers', { perKey: Math.max(TEXT_BYTES, 2 * answerBytes), all: Number.POSITIVE_INFINITY });
+
   function rest(charged: string): Promise<void> | null {
     const wait = flow.wait(charged);
     return wait > 0 ? sleep(Math.min(wait, MAX_WAIT_S) * 1_000) : null;
@@ -37,6 +44,19 @@ export function createTargetReader(flow: Flow, unread: Unread) {
       const fault = account.set(length);
       if (fault !== null) account.close();
       return fault ?? account.close;
+    },
+    /**
+     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its bytes, unless all of it is ASCII.
+     * Returns a function to give it back. null: there was no room for 30 s, or one of the signals has come.
+     */
+    async roomForText(user: string, bytes: Buffer, ends: readonly Cancellable[]): Promise<(() => void) | null> {
+      const turn = texts.queue(user, isAscii(bytes) ? bytes.length : 2 * bytes.length);
+      const timer = setTimeout(turn.leave, MAX_WAIT_S * 1_000);
+      for (const end of ends) onAbort(end, turn.leave);
+      const room = await turn.come;
+      clearTimeout(timer);
+      for (const end of ends) end.removeEventListener('abort', turn.leave);
+      return isOverdrawn(room) ? null : room.giveBack;
     },
     /** Bytes that are not UTF-8 become U+FFFD. */
     decode: (charged: string, bytes: Buffer): string | Promise<string> =>

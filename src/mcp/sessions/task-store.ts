@@ -27,6 +27,6 @@ export function taskStore(db: Connection) {
   };
 }
 
-/** Deletes about `limit` tasks whose time is over. Returns whether there are more. */
+/** Deletes up to `limit` tasks whose time is over. Returns whether there may be more. */
 export const removeOldTasks = (db: Connection, now: number, limit: number): Promise<boolean> =>
-  deleteOldest(db, 'tasks', now - TASK_LIFETIME_MS, limit);
+  deleteOldest(db, { table: 'tasks', key: ['id'], before: now - TASK_LIFETIME_MS }, limit);

@@ -59,11 +59,11 @@ export function createUpstreamModes(upstream: Upstream, now: () => number) {
     /** Whether the target is stateless. Asks the target if this is not known yet. */
     speaksStateless: (at: Reach, signal: Cancellable): Now<boolean | UpstreamFault> => entryOf(at)?.stateless ?? ask(at, signal),
     /**
-     * Whether a target that has refused the `server/discover` of a client needs a session. Asks the target itself: the fault may be in what the
-     * client has sent, and others use what is learned.
+     * Whether the client must open a session at a target that has refused its `server/discover`. Asks the target itself: the fault may be in what
+     * the client has sent, and others use what is learned.
      */
     needsSession: async (at: Reach, signal: Cancellable): Promise<boolean> =>
-      entryOf(at)?.stateless === false || (await ask(at, signal)) === false,
+      entryOf(at)?.stateless === false || (await ask(at, signal)) !== true,
   };
 }
 

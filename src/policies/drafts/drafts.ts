@@ -115,13 +115,13 @@ export function createDrafts({ administer, sets, applyTested, checkTests, databa
         for (const { owner } of [content, ...(before === null ? [] : [before])]) requireOwner(held, 'policies:manage', owner);
         if (before !== null) requireMatch(ifMatch, draftEtag(before));
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No draft has the name ${name}.`);
+        const author = { id: principal.sub, email: principal.email };
+        const draft: Draft = { name, ...content, hash, author, created_at: before?.created_at ?? at, updated_at: at };
+        if (before?.hash === hash) return { result: { draft: before, created: false }, changes: [] };
         if (before?.author.id !== principal.sub) {
           const { all, ofUser } = await store.count(principal.sub);
           requireRoom(caller, 'drafts', { all: before === null ? all : 0, ofUser });
         }
-        const author = { id: principal.sub, email: principal.email };
-        const draft: Draft = { name, ...content, hash, author, created_at: before?.created_at ?? at, updated_at: at };
-        if (before?.hash === hash) return { result: { draft: before, created: false }, changes: [] };
         await store.put(draft);
         const shadows = shadowStore(trx);
         if ((await shadows.find(name)) !== null) await shadows.begin(await newShadow(trx, name, at), null);

@@ -156,10 +156,11 @@ eachEngine(test.serial, 'facts are removed in batches', async (t, at) => {
   t.is(await count(database, 'log_principals'), 5);
   for (const table of ['log_decisions', 'log_lists']) await knex(table).delete();
   const store = removalStore(knex);
-  t.true(await store.removeFacts(NOW, 2));
+  const day = await store.firstDay(NOW);
+  t.true(await store.removeFacts(day, 2));
   t.is(await count(database, 'log_principals'), 3);
-  t.true(await store.removeFacts(NOW, 2));
-  t.false(await store.removeFacts(NOW, 2));
+  t.true(await store.removeFacts(day, 2));
+  t.false(await store.removeFacts(day, 2));
   t.is(await count(database, 'log_principals'), 1);
 });
 

@@ -2,8 +2,10 @@
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { createStock } from '../../../src/base/budgets.ts';
+import { createFlow, createStock } from '../../../src/base/budgets.ts';
+import { createCancellation } from '../../../src/base/cancellation.ts';
 import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
+import { createTargetReader } from '../../../src/mcp/limits/reading.ts';
 import { createBridgedSessions } from '../../../src/mcp/upstream/bridge/sessions.ts';
 import { createUnread } from '../../../src/mcp/upstream/unread.ts';
 import type { Upstream } from '../../../src/mcp/upstream/upstream.ts';
@@ -231,6 +233,29 @@ test('a user whose answers wait at several targets leaves room for others at eac
     t.is(account.set(8 * MIB), null);
     account.close();
   }
+});
+
+test('the text of a large answer waits until earlier texts of its user leave it room, or nobody wants it', async (t) => {
+  const MIB = 1024 * 1024;
+  const flow = createFlow({ perKey: { perSecond: 1, burst: 1 }, all: { perSecond: 1, burst: 1 } }, () => 0);
+  const reader = createTargetReader(flow, createUnread(), 16 * MIB);
+  const wide = Buffer.from('\u4e2d'.repeat(5 * MIB));
+  const [gone, never] = [createCancellation(), createCancellation()];
+  const take = (user: string, ends = [never]) => reader.roomForText(user, wide, ends);
+  const [first, second] = [await take('alice'), await take('alice')];
+  t.truthy(first);
+  const order: string[] = [];
+  const left = take('alice', [gone, never]).then((room) => order.push(`left ${room === null}`));
+  const waiting = take('alice').then((room) => order.push(`waited ${room !== null}`));
+  t.truthy(await take('bob'));
+  gone.abort();
+  await left;
+  first?.();
+  await waiting;
+  t.deepEqual(order, ['left true', 'waited true']);
+  t.is(await take('alice', [gone]), null, 'the client had left before');
+  second?.();
+  t.truthy(await reader.roomForText('carl', Buffer.alloc(40 * MIB, 'x'), [never]), 'ASCII takes one byte a character');
 });
 
 test('the share of a user has room for one answer of the size that an administrator allows', async (t) => {

@@ -11,6 +11,8 @@ import { routed, startGateway, type TestGateway } from '../gateway.ts';
 import { call, inSession, open, send } from '../raw.ts';
 
 const LARGE = 'x'.repeat(14 * 1024 * 1024);
+/** One character makes each take two bytes. */
+const WIDE = `${LARGE}\u4e2d`;
 
 interface World {
   readonly gateway: TestGateway;
@@ -21,7 +23,7 @@ interface World {
   readonly requests: EventEmitter;
 }
 
-/** The tool `large` answers with much text; `endless` sends progress without end, at a connection that it closes. */
+/** The tools `large` and `wide` answer with much text; `endless` sends progress without end, at a connection that it closes. */
 async function start(t: ExecutionContext, limits: Partial<McpLimits>): Promise<World> {
   const target = new EventEmitter();
   const requests = new EventEmitter();
@@ -36,9 +38,8 @@ async function start(t: ExecutionContext, limits: Partial<McpLimits>): Promise<W
       );
       return void target.emit('late');
     }
-    if (method === 'tools/call' && params?.['name'] === 'large') {
-      return answerText(res, JSON.stringify({ jsonrpc: '2.0', id, result: { content: [{ type: 'text', text: LARGE }] } }));
-    }
+    if (method === 'tools/call' && params?.['name'] === 'large') return answerText(res, large());
+    if (method === 'tools/call' && params?.['name'] === 'wide') return answerText(res, large().replace(LARGE, WIDE));
     if (method !== 'tools/call' || params?.['name'] !== 'endless') return usual(received, res);
     res.on('close', () => target.emit('closed'));
     res.writeHead(200, { 'content-type': 'text/event-stream', connection: 'close' });
@@ -117,7 +118,8 @@ test.serial('a client for which too much data waits is disconnected while others
 });
 
 test.serial('a large answer is given up if its clients read none of the others, and the target is not blamed', async (t) => {
-  const world = await start(t, {});
+  // Texts of the answers have room here, so that more of them are left unread.
+  const world = await start(t, { answerBytes: 64 * 1024 * 1024 });
   const { gateway, session } = world;
   const small = () => send(gateway, inSession(session, call('tools/call', { name: 'small', arguments: {} })));
   const late = send(gateway, inSession(session, call('tools/call', { name: 'late', arguments: {} })));
@@ -134,6 +136,28 @@ test.serial('a large answer is given up if its clients read none of the others, 
   t.is(gateway.outcomes.at(-1)?.outcome, 'cancelled');
   t.is(toldOf(world, /target could not be used/), 0);
   for (const client of clients) client.destroy();
+});
+
+test.serial('the text of a large answer waits until the clients of its user have read earlier ones', async (t) => {
+  const world = await start(t, {});
+  const { gateway, session } = world;
+  const bob = await open(gateway, { user: 'bob' });
+  const clients: Socket[] = [];
+  for (let i = 0; i < 2; i++) {
+    const client = unread(world, 'wide');
+    clients.push(client);
+    await once(client, 'readable');
+  }
+  const order: string[] = [];
+  const large = call('tools/call', { name: 'large', arguments: {} });
+  const waiting = send(gateway, inSession(session, large)).then(({ text }) => order.push(`alice ${text.length > LARGE.length}`));
+  // Without the wait, several answers to someone else take far longer than the one that waits.
+  for (let i = 0; i < 4; i++) await send(gateway, inSession(bob, large, { user: 'bob' }));
+  order.push('bob');
+  clients[0]?.destroy();
+  await waiting;
+  t.deepEqual(order, ['bob', 'alice true']);
+  clients[1]?.destroy();
 });
 
 test.serial('a client that reads gets a large answer completely', async (t) => {

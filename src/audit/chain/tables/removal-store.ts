@@ -50,6 +50,12 @@ export function removalStore(db: Connection) {
     return removed;
   }
 
+  /** Returns the first id of these rows as digits. The alias must not be `id`: the rows would be sorted by it, without the index. */
+  async function idsOf(table: string, order: 'asc' | 'desc', rows = db(table)): Promise<string[]> {
+    const found: { digits: string }[] = await rows.orderBy('id', order).limit(1).select(db.raw('lower(hex(id)) as digits'));
+    return found.map(({ digits }) => digits);
+  }
+
   return {
     /** Locks the chain, so that one replica at a time removes its records; false: it is locked already. Needs a transaction. */
     async lockChain(chainId: string): Promise<boolean> {
@@ -84,35 +90,29 @@ export function removalStore(db: Connection) {
     },
 
     /**
-     * Removes the facts of days that no record can refer to. The names of a list belong to the day of its decision, although the list may
-     * be younger. So both tables are asked. A process whose clock is late may still write with the facts of the newest day that has
-     * records. Removes up to `limit` of each kind, and returns whether there are more.
+     * Returns the first day whose facts a record may refer to; NaN: it is not known, because somebody has altered an id. The names of a list belong to
+     * the day of its decision, although the list may be younger. So both tables are asked. A process whose clock is late may still write with the
+     * facts of the newest day that has records.
      */
-    async removeFacts(now: number, limit: number): Promise<boolean> {
+    async firstDay(now: number): Promise<number> {
       let first = dayOf(firstIdOf(now)) - SPARE_DAYS;
       for (const kind of ['decision', 'shown'] as const) {
-        const [oldest]: { id: string }[] = await db(LOG_TABLES[kind])
-          .orderBy('id')
-          .limit(1)
-          .select(db.raw('lower(hex(id)) as id'));
-        const [newest]: { id: string }[] = await db(LOG_TABLES[kind])
-          .orderBy('id', 'desc')
-          .limit(1)
-          .select(db.raw('lower(hex(id)) as id'));
-        if (oldest !== undefined) first = Math.min(first, dayOf(idOf(oldest.id)));
-        if (newest !== undefined) first = Math.min(first, dayOf(idOf(newest.id)) - SPARE_DAYS);
+        const [oldest] = await idsOf(LOG_TABLES[kind], 'asc');
+        const [newest] = await idsOf(LOG_TABLES[kind], 'desc');
+        if (oldest !== undefined) first = Math.min(first, dayOf(idOf(oldest)));
+        if (newest !== undefined) first = Math.min(first, dayOf(idOf(newest)) - SPARE_DAYS);
       }
-      // Somebody has altered an id. Until it is removed, no fact is known to be unused.
-      if (Number.isNaN(first)) return false;
+      return first;
+    },
+
+    /** Removes up to `limit` facts of each kind from before the day, those of the oldest days first. Returns whether there are more. */
+    async removeFacts(day: number, limit: number): Promise<boolean> {
       let areMore = false;
       for (const table of Object.values(FACT_TABLES)) {
-        const old = () => db(table).whereRaw(`id < x'${firstKeyOf(first)}'`);
-        const last: { id: string } | undefined = await old()
-          .orderBy('id')
-          .offset(limit - 1)
-          .first(db.raw('lower(hex(id)) as id'));
+        const old = () => db(table).whereRaw(`id < x'${firstKeyOf(day)}'`);
+        const [last] = await idsOf(table, 'asc', old().offset(limit - 1));
         const some = old();
-        if (last !== undefined) some.whereRaw(`id <= x'${last.id}'`);
+        if (last !== undefined) some.whereRaw(`id <= x'${last}'`);
         await some.delete();
         areMore ||= last !== undefined;
       }

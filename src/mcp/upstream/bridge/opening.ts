@@ -65,7 +65,7 @@ export function createOpening(parts: BridgeParts, modes: UpstreamModes, sessions
       const text = resultMessage(id, JSON.stringify(result));
       return jsonAnswer(200, text, session.id);
     },
-    /** Forgets a target that has changed. The next stateful client finds out its mode. */
+    /** Forgets a target that has changed. The next session of this user finds out its mode. */
     forget(reach: Reach): void {
       modes.forget(reach);
       refusing.delete(refusingKey(reach));
