@@ -1,6 +1,8 @@
 /** How many drafts and shadows there can be, and whose. */
 import test from 'ava';
 import type { Caller } from '../../src/auth/caller.ts';
+import { up } from '../../src/db/migrations/0026-shadow-beginners.ts';
+import { draftStore, shadowStore } from '../../src/policies/drafts/draft-store.ts';
 import { createDrafts, type DraftParts } from '../../src/policies/drafts/drafts.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -58,3 +60,13 @@ eachEngine(
     ]);
   },
 );
+
+eachEngine(test.serial, 'shadows of an older version count for the authors of their drafts', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const author = { id: 'ann', email: 'ann@example.com' };
+  await draftStore(knex).put({ name: 'd', ...CONTENT, hash: 'h', author, created_at: 1, updated_at: 1 });
+  await knex('policy_shadows').insert({ draft: 'd', since: 1, version: 1, progress: '{}', flips: '[]' });
+  await knex.schema.alterTable('policy_shadows', (table) => void table.dropColumn('begun_by'));
+  await up(knex);
+  t.deepEqual(await shadowStore(knex).count('ann'), { all: 1, ofUser: 1 });
+});
