@@ -198,7 +198,7 @@ function objectOf(texts: MemberTexts): string {
   return `{${members.join()}}`;
 }
 
-/** Of two values for a member, the later one counts. */
+/** If a member has two values, the later one counts. */
 function* textsOf(changed: Iterable<readonly [string, JsonValue | undefined]>): Filtering<MemberTexts> {
   const texts: Record<string, string | null> = {};
   for (const [name, value] of changed) texts[name] = value === undefined ? null : yield* jsonText(value);

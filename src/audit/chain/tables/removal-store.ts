@@ -51,9 +51,9 @@ export function removalStore(db: Connection) {
   }
 
   /** Returns the first id of these rows as digits. The alias must not be `id`: the rows would be sorted by it, without the index. */
-  async function idsOf(table: string, order: 'asc' | 'desc', rows = db(table)): Promise<string[]> {
-    const found: { digits: string }[] = await rows.orderBy('id', order).limit(1).select(db.raw('lower(hex(id)) as digits'));
-    return found.map(({ digits }) => digits);
+  async function firstIn(rows: ReturnType<Connection>, order: 'asc' | 'desc'): Promise<string | undefined> {
+    const [found]: { digits: string }[] = await rows.orderBy('id', order).limit(1).select(db.raw('lower(hex(id)) as digits'));
+    return found?.digits;
   }
 
   return {
@@ -97,8 +97,8 @@ export function removalStore(db: Connection) {
     async firstDay(now: number): Promise<number> {
       let first = dayOf(firstIdOf(now)) - SPARE_DAYS;
       for (const kind of ['decision', 'shown'] as const) {
-        const [oldest] = await idsOf(LOG_TABLES[kind], 'asc');
-        const [newest] = await idsOf(LOG_TABLES[kind], 'desc');
+        const oldest = await firstIn(db(LOG_TABLES[kind]), 'asc');
+        const newest = await firstIn(db(LOG_TABLES[kind]), 'desc');
         if (oldest !== undefined) first = Math.min(first, dayOf(idOf(oldest)));
         if (newest !== undefined) first = Math.min(first, dayOf(idOf(newest)) - SPARE_DAYS);
       }
@@ -110,7 +110,7 @@ export function removalStore(db: Connection) {
       let areMore = false;
       for (const table of Object.values(FACT_TABLES)) {
         const old = () => db(table).whereRaw(`id < x'${firstKeyOf(day)}'`);
-        const [last] = await idsOf(table, 'asc', old().offset(limit - 1));
+        const last = await firstIn(old().offset(limit - 1), 'asc');
         const some = old();
         if (last !== undefined) some.whereRaw(`id <= x'${last}'`);
         await some.delete();
