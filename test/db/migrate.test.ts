@@ -7,6 +7,8 @@ import { readConfig } from '../../src/config/config.ts';
 import { makeCounter } from '../../src/db/changes.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { SqliteClient } from '../../src/db/sqlite-client.ts';
+import { openTestDatabase } from '../support/database.ts';
+import { eachServer } from '../support/databases/each-engine.ts';
 
 test('a database of a different program is refused, and stays as it is', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-foreign-'));
@@ -30,4 +32,15 @@ test('a database of a different program is refused, and stays as it is', async (
   await raw((db) => db.schema.dropTable('books').dropTable('migrations'));
   await (await openDatabase(database, makeCounter)).close();
   t.true(await raw((db) => db.schema.hasTable('migrations')));
+});
+
+eachServer(test, 'the newest migration runs again if it was interrupted before it was recorded', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const recorded = (): Promise<string[]> => knex('migrations').orderBy('name').pluck('name');
+  const all = await recorded();
+  await knex('migrations')
+    .where({ name: all.at(-1) ?? '' })
+    .delete();
+  await openTestDatabase(t, at);
+  t.deepEqual(await recorded(), all);
 });

@@ -21,7 +21,7 @@ import {
 } from '../../src/oauth/adapter.ts';
 import { clientStore } from '../../src/oauth/client-store.ts';
 import { type Approval, createGrants, MOST_GRANTS, MOST_SAME_GRANTS, type NoGrant } from '../../src/oauth/grants.ts';
-import { recordStore } from '../../src/oauth/record-store.ts';
+import { ROTATIONS_KEPT, recordStore } from '../../src/oauth/record-store.ts';
 import { createUpkeep } from '../../src/upkeep.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -213,6 +213,18 @@ eachEngine(test.serial, 'the use of one successor of a refresh token uses up the
     false,
     false,
   ]);
+});
+
+eachEngine(test.serial, 'only the last used refresh tokens of a grant are kept', async (t, at) => {
+  const { a, database } = await open(t, at);
+  const tokens = a.adapterOf('RefreshToken');
+  const all = Array.from({ length: ROTATIONS_KEPT + 5 }, (_, rotations) => rotations);
+  for (const rotations of all) {
+    await tokens.upsert(`${rotations}`, { kind: 'RefreshToken', jti: `${rotations}`, grantId: 'g', rotations }, 86_400);
+    await tokens.consume(`${rotations}`);
+  }
+  const kept = await database.knex('oauth_records').orderBy('rotation').pluck('rotation');
+  t.deepEqual(kept.map(Number), all.slice(-ROTATIONS_KEPT));
 });
 
 eachEngine(test.serial, 'a device that asks too often is told to slow down, whichever replica it asks', async (t, at) => {

@@ -46,7 +46,7 @@ ${LIST_DONE[done] !== undefined && note('done', LIST_DONE[done])}
 ${
   drafts.length === 0
     ? empty(
-        html`There is no draft. The editor of a policy can save one, a denied decision in the audit log can become one, and <code>portcullis policies drafts save</code> makes one from files.`,
+        html`There is no draft. The editor of a policy can save one, a denied decision in the audit log can become one, and <code>portcullis drafts save</code> makes one from files.`,
       )
     : table('Drafts', [column('Draft'), column('Owner'), column('Saved by'), column('Saved')], await inSlices(view, drafts, row))
 }${others}`,
