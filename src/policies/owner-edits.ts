@@ -1,13 +1,15 @@
 /** Changes of the records of owners. The policies of an owner with a record are always within its limits. */
+
 import type { Administer, Caller } from '../auth/caller.ts';
 import { AppError, type FieldError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
+import type { RunSteps } from '../base/turns/slices.ts';
 import { readOnlyErrors } from '../base/validate.ts';
 import { type Change, isInHistory, readPosition } from '../db/changes.ts';
 import type { Connection, Database, Transaction } from '../db/database.ts';
-import { type PatternCheck, stateProblem } from '../engine/compile/pattern.ts';
+import { type PatternCheck, stateProblemInSteps } from '../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../engine/compile/policy.ts';
-import type { FindNamesFor } from './edit.ts';
+import { type FindNamesFor, stepsOf } from './edit.ts';
 import { createLimitCheck, type FindNames, type LimitCheck, type Limits } from './limits/limits.ts';
 import { type Owner, ownerStore } from './limits/owner-store.ts';
 import { type OutsideField, outsideLimits } from './limits/refusal.ts';
@@ -40,6 +42,7 @@ export function createOwnerEdits(parts: OwnerEditParts) {
     db: Connection,
     { targets = [], resource_patterns = [] }: Limits,
     before: Owner | null,
+    run: RunSteps,
   ): Promise<void> {
     const errors: FieldError[] = [];
     const known = new Set(before?.limits.targets);
@@ -48,7 +51,7 @@ export function createOwnerEdits(parts: OwnerEditParts) {
         errors.push({ path: `limits.targets.${index}`, message: 'no target has this id' });
     }
     for (const [index, pattern] of resource_patterns.entries()) {
-      const refusal = checkPattern(pattern) ?? stateProblem(pattern);
+      const refusal = checkPattern(pattern) ?? (await run(stateProblemInSteps(pattern)));
       if (refusal !== null) errors.push({ path: `limits.resource_patterns.${index}`, message: refusal });
     }
     if (errors.length > 0) throw invalidRequest(errors);
@@ -72,18 +75,19 @@ export function createOwnerEdits(parts: OwnerEditParts) {
         db: Connection,
         { before, policies }: Awaited<ReturnType<typeof read>>,
         search: FindNames,
+        run: RunSteps,
       ): Promise<void> => {
         if (before !== null) {
           const errors = readOnlyErrors(['name', 'created_at', 'updated_at'], rest, ownerJson(before));
           if (errors.length > 0) throw invalidRequest(errors);
         }
-        await checkLimits(db, limits, before);
+        await checkLimits(db, limits, before, run);
         const limited = policies.map((policy) => ({ policy, limits }));
         requireWithin(policies, await outsideOf(limited, search));
       };
       const replace = async (calm: () => Promise<void>): Promise<{ readonly owner: Owner; readonly created: boolean }> => {
         const early = await database.snapshot(read);
-        await check(database.knex, early, (outside) => findNames(outside, caller));
+        await check(database.knex, early, (outside) => findNames(outside, caller), stepsOf(caller));
         await calm();
         const { result } = await administer(caller, ['boundaries:manage'], (trx) => replaceIn(trx, early));
         return result;
@@ -96,7 +100,8 @@ export function createOwnerEdits(parts: OwnerEditParts) {
         else if (ifMatch !== undefined) throw new AppError('precondition_failed', `No owner has the name ${name}.`);
         // Check again only what has changed in the meantime. The targets of a record are ids, which are never used again.
         const isSame = revision === early.position.revision && before?.sequence === early.before?.sequence;
-        if (!isSame || !(await isInHistory(trx, early.position))) await check(trx, await read(trx), notInTransaction);
+        if (!isSame || !(await isInHistory(trx, early.position)))
+          await check(trx, await read(trx), notInTransaction, stepsOf(null));
         if (before === null && (await store.glance()).owners >= MOST)
           throw new AppError('limit_reached', `At most ${MOST} owners can have a record. Delete one first.`);
         const owner: Owner = {

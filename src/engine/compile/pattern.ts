@@ -95,9 +95,13 @@ export const tooManyStates = (pattern: string): string =>
   `${pattern} has too many states: RE2 may need more of them than it can keep, and then reads names slowly. Mostly, the reason is a repetition such as .{1,100}: RE2 counts from each place where it can begin. Write .* or .+ instead, or smaller numbers.`;
 
 /** The same for a pattern that is in no policy: those of policies are checked with the whole set. null: it has few states, or is no pattern. */
-export function stateProblem(pattern: string): string | null {
+export const stateProblem = (pattern: string): string | null => atOnce(stateProblemInSteps(pattern));
+
+/** Like `stateProblem`, but pauses so that the caller can let other work run. */
+export function* stateProblemInSteps(pattern: string): Generator<undefined, string | null> {
   const reading = readPattern(pattern);
-  return typeof reading !== 'string' && workOf(pattern, reading) === null ? tooManyStates('The pattern') : null;
+  if (typeof reading === 'string') return null;
+  return (yield* workOfInSteps(pattern, reading)) === null ? tooManyStates('The pattern') : null;
 }
 
 /** Returns the reading if the pattern has been read in this thread. */

@@ -5,9 +5,9 @@ import { etagOf, requireMatch } from '../../base/etag.ts';
 import { readOnlyErrors } from '../../base/validate.ts';
 import { type Change, isInHistory, type Position, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
-import { type PatternCheck, stateProblem } from '../../engine/compile/pattern.ts';
+import { type PatternCheck, stateProblemInSteps } from '../../engine/compile/pattern.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
-import type { Guard } from '../edit.ts';
+import { type Guard, stepsOf } from '../edit.ts';
 import { badFiles } from '../files/read-files.ts';
 import { policyStore, type StoredChange } from '../policy-store.ts';
 import { createSettle, Moved } from '../settle.ts';
@@ -167,7 +167,7 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   async function judged<T>(caller: Caller, plan: (state: InvariantState) => Planned<T>) {
     const state = await database.snapshot(read);
     const planned = plan(state);
-    requireSound(state, planned, checkPattern);
+    await stepsOf(caller)(requireSound(state, planned, checkPattern));
     const time = now();
     const invariants = planned.changes.flatMap(({ before, after }) =>
       after === null || (before === null ? !after.enabled : loosens(before, after, time)) ? [] : [after],
@@ -266,26 +266,32 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   };
 }
 
-/** Throws AppError `invalid_request` if changed invariants name what does not exist, or share a name, and `limit_reached`. */
-function requireSound<T>(
+/** Throws AppError `invalid_request` if changed invariants name what does not exist, or share a name, and `limit_reached`. Pauses in between. */
+function* requireSound<T>(
   state: InvariantState,
   { changes, fieldOf = (_, error) => error }: Planned<T>,
   checkPattern: PatternCheck,
-): void {
+): Generator<undefined, void> {
   const ids = (items: readonly { readonly id: string }[]): ReadonlySet<string> => new Set(items.map(({ id }) => id));
   const [targets, policies] = [ids(state.targets), ids(state.policies)];
   const replaced = ids(changes.flatMap(({ before }) => before ?? []));
   const left = state.invariants.filter(({ id }) => !replaced.has(id));
   const brought = changes.flatMap(({ after }) => after ?? []);
+  if (left.length + brought.length > INVARIANT_LIMITS.invariants && brought.length > 0) {
+    throw new AppError('limit_reached', `There can be at most ${INVARIANT_LIMITS.invariants} invariants. Delete one first.`);
+  }
   const errors: FieldError[] = [];
   for (const change of changes) {
+    yield;
     if (change.after === null) continue;
     const { id, name, never, exceptions } = change.after;
     const refuse = (path: string, message: string): number => errors.push(fieldOf(change, { path, message }));
     if ([...left, ...brought].some((other) => other.id !== id && other.name === name))
       refuse('name', 'a different invariant has this name');
     const problem =
-      never.resource_pattern === null ? null : (checkPattern(never.resource_pattern) ?? stateProblem(never.resource_pattern));
+      never.resource_pattern === null
+        ? null
+        : (checkPattern(never.resource_pattern) ?? (yield* stateProblemInSteps(never.resource_pattern)));
     if (problem !== null) refuse('never.resource_pattern', problem);
     for (const [at, some] of [
       ['targets', never.targets ?? []],
@@ -298,7 +304,4 @@ function requireSound<T>(
     }
   }
   if (errors.length > 0) throw invalidRequest(errors);
-  if (left.length + brought.length > INVARIANT_LIMITS.invariants && brought.length > 0) {
-    throw new AppError('limit_reached', `There can be at most ${INVARIANT_LIMITS.invariants} invariants. Delete one first.`);
-  }
 }

@@ -1,11 +1,13 @@
 /** `/api/targets`, and `/api/credentials`, which every caller reaches. */
+
 import { type Request, type Response, Router } from 'express';
 import { has } from '../../auth/rights.ts';
 import type { Vault } from '../../auth/vault.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
+import { inSlices } from '../../base/turns/slices.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
-import { stateProblem } from '../../engine/compile/pattern.ts';
+import { stateProblemInSteps } from '../../engine/compile/pattern.ts';
 import { fittingNames, type PolicyModule } from '../../engine/engine.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
@@ -82,7 +84,8 @@ export function createTargetRoutes(parts: TargetRouteParts): Router {
   router.get('/:id/catalogue', async (req, res) => {
     const { text = '', resource_type: type, resource_pattern: pattern, limit } = validate(catalogueQuery, { ...req.query });
     const { id } = await readable(res, req.params.id);
-    const problem = pattern === undefined ? null : (module.checkPattern(pattern) ?? stateProblem(pattern));
+    const problem =
+      pattern === undefined ? null : (module.checkPattern(pattern) ?? (await inSlices(stateProblemInSteps(pattern))));
     if (problem !== null) throw invalidRequest([{ path: 'resource_pattern', message: problem }]);
     const wanted = text.toLowerCase();
     const names = catalogue.ofTarget(

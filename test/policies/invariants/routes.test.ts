@@ -1,4 +1,5 @@
 import test from 'ava';
+import { INVARIANT_LIMITS } from '../../../src/policies/invariants/invariant.ts';
 import { eachEngine, eachServer } from '../../support/databases/each-engine.ts';
 import { person, startGateway } from '../../support/gateway.ts';
 import { file } from '../sets.ts';
@@ -223,6 +224,24 @@ test('wrong members are named, and an invariant keeps its targets from being del
   t.is((await call<Refusal>(409, 'DELETE', `/targets/${sandbox}`)).code, 'target_in_use');
   await call(204, 'DELETE', `/targets/${prod}`);
   t.like(await call(200, 'PUT', `/invariants/${invariant.id}`, invariant), { id: invariant.id });
+});
+
+test('too many invariants are refused before their patterns are looked at', async (t) => {
+  const { call, refused, invariant } = await scene(t);
+  const texts = (count: number, pattern: string) =>
+    Object.fromEntries(
+      Array.from({ length: count }, (_, n) => [
+        `file-${n}.yaml`,
+        `name: Invariant ${n}\nreason: x\nnever:\n  subjects: [{ group: x }]\n  resource_type: tool\n  resource_pattern: ${pattern}\n`,
+      ]),
+    );
+  const { invariants } = INVARIANT_LIMITS;
+  t.is((await refused('POST', '/invariants/apply', { files: texts(invariants, '(') })).code, 'limit_reached');
+  const bad = await call<Refusal>(400, 'POST', '/invariants/plan', { files: texts(invariants - 1, '(') });
+  t.is(bad.errors?.length, invariants - 1);
+  await call(200, 'POST', '/invariants/apply', { files: texts(invariants - 1, 'x') });
+  t.is((await refused('POST', '/invariants', invariantBody({ name: 'One more' }))).code, 'limit_reached');
+  await call(200, 'PUT', `/invariants/${invariant.id}`, { reason: 'None is added' });
 });
 
 test('a caller who may not change the policy does not learn which other policies break an invariant', async (t) => {
