@@ -116,7 +116,7 @@ export function* checkPolicySetInSteps(
 }
 
 const ofPatterns = (limit: string, message: string, ids: Iterable<string>, amount: number): SetProblem => ({
-  ...{ limit, message, amount, member: 'resource_pattern' },
+  ...{ limit, message, amount, total: amount, member: 'resource_pattern' },
   policyIds: [...ids].sort(),
 });
 

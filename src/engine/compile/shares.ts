@@ -12,7 +12,9 @@ export interface SetProblem {
   readonly member: 'resource_pattern' | 'subjects' | 'description';
   /** Names the limit, and whose policies exceed it. */
   readonly limit: string;
+  /** What these policies have of it, and what all together have. */
   readonly amount: number;
+  readonly total: number;
 }
 
 /** How much policies have of something that is limited. `member`: what brings most of it, if that is not the member of the limit. */
@@ -58,7 +60,7 @@ export function overShares(
       ? `more than the limit of ${ofOwner}`
       : `and all together ${total}, more than the limit of ${most}. The share of an owner is ${Math.floor(share)}`;
     const message = say(owner === null ? '' : `of owner ${owner}`, amount, over);
-    return [{ message, policyIds: [...policyIds].sort(), member, limit: `${name} ${owner ?? ''}`, amount }];
+    return [{ message, policyIds: [...policyIds].sort(), member, limit: `${name} ${owner ?? ''}`, amount, total }];
   });
 }
 
@@ -116,6 +118,10 @@ function byOwner(policies: readonly OwnedPolicy[]): Map<string | null, OwnedPoli
 
 /** The problems that a change brings. What the stored set has above the limits must not keep anybody from a change that adds nothing to it. */
 export function addedProblems(problems: readonly SetProblem[], stored: readonly SetProblem[]): SetProblem[] {
-  const before = new Map(stored.map(({ limit, amount }) => [limit, amount]));
-  return problems.filter(({ limit, amount }) => amount > (before.get(limit) ?? 0));
+  const before = new Map(stored.map((problem) => [problem.limit, problem]));
+  return problems.filter(({ limit, amount, total }) => {
+    const known = before.get(limit);
+    // What two owners, or two roles, have alike counts once in the total. So the total can grow although each has as much as before.
+    return known === undefined || amount > known.amount || total > known.total;
+  });
 }

@@ -414,6 +414,23 @@ test('what a stored set has above a limit keeps nobody from a change that adds n
   t.is(await with_({ ...first, resource_pattern: 'a[ab]{50}k' }), 1);
 });
 
+test('an owner above the limit of all cannot add to it with as much as before', async (t) => {
+  const ofOwner = (owner: string, count: number, pattern: (n: number) => string): OwnedPolicy[] =>
+    searching(count, pattern).map((policy) => ({ ...policy, id: `${owner} ${policy.id}`, managed_as: `${owner}/x` }));
+  const alike = (n: number) => `/repo-${n}/`;
+  // Owners have 1,200 patterns alike, which count once.
+  const stored = [...ofOwner('a', 1_500, alike), ...ofOwner('b', 1_200, alike), ...ofOwner('c', 200, (n) => `/c-${n}/`)];
+  const changed = async (owner: string, pattern: (n: number) => string) => {
+    const own = stored.filter(({ managed_as }) => managed_as === `${owner}/x`);
+    const after = own.map((policy, n) => ({ ...policy, resource_pattern: pattern(n) }));
+    const candidate = [...stored.filter((policy) => !own.includes(policy)), ...after];
+    const problems = await problemsOfChange(candidate, new Set(after.map(({ id }) => id)), async () => stored);
+    return problems.map(({ amount, total }) => [amount, total]);
+  };
+  t.deepEqual(await changed('a', alike), []);
+  t.deepEqual(await changed('a', (n) => `/other-${n}/`), [[1_500, 2_900]]);
+});
+
 test('a set near the limit of searches is checked in short steps', (t) => {
   const set = searching(400, (n) => `${n}[0-9]+${'abcdefgh'.repeat(4)}`, { resource_type: 'tool' });
   // Each step does as much as 20 texts need.
