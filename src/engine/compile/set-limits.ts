@@ -1,6 +1,7 @@
 /** Limits of a whole policy set: each pattern is accepted alone, but one decision may try many, and all take memory in the engine. */
 import { atOnce, inSlices, type RunSteps } from '../../base/turns/slices.ts';
 import { MAX_WORK } from './automaton.ts';
+import { collisionProblems } from './collisions.ts';
 import { edgeOf } from './lower.ts';
 import { addWork, byteProblems, entryProblems, type OwnWork, PLACED_AT_ONCE, workProblems } from './owner-limits.ts';
 import { formIn, knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
@@ -81,7 +82,12 @@ export function* checkPolicySetInSteps(
   mostNewWork = MAX_NEW_WORK,
 ): Generator<undefined, SetProblem[]> {
   const isIdle = ({ id, subjects }: OwnedPolicy): boolean => subjects.length === 0 && changed !== null && !changed.has(id);
-  const problems = [...(yield* byteProblems(policies)), ...(yield* entryProblems(policies)), ...(yield* nameProblems(policies))];
+  const problems = [
+    ...(yield* byteProblems(policies)),
+    ...(yield* entryProblems(policies)),
+    ...(yield* nameProblems(policies)),
+    ...(yield* collisionProblems(policies, changed === null || changed.size === 0 ? null : changed)),
+  ];
   const sound: OwnedPolicy[] = [];
   const endless = new Map<string, string[]>();
   const unread = new Set<string>();

@@ -1,0 +1,94 @@
+/** Keys that share a slot in OPA's tables. */
+import test from 'ava';
+import { atOnce } from '../../../src/base/turns/slices.ts';
+import { comparisonsOf, hashOf } from '../../../src/engine/compile/collisions.ts';
+import type { Policy } from '../../../src/engine/compile/policy.ts';
+import { checkPolicySet, problemsOfChange } from '../../../src/engine/compile/set-limits.ts';
+import type { OwnedPolicy } from '../../../src/engine/compile/shares.ts';
+import { policyWith } from '../support.ts';
+
+/** More than 300 keys have at least so many slots. */
+const SLOTS = 512;
+const numbered = (count: number): string[] => Array.from({ length: count }, (_, n) => `tool_${n}`);
+const colliding = (count: number): string[] =>
+  numbered(count * SLOTS * 2)
+    .filter((key) => hashOf(key) % SLOTS === 7)
+    .slice(0, count);
+
+const everyone = [{ id: 's', subject_type: 'everyone' as const, subject_value: null }];
+const inPatterns = (
+  names: readonly string[],
+  patternOf: (some: readonly string[]) => string,
+  more: object = {},
+): OwnedPolicy[] => {
+  const policies: OwnedPolicy[] = [];
+  for (let at = 0; at < names.length; at += 25) {
+    const resource_pattern = patternOf(names.slice(at, at + 25));
+    policies.push(policyWith({ id: `p${at}`, resource_pattern, subjects: everyone, ...more }));
+  }
+  return policies;
+};
+const exact = (some: readonly string[]): string => `^(${some.join('|')})$`;
+const problems = (policies: readonly Policy[]): string[] => checkPolicySet(policies).map(({ message }) => message);
+
+test('the hash is the one of OPA: FNV-1 with 32 bits', (t) => {
+  // From the tables of the authors of the hash.
+  t.deepEqual([hashOf(''), hashOf('a'), hashOf('foobar')], [0x811c9dc5, 0x050c5d7e, 0x31f0b262]);
+  t.is(atOnce(comparisonsOf(new Set(colliding(330)))), (330 * 329) / 2);
+});
+
+test('names that collide in the engine are refused', (t) => {
+  const refused =
+    /^The texts for everyone \(tool, every target\) have hashes so alike that loading them takes 54285 comparisons, more than the limit of 50000\. This does not happen by chance\. Use different ones\.$/;
+  const bad = colliding(330);
+  for (const pattern of [
+    exact,
+    (some: readonly string[]) => `^(${some.join('|')})`,
+    (some: readonly string[]) => `(${some.join('|')})$`,
+  ])
+    t.is(problems(inPatterns(numbered(2_000), pattern)).length, 0, pattern(['a', 'b']));
+  t.regex(problems(inPatterns(bad, exact)).join(), refused);
+  t.deepEqual(problems(inPatterns(bad, exact, { enabled: false })), []);
+  t.deepEqual(problems(inPatterns(bad.slice(0, 300), exact)), []);
+  const halves = [inPatterns(bad.slice(0, 165), exact), inPatterns(bad.slice(165), exact, { target_id: 'a' })];
+  t.deepEqual(problems(halves.flat()), [], 'other targets have other tables');
+});
+
+test('texts at edges, and subjects, are looked up in tables, too', (t) => {
+  // Of the length that is looked up, so that the whole text is the key.
+  const starts = Array.from({ length: 400_000 }, (_, n) => n.toString(36).padStart(4, '0')).filter(
+    (key) => hashOf(key) % SLOTS === 7,
+  );
+  const prefixes = inPatterns(starts.slice(0, 330), (some) => `^(${some.join('|')})`);
+  t.regex(problems(prefixes).join(), /takes 54285 comparisons/);
+  const ofGroups = (groups: readonly string[]) =>
+    groups.map((subject_value, n) =>
+      policyWith({ id: `p${n}`, resource_pattern: null, subjects: [{ id: 's', subject_type: 'group', subject_value }] }),
+    );
+  t.deepEqual(problems(ofGroups(numbered(2_000))), []);
+  const [first, ...more] = problems(ofGroups(colliding(330)));
+  t.regex(
+    first ?? '',
+    /^The subjects of type group \(use, every target\) have hashes so alike that loading them takes 54285 comparisons/,
+  );
+  t.is(more.length, 1, 'and for the type');
+});
+
+test('a change is checked at the places that it changes', async (t) => {
+  const bad = inPatterns(colliding(350), exact);
+  const one = policyWith({ id: 'q', resource_pattern: '^a$', subjects: everyone, target_id: 'a' });
+  const last = bad.at(-1) as Policy;
+  const stored = bad.slice(0, -1);
+  t.is((await problemsOfChange(bad, new Set([last.id]), async () => stored)).length, 1);
+  t.deepEqual(await problemsOfChange([...bad, one], new Set([one.id]), async () => bad), []);
+  t.deepEqual(await problemsOfChange(bad, new Set([last.id]), async () => bad), [], 'what adds nothing is never refused');
+});
+
+test('two owners may not do together what neither may', (t) => {
+  const bad = colliding(600);
+  const of = (owner: string, names: string[]) =>
+    inPatterns(names, exact).map((policy) => ({ ...policy, id: `${owner} ${policy.id}`, managed_as: `${owner}/x` }));
+  t.deepEqual(problems(of('a', bad.slice(0, 300))), []);
+  const together = problems([...of('a', bad.slice(0, 300)), ...of('b', bad.slice(300))]);
+  t.is(together.length, 2);
+});
