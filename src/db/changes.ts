@@ -384,33 +384,41 @@ export interface RevisionRow extends Pick<ChangeRow, 'revision' | 'created_at' |
   readonly policy: { readonly id: string; readonly name: string } | null;
 }
 
-/** Returns at most `limit` revisions before `cursor` (a revision), newest first. */
-export async function listRevisions(db: Connection, limit: number, cursor: number | null): Promise<RevisionRow[]> {
-  const counts: { revision: number; action: string; override: number | boolean | null; count: number; first: number }[] =
-    await db('changes')
-      .where('object_type', 'policy')
-      .whereIn(
-        'revision',
-        // MySQL allows no LIMIT in an IN subquery, except inside a derived table.
-        db
-          .from(
-            db('changes')
-              .distinct('revision')
-              .where('object_type', 'policy')
-              .modify((query) => {
-                if (cursor !== null) query.where('revision', '<', cursor);
-              })
-              .orderBy('revision', 'desc')
-              .limit(limit)
-              .as('r'),
-          )
-          .select('r.revision'),
-      )
+/** A page of revisions counts at most so many changes, or those of one revision: on SQLite, everybody waits for the statement. */
+const MOST_COUNTED = 10_000;
+
+/**
+ * Returns at most `limit` revisions before `cursor` (a revision), newest first, and fewer if they have many changes. `next`: the cursor of the next
+ * page; null: there is none.
+ */
+export async function listRevisions(
+  db: Connection,
+  limit: number,
+  cursor: number | null,
+  most = MOST_COUNTED,
+): Promise<{ readonly revisions: readonly RevisionRow[]; readonly next: number | null }> {
+  const ofPolicies = () => db('changes').where('object_type', 'policy');
+  const count = async (some: Knex.QueryBuilder): Promise<Map<number, RevisionCount[]>> => {
+    const rows: RevisionCount[] = await db
+      .from(some.select('revision', 'action', 'override', 'sequence').as('c'))
       .groupBy('revision', 'action', 'override')
       .orderBy('revision', 'desc')
       .select('revision', 'action', 'override', db.raw('count(*) as ??', ['count']), db.raw('min(sequence) as ??', ['first']));
-  const firsts = new Map<number, number>();
-  for (const { revision, first } of counts) firsts.set(revision, Math.min(Number(first), firsts.get(revision) ?? Number(first)));
+    const counts = new Map<number, RevisionCount[]>();
+    for (const row of rows) counts.set(row.revision, [...(counts.get(row.revision) ?? []), row]);
+    return counts;
+  };
+  const newest = ofPolicies().orderBy('revision', 'desc').limit(most);
+  const counts = await count(cursor === null ? newest : newest.where('revision', '<', cursor));
+  const found = [...counts.keys()];
+  const last = found.at(-1);
+  const counted = [...counts.values()].flat().reduce((sum, { count }) => sum + Number(count), 0);
+  const isCut = last !== undefined && counted === most;
+  if (isCut && found.length > 1) found.pop();
+  else if (isCut) counts.set(last, (await count(ofPolicies().where({ revision: last }))).get(last) ?? []);
+  const shown = found.slice(0, limit);
+  const next = isCut || found.length > limit ? (shown.at(-1) ?? null) : null;
+  const firsts = shown.map((revision) => Math.min(...(counts.get(revision) ?? []).map(({ first }) => Number(first))));
   // A policy can have a thousand subjects, so only its name is read.
   const name = db.raw(
     db.client.dialect === 'mysql'
@@ -420,12 +428,13 @@ export async function listRevisions(db: Connection, limit: number, cursor: numbe
   );
   const rows: (Omit<RevisionRow, 'actor'> &
     Pick<StoredRow, 'actor_id' | 'actor_email' | 'object_id'> & { readonly name: string | null })[] = await db('changes')
-    .whereIn('sequence', [...firsts.values()])
+    .whereIn('sequence', firsts)
     .orderBy('revision', 'desc')
     .select('revision', 'created_at', 'actor_id', 'actor_email', 'request_id', 'reason', 'object_id', name);
-  return rows.map((row) => {
+  const revisions = rows.map((row) => {
+    const own = counts.get(row.revision) ?? [];
     const of = (fits: (action: string) => boolean): number =>
-      counts.reduce((sum, c) => sum + (c.revision === row.revision && fits(c.action) ? Number(c.count) : 0), 0);
+      own.reduce((sum, { action, count }) => sum + (fits(action) ? Number(count) : 0), 0);
     const created = of((action) => action === 'policy.create');
     const deleted = of((action) => action === 'policy.delete');
     const all = of(() => true);
@@ -433,8 +442,18 @@ export async function listRevisions(db: Connection, limit: number, cursor: numbe
     return {
       ...{ revision, created_at, actor: { id: actor_id, email: actor_email }, request_id, reason },
       ...{ created, updated: all - created - deleted, deleted },
-      override: counts.some((c) => c.revision === row.revision && Boolean(c.override)),
+      override: own.some(({ override }) => Boolean(override)),
       policy: all === 1 ? { id: row.object_id, name: row.name ?? '' } : null,
     };
   });
+  return { revisions, next };
+}
+
+/** How many changes of one kind a revision has, and the sequence of the first. */
+interface RevisionCount {
+  readonly revision: number;
+  readonly action: string;
+  readonly override: number | boolean | null;
+  readonly count: number | string;
+  readonly first: number | string;
 }

@@ -173,12 +173,12 @@ eachEngine(test.serial, 'a transaction is one revision with a reason, however ma
     rows.map(({ sequence, revision, reason, created_at }) => [sequence, revision, reason, created_at]),
     [...[5, 4, 3, 2].map((sequence) => [sequence, 2, 'why – so', 2]), [1, 1, null, 1]],
   );
-  t.like(await listRevisions(database.knex, 10, null), [
+  t.like((await listRevisions(database.knex, 10, null)).revisions, [
     { revision: 2, created: 2, updated: 0, deleted: 1, policy: null, reason: 'why – so', created_at: 2 },
     { revision: 1, created: 1, updated: 0, deleted: 0, policy: { id: 'one', name: 'one' }, reason: null },
   ]);
   t.deepEqual(
-    (await listRevisions(database.knex, 1, 2)).map(({ revision }) => revision),
+    (await listRevisions(database.knex, 1, 2)).revisions.map(({ revision }) => revision),
     [1],
   );
 });
@@ -216,6 +216,33 @@ eachEngine(
   },
 );
 
+eachEngine(test.serial, 'a page of revisions with many changes ends early, and the next pages have the others', async (t, at) => {
+  const database = await open(t, at);
+  const changes = await createChanges(database, Date.now);
+  const sizes = [1, 3, 12, 2, 10, 5, 1];
+  for (const size of sizes)
+    await changes.change(actor, async () => ({
+      result: null,
+      changes: Array.from({ length: size }, (_, n) =>
+        change(`${size} ${n}`, { action: n === 0 ? 'policy.create' : 'policy.update' }),
+      ),
+    }));
+  const pages: number[][] = [];
+  let cursor: number | null = null;
+  do {
+    const { revisions, next }: Awaited<ReturnType<typeof listRevisions>> = await listRevisions(database.knex, 4, cursor, 10);
+    pages.push(revisions.map(({ created, updated }) => created + updated));
+    cursor = next;
+  } while (cursor !== null);
+  t.deepEqual(pages, [[1, 5], [10], [2], [12], [3, 1]]);
+  const whole = await listRevisions(database.knex, 10, null);
+  t.deepEqual(
+    whole.revisions.map(({ created, updated }) => created + updated),
+    sizes.toReversed(),
+  );
+  t.is(whole.next, null);
+});
+
 eachEngine(test.serial, 'a page of large changes ends early, and the next pages have the others', async (t, at) => {
   const database = await open(t, at);
   const changes = await createChanges(database, Date.now);
@@ -234,7 +261,7 @@ eachEngine(test.serial, 'a page of large changes ends early, and the next pages 
   } while (cursor !== null);
   t.true(pages > 1);
   t.deepEqual(found, large.map(({ object_id }) => object_id).reverse());
-  t.deepEqual((await listRevisions(database.knex, 10, null))[0]?.created, 30);
+  t.deepEqual((await listRevisions(database.knex, 10, null)).revisions[0]?.created, 30);
 });
 
 eachEngine(

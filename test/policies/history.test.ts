@@ -159,7 +159,7 @@ eachEngine(test.serial, 'each revision shows the policies that were live then, w
   for (const revision of [-1, 0.5, seen.size + 5, Number.NaN]) {
     t.is((await t.throwsAsync<AppError>(at(database, revision), { instanceOf: AppError }))?.code, 'not_found');
   }
-  const rows = await listRevisions(database.knex, 1000, null);
+  const { revisions: rows } = await listRevisions(database.knex, 1000, null);
   t.deepEqual(
     rows.map(({ revision }) => revision),
     Array.from({ length: rows.length }, (_, i) => rows.length - i),

@@ -8,7 +8,7 @@ import type { Connection, Database } from '../../db/database.ts';
 import { readInTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
-import { readPage, sendList, sendPage } from '../../http/page.ts';
+import { linkNext, readPage, sendList } from '../../http/page.ts';
 import { DEFAULT_OWNER, OWNER } from '../../policies/files/file.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
 import { earlierSet } from '../../policies/history.ts';
@@ -41,13 +41,14 @@ export function createPolicySetRoutes(deps: {
   router.get('/history', async (req, res) => {
     const page = readPage(req, PAGE);
     const cursor = page.cursor === null ? null : Number(page.cursor);
-    const read = (): Promise<RevisionRow[]> =>
+    const read = () =>
       database.snapshot(async (db) => {
         showRevision(res, await readPosition(db));
-        return listRevisions(db, (page.limit ?? PAGE.defaultLimit) + 1, cursor);
+        return listRevisions(db, page.limit ?? PAGE.defaultLimit, cursor);
       });
-    const rows = await readInTurn(admissionOf(res).principal.sub, read);
-    await sendPage(req, res, page, rows, ({ revision }) => String(revision), revisionJson);
+    const { revisions, next } = await readInTurn(admissionOf(res).principal.sub, read);
+    if (next !== null) linkNext(req, res, page, String(next));
+    await sendList(res, '', revisions, revisionJson, '');
   });
 
   router.get('/history/:revision', async (req, res) => {
@@ -56,7 +57,7 @@ export function createPolicySetRoutes(deps: {
     const current = await database.snapshot(readStoredSet);
     showRevision(res, current.position);
     const policies = await earlierSet(database, admissionOf(res).principal.sub, Number(revision), current);
-    const [made] = await listRevisions(database.knex, 1, Number(revision) + 1);
+    const [made] = (await listRevisions(database.knex, 1, Number(revision) + 1, 2)).revisions;
     const head = { revision: Number(revision), made: made?.revision === Number(revision) ? revisionJson(made) : null };
     await sendList(res, `${JSON.stringify(head).slice(0, -1)},"policies":`, policies, policyJson, '}');
   });
