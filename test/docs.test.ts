@@ -162,7 +162,11 @@ test('docs/architecture.md names the times that the constants of the source have
     read('docs/architecture.md'),
     '| Name | Value | Where | What happens when it runs out |',
   )) {
-    for (const file of codes(where).filter((code) => code.endsWith('.ts'))) {
+    const files = codes(where).filter((code) => code.endsWith('.ts'));
+    const text = files.map(read).join('\n');
+    for (const name of files.length === 0 ? [] : codes(names).filter((code) => /^[A-Z_]+$/.test(code)))
+      t.regex(text, new RegExp(`\\b${name}\\b`), `${name}: ${where}`);
+    for (const file of files) {
       for (const name of codes(names)) {
         const ms = constantIn(read(file), name);
         if (ms === null) continue;
