@@ -52,6 +52,7 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
       if (giveBack === null) leftUnread = true;
       else whenAnswered(giveBack);
     }
+    if (revoked.aborted) return upstreamFault(context, { fault: 'aborted' });
     if (leftUnread) {
       // The target is not to blame, so this does not count as its fault.
       context.awaited.end('cancelled');
@@ -61,6 +62,8 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     // The body keeps its room in memory until it is discarded.
     const inspecting = inspectHeld(context, body);
     const seen = inspecting instanceof Promise ? await inspecting : inspecting;
+    // A large answer may have waited for its turn for seconds.
+    if (revoked.aborted) return upstreamFault(context, { fault: 'aborted' });
     // The only message must be the answer.
     const isAnswer = seen.kind === 'final';
     context.awaited.end(isAnswer ? seen.outcome : 'upstream_error');

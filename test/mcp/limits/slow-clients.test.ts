@@ -4,6 +4,7 @@ import type { ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../../src/base/log.ts';
+import { lane } from '../../../src/base/turns/lane.ts';
 import { createOutbox, type Recipient } from '../../../src/http/limits/outbox.ts';
 import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
 import { answerText, byMethod, type Script, startRecording } from '../../support/upstreams/recording.ts';
@@ -23,7 +24,7 @@ interface World {
   readonly requests: EventEmitter;
 }
 
-/** The tools `large` and `wide` answer with much text; `endless` sends progress without end, at a connection that it closes. */
+/** The tools `large` and `wide` answer with much text, and `sent` says when `large` has done so; `endless` sends progress without end, at a connection that it closes. */
 async function start(t: ExecutionContext, limits: Partial<McpLimits>): Promise<World> {
   const target = new EventEmitter();
   const requests = new EventEmitter();
@@ -38,7 +39,10 @@ async function start(t: ExecutionContext, limits: Partial<McpLimits>): Promise<W
       );
       return void target.emit('late');
     }
-    if (method === 'tools/call' && params?.['name'] === 'large') return answerText(res, large());
+    if (method === 'tools/call' && params?.['name'] === 'large') {
+      res.on('finish', () => target.emit('sent'));
+      return answerText(res, large());
+    }
     if (method === 'tools/call' && params?.['name'] === 'wide') return answerText(res, large().replace(LARGE, WIDE));
     if (method !== 'tools/call' || params?.['name'] !== 'endless') return usual(received, res);
     res.on('close', () => target.emit('closed'));
@@ -158,6 +162,45 @@ test.serial('the text of a large answer waits until the clients of its user have
   await waiting;
   t.deepEqual(order, ['bob', 'alice true']);
   clients[1]?.destroy();
+});
+
+test.serial('a token that is revoked while a large answer waits to be read gets no answer', async (t) => {
+  const world = await start(t, { watchMs: 20 });
+  const { gateway, session, target } = world;
+  let isEnded = false;
+  // The answer is read after this step.
+  const before = lane.run(`alice at ${gateway.targets.get('t')?.id} to read`, () => isEnded, false);
+  const sent = once(target, 'sent');
+  const reading = send(gateway, inSession(session, call('tools/call', { name: 'large', arguments: {} })));
+  await sent;
+  const late = send(gateway, inSession(session, call('tools/call', { name: 'late', arguments: {} }, 2)));
+  await once(target, 'late');
+  gateway.revoked.add('alice');
+  await late;
+  isEnded = true;
+  await before;
+  t.regex((await reading).text, /did not answer before the request was cancelled/);
+  t.deepEqual(
+    gateway.outcomes.slice(-2).map(({ outcome }) => outcome),
+    ['cancelled', 'cancelled'],
+  );
+});
+
+test.serial('a token that is revoked while the text of a large answer waits for room gets no answer', async (t) => {
+  const world = await start(t, { watchMs: 20 });
+  const { gateway, session, target } = world;
+  const clients: Socket[] = [];
+  for (let i = 0; i < 2; i++) {
+    const client = unread(world, 'wide');
+    clients.push(client);
+    await once(client, 'readable');
+  }
+  const sent = once(target, 'sent');
+  const waiting = send(gateway, inSession(session, call('tools/call', { name: 'large', arguments: {} })));
+  await sent;
+  gateway.revoked.add('alice');
+  t.regex((await waiting).text, /did not answer before the request was cancelled/);
+  for (const client of clients) client.destroy();
 });
 
 test.serial('a client that reads gets a large answer completely', async (t) => {
