@@ -117,17 +117,18 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
     `many and large rows are written in statements of limited size, in version ${version}`,
     async (t, at) => {
       const { knex } = await openTestDatabase(t, at);
-      const store = storeOf(knex);
       const sizes: number[] = [];
-      const run = knex.client._query;
-      knex.client._query = (connection: unknown, query: { sql: string }) => {
-        if (query.sql.startsWith(`insert into ${tables.decisions}`)) sizes.push(Buffer.byteLength(query.sql));
-        return run.call(knex.client, connection, query);
-      };
       const records = Array.from({ length: 1200 }, (_, i) =>
         decision({ resource_name: `${"'\u20ac".repeat(1020)}${i}`, user_groups: [`\\`.repeat(500)] }),
       );
-      await store.insert({ decisions: records.map(chain.decision) });
+      await knex.transaction((trx) => {
+        const run = trx.client._query;
+        trx.client._query = (connection: unknown, query: { sql: string }) => {
+          if (query.sql.startsWith(`insert into ${tables.decisions}`)) sizes.push(Buffer.byteLength(query.sql));
+          return run.call(trx.client, connection, query);
+        };
+        return storeOf(trx).insert({ decisions: records.map(chain.decision) });
+      });
       t.true(sizes.length >= 5);
       t.true(Math.max(...sizes) <= 1_000_000);
       const [{ n } = { n: 0 }] = await knex(tables.decisions).count<{ n: number }[]>({ n: '*' });
@@ -159,3 +160,20 @@ for (const [version, { storeOf, chain, tables }] of Object.entries(versions)) {
     },
   );
 }
+
+eachEngine(test.serial, 'rows of one commit are stored together or not at all, also if they are large', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = auditStore(knex);
+  const chain = stamper();
+  const listed = decision({ method: 'tools/list', effect: 'allow', reason: 'matched', resource_type: null, resource_name: null });
+  const list = (n: number) => {
+    const names = Array.from({ length: 100 }, (_, i) => `${n} ${i} `.padEnd(2_000, 'x'));
+    return chain.shown({ decision_id: n < 8 ? decision().id : listed.id, resource_type: 'tool', names, hidden: 0 });
+  };
+  // The last of the lists is there twice.
+  const shown = Array.from({ length: 10 }, (_, n) => list(n));
+  const rows = { decisions: [chain.decision(listed)], shown, outcomes: [] };
+  const insert = store.isAtomic(rows) ? store.insert(rows) : knex.transaction((trx) => auditStore(trx).insert(rows));
+  await t.throwsAsync(insert);
+  for (const table of ['log_decisions', 'log_lists', 'log_names']) t.deepEqual(await knex(table), [], table);
+});

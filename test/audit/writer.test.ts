@@ -1,4 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
+import { v7 as uuidv7 } from 'uuid';
 import { type AuditStore, auditStore } from '../../src/audit/audit-store.ts';
 import { chainMac } from '../../src/audit/chain/chain.ts';
 import { chainStore } from '../../src/audit/chain/tables/chain-store.ts';
@@ -73,6 +74,44 @@ eachEngine(test.serial, 'one bad row fails alone', async (t, at) => {
   t.like((results[1] as PromiseRejectedResult).reason, unavailable);
   t.is((await store.page({}, 10, null)).entries.length, 3);
 });
+
+eachEngine(
+  test.serial,
+  'a commit that fails at midnight stores nothing, although its facts must be stored again',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const { writer } = writerOn(t, database);
+    const midnight = Math.ceil(Date.now() / 86_400_000) * 86_400_000;
+    const listing = (ms: number) =>
+      decision({ id: uuidv7({ msecs: ms }), created_at: ms, resource_type: null, resource_name: null });
+    const show = (decision_id: string, n: number) => {
+      const names = Array.from({ length: 100 }, (_, i) => `${n} ${i} `.padEnd(2_000, 'x'));
+      return writer.shown({ decision_id, resource_type: 'resource', names, hidden: 0 });
+    };
+    // Until midnight, the facts of these lists are stored.
+    for (let n = 0; n < 8; n++) {
+      const before = listing(midnight - 5_000);
+      await writer.decision(before);
+      await show(before.id, n);
+    }
+    const last = Array.from({ length: 8 }, () => listing(midnight - 3));
+    await Promise.all(last.map((record) => writer.decision(record)));
+    await database.knex.raw(
+      database.knex.client.dialect === 'mysql'
+        ? `create trigger full before insert on log_lists for each row signal sqlstate 'HY000' set message_text = 'disk full'`
+        : `create trigger full before insert on log_lists begin select raise(abort, 'disk full'); end`,
+    );
+    const lists = last.map(({ id }, n) => show(id, n));
+    const decisions = [midnight - 1, midnight + 1].map((ms) => writer.decision(listing(ms)));
+    const results = await Promise.allSettled([...lists, ...decisions]);
+    t.true(results.some(({ status }) => status === 'rejected'));
+    await database.knex.raw('drop trigger full');
+    const stored = await database.knex('log_lists').count('* as n').first();
+    t.is(Number(stored?.n), 8 + results.slice(0, 8).filter(({ status }) => status === 'fulfilled').length);
+    await writer.decision(decision());
+    t.true((await verified(database)).intact);
+  },
+);
 
 eachEngine(test.serial, 'a commit whose answer was lost is read back, not repeated', async (t, at) => {
   const database = await openTestDatabase(t, at);

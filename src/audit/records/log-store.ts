@@ -118,12 +118,16 @@ export function logStore(db: Connection) {
     );
   }
 
-  /** Runs the statements. Without a transaction, SQLite gets all of them in one message, and stores all of them or none. */
+  /** Runs the statements. SQLite stores all of them or none, also without a transaction: it gets them in one message if they are short. */
   async function run(statements: Iterable<string>): Promise<void> {
     const all = [...statements];
+    const each = async (db: Connection): Promise<void> => {
+      for (const sql of all) await statement(db, sql);
+    };
+    if (isMysql || 'isCompleted' in db || all.length < 2) return each(db);
     const isLarge = all.reduce((sum, { length }) => sum + length, 0) > 2 * MAX_STATEMENT_BYTES;
-    const isAlone = isMysql || 'isCompleted' in db || all.length < 2 || isLarge;
-    for (const sql of isAlone ? all : [`begin;${all.join(';')};commit`]) await statement(db, sql);
+    if (isLarge) return db.transaction(each);
+    await statement(db, `begin;${all.join(';')};commit`);
   }
 
   async function holds(kind: RecordKind, where: string, { mac }: Stamp): Promise<boolean> {
@@ -147,10 +151,10 @@ export function logStore(db: Connection) {
 
     /** Whether `insert` stores all of these rows or none, also without a transaction. */
     isAtomic({ decisions, shown, outcomes }: LogRows): boolean {
+      if (!isMysql) return true;
       const rows = [...decisions, ...shown, ...outcomes];
       const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
       if (rows.length > MAX_STATEMENT_ROWS || bytes > MAX_STATEMENT_BYTES) return false;
-      if (!isMysql) return true;
       const isOneTable = rows.length === decisions.length && decisions.every(({ row }) => row.args === null);
       return isOneTable && newFacts(decisions).length === 0;
     },
