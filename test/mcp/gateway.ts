@@ -91,6 +91,8 @@ interface Setup {
   readonly rights: Readonly<Record<string, Right>>;
   readonly limits?: Partial<McpLimits>;
   readonly deps?: Partial<McpDeps>;
+  /** Called before the names of a list are recorded. */
+  readonly shown?: () => Promise<void>;
 }
 
 const decision = (allowed: boolean): Decision =>
@@ -138,7 +140,7 @@ function fakeEngine(gateway: TestGateway): Engine {
   };
 }
 
-export async function startGateway({ targets, rights, limits, deps }: Setup): Promise<TestGateway> {
+export async function startGateway({ targets, rights, limits, deps, shown: beforeShown }: Setup): Promise<TestGateway> {
   const decisions: DecisionRecord[] = [];
   const delivered: DecisionRecord[] = [];
   const shown: ShownRecord[] = [];
@@ -205,6 +207,7 @@ export async function startGateway({ targets, rights, limits, deps }: Setup): Pr
         if (cause === 'delivery') delivered.push(record);
       },
       shown: async (record) => {
+        await beforeShown?.();
         if (gateway.auditDown) throw unavailable();
         shown.push(record);
       },
