@@ -313,7 +313,7 @@ function wholesOf(totals: readonly Total[]): Map<string, Amount> {
 interface Search {
   readonly edge: { readonly length: number; readonly key: string } | null;
   readonly count: number;
-  /** More searches, for a regular expression at no edge: only names that contain the text need them. */
+  /** More searches, for a regular expression or a single line at no edge: only names that contain the text need them. */
   readonly read?: { readonly text: string; readonly count: number };
 }
 
@@ -346,7 +346,9 @@ function listSearches(pattern: string, reading: PatternReading): Search[] {
   return shapes.flatMap(({ kind, text, oneLine }) => {
     if (kind === 'exact' || (text === '' && !oneLine)) return [];
     const edge = kind === 'contains' || text === '' ? null : edgeOf(text, kind === 'prefix' ? 'start' : 'end');
-    return [{ edge, count: searches(text) }];
+    if (!oneLine) return [{ edge, count: searches(text) }];
+    // A name with the text is also searched for a line break.
+    return edge === null ? [{ edge, count: searches(text), read: { text, count: 1 } }] : [{ edge, count: searches(text) + 1 }];
   });
 }
 

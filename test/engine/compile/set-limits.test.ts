@@ -94,6 +94,8 @@ test('what makes a search longer counts', (t) => {
   const repeated = 'a/'.repeat(240);
   t.regex(checkPolicySet(searching(200, (n) => `${repeated}${n}`))[0]?.message ?? '', SEARCHED, 'a text that repeats itself');
   t.regex(checkPolicySet(searching(1_001, (n) => `x${n}\\d`))[0]?.message ?? '', SEARCHED, 'a regular expression is one more');
+  t.deepEqual(checkPolicySet(searching(1_400, (n) => `/r${n}/`)), []);
+  t.regex(checkPolicySet(searching(1_400, (n) => `^.*/r${n}/.*$`))[0]?.message ?? '', SEARCHED, 'a line break is searched for');
   const sameBeginning = (n: number): string => `^abcd${String.fromCharCode(97 + (n % 26), 97 + ((n / 26) % 26), 97 + n / 676)}`;
   t.regex(checkPolicySet(searching(1_601, sameBeginning))[0]?.message ?? '', SEARCHED, 'names with the same beginning');
 });
