@@ -3,6 +3,7 @@
 import { principalKey } from '../../auth/principal.ts';
 import { isOverdrawn } from '../../base/budgets.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
+import { jsonText } from '../../base/json/text.ts';
 import { keep } from '../../base/kept.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import { askedFor, mayBeAsked } from '../../protocol/capabilities.ts';
@@ -96,7 +97,8 @@ export async function relayNotification(context: UpstreamContext, message: RpcNo
     const handles = new Map([...(context.tasks ?? [])].map(([upstreamId, { handle }]) => [upstreamId, handle] as const));
     const honest = acknowledge(seen, listening, handles);
     if (isObject(honest.notifications)) context.acknowledged?.(honest.notifications);
-    return { kind: 'pass', text: JSON.stringify({ jsonrpc: '2.0', method: message.method, params: honest }) };
+    const text = await restInLane(turnsOf(context.caller, context.target.id), jsonText(honest));
+    return { kind: 'pass', text: `{"jsonrpc":"2.0","method":${JSON.stringify(message.method)},"params":${text}}` };
   }
   const meta = context.awaited?.params?._meta;
   switch (message.method) {

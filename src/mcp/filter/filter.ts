@@ -310,20 +310,20 @@ function expansion(uri: string, { argument, context }: JsonObject): ((value: str
   return isWhole ? (value) => template.expand(values.set(completed, value)) : null;
 }
 
-function openedSession(draft: Draft): Filtered {
+function* openedSession(draft: Draft): Filtering<Filtered> {
   const { protocolVersion, capabilities } = draft.value;
   if (!isSessionRevision(protocolVersion)) return fault('the target answers with a revision that the gateway does not serve');
   if (!isObject(capabilities)) return fault('the answer has no capabilities');
   const tasks = protocolVersion === TASKS_REVISION ? 'capability' : 'none';
-  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, tasks));
+  replaceMember(draft, 'capabilities', yield* jsonText(reduceServerCapabilities(capabilities, tasks)));
   return UNCHANGED;
 }
 
-function discovered(draft: Draft): Filtered {
+function* discovered(draft: Draft): Filtering<Filtered> {
   const { supportedVersions, capabilities } = draft.value;
   if (!Array.isArray(supportedVersions) || !isObject(capabilities)) return fault('the answer has no versions or capabilities');
   setMember(draft, 'supportedVersions', supportedVersions.filter(isServedRevision));
-  setMember(draft, 'capabilities', reduceServerCapabilities(capabilities, 'extension'));
+  replaceMember(draft, 'capabilities', yield* jsonText(reduceServerCapabilities(capabilities, 'extension')));
   return UNCHANGED;
 }
 

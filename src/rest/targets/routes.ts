@@ -4,7 +4,7 @@ import { type Request, type Response, Router } from 'express';
 import { has } from '../../auth/rights.ts';
 import type { Vault } from '../../auth/vault.ts';
 import { AppError, invalidRequest } from '../../base/errors.ts';
-import { inSlices } from '../../base/turns/slices.ts';
+import { laneSteps } from '../../base/turns/lane.ts';
 import { pathId, refuseMembers, validate } from '../../base/validate.ts';
 import type { Database } from '../../db/database.ts';
 import { stateProblemInSteps } from '../../engine/compile/pattern.ts';
@@ -85,7 +85,9 @@ export function createTargetRoutes(parts: TargetRouteParts): Router {
     const { text = '', resource_type: type, resource_pattern: pattern, limit } = validate(catalogueQuery, { ...req.query });
     const { id } = await readable(res, req.params.id);
     const problem =
-      pattern === undefined ? null : (module.checkPattern(pattern) ?? (await inSlices(stateProblemInSteps(pattern))));
+      pattern === undefined
+        ? null
+        : (module.checkPattern(pattern) ?? (await laneSteps(admissionOf(res).principal.sub, stateProblemInSteps(pattern))));
     if (problem !== null) throw invalidRequest([{ path: 'resource_pattern', message: problem }]);
     const wanted = text.toLowerCase();
     const names = catalogue.ofTarget(

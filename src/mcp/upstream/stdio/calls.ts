@@ -7,7 +7,7 @@ import type { Cancellable } from '../../../base/cancellation.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import { keep } from '../../../base/kept.ts';
 import { isId, type RpcId, type RpcNotification, type RpcRequest } from '../../../protocol/message.ts';
-import { type Located, rebuildCall, rebuildResponse } from '../../../protocol/rebuild.ts';
+import { type Located, rebuildCall, rebuildNotification, rebuildResponse } from '../../../protocol/rebuild.ts';
 import { SseFault, TooLarge } from '../../../protocol/sse.ts';
 import type { EventQueue } from '../events.ts';
 import { ProcessFault, type UpstreamFault } from '../upstream.ts';
@@ -103,12 +103,12 @@ export function createCalls(
     call.queue.end();
   }
 
-  function progress({ method, params = {} }: RpcNotification): void {
+  function progress({ method, params = {} }: RpcNotification, located: Located): void {
     const id = typeof params.progressToken === 'number' ? params.progressToken : -1;
     const call = calls.get(id);
     const token = call === undefined ? taskTokens.get(id) : call.token;
     if (token === undefined) return;
-    const text = JSON.stringify({ jsonrpc: '2.0', method, params: { ...params, progressToken: token } });
+    const text = rebuildNotification(method, located, { progressToken: JSON.stringify(token) });
     if (call === undefined) {
       hooks.taskProgress(text);
       return;
@@ -166,7 +166,7 @@ export function createCalls(
         return call.queue.fail(faultOf(line));
       }
       const { message, located } = line;
-      if (message.kind === 'notification') return progress(message);
+      if (message.kind === 'notification') return progress(message, located);
       if (message.kind === 'request') return;
       // A process that could not read the id answers with null. If exactly one request is in flight, that one is meant, unless the answer
       // may be a late one to somebody else.

@@ -137,8 +137,8 @@ export type Line =
   | { readonly kind: 'garbage' };
 
 const GARBAGE: Line = { kind: 'garbage' };
-/** The same rules as for other answers of targets: their content is not used for decisions. */
-const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 1 };
+/** The same rules as for other answers of targets: their content is not used for decisions. Members of `params` have spans. */
+const RULES = { exact: false, maxDepth: 256, maxValues: 2_000_000, spanDepth: 2 };
 
 export function readLine(text: string): Line {
   return /^\s*\{/.test(text) ? lineOf(readJsonText(text, RULES), () => looselyRead(text)) : GARBAGE;
