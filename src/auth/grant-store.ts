@@ -89,13 +89,16 @@ export function grantStore(db: Connection) {
   };
 }
 
-/** Deletes the grants, with their codes and refresh tokens. Returns how many grants there were. */
+/**
+ * Deletes the grants, with their codes and refresh tokens that are not used. Used ones, which can be many, are worth nothing without their grant, and
+ * are deleted when they expire. Returns how many grants there were.
+ */
 export async function removeGrants(trx: Transaction, ids: readonly string[]): Promise<number> {
   let removed = 0;
   for (let at = 0; at < ids.length; at += AT_ONCE) {
     const some = ids.slice(at, at + AT_ONCE);
     removed += await trx('grants').whereIn('id', some).delete();
-    await trx('oauth_records').whereIn('grant_id', some).delete();
+    await trx('oauth_records').whereIn('grant_id', some).whereNull('consumed_at').delete();
   }
   return removed;
 }

@@ -31,6 +31,8 @@ interface Rotation {
 
 /** So many used refresh tokens of a grant are known as used. A client can refresh as often as it likes, and each use looks at all that are kept. */
 export const ROTATIONS_KEPT = 100;
+/** An older version kept all, and everybody waits for a statement on SQLite. */
+const MOST_DELETED = 500;
 
 export const hashOf = (id: string): string => createHash('sha256').update(id).digest('hex');
 
@@ -112,10 +114,12 @@ export function recordStore(database: Pick<Database, 'knex'>) {
         if ((await use(token.clone())) === 0) return false;
         const { grant_id = null, rotation = null } = (await token.first<Rotation | undefined>('grant_id', 'rotation')) ?? {};
         if (grant_id === null || rotation === null) return true;
-        await tokens()
+        const old: string[] = await tokens()
           .where({ grant_id })
           .where('rotation', '<=', rotation - ROTATIONS_KEPT)
-          .delete();
+          .limit(MOST_DELETED)
+          .pluck('key');
+        if (old.length > 0) await tokens().whereIn('key', old).delete();
         await use(tokens().where({ grant_id }).where('rotation', '<=', rotation));
         return true;
       }),

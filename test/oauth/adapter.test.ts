@@ -225,6 +225,28 @@ eachEngine(test.serial, 'only the last used refresh tokens of a grant are kept',
   }
   const kept = await database.knex('oauth_records').orderBy('rotation').pluck('rotation');
   t.deepEqual(kept.map(Number), all.slice(-ROTATIONS_KEPT));
+  // So many as one statement deletes are left by an older version.
+  const left = Array.from({ length: 600 }, (_, n) => ({
+    ...{
+      kind: 'RefreshToken',
+      key: `${n}`,
+      payload: '',
+      grant_id: 'g',
+      rotation: 0,
+      created_at: 1,
+      expires_at: 9e15,
+      consumed_at: 1,
+    },
+  }));
+  await database.knex.batchInsert('oauth_records', left, 200);
+  const count = async () => Number((await database.knex('oauth_records').count('* as n').first())?.n);
+  const counts: number[] = [];
+  for (let rotations = all.length; rotations < all.length + 2; rotations++) {
+    await tokens.upsert(`${rotations}`, { kind: 'RefreshToken', jti: `${rotations}`, grantId: 'g', rotations }, 86_400);
+    await tokens.consume(`${rotations}`);
+    counts.push(await count());
+  }
+  t.deepEqual(counts, [ROTATIONS_KEPT + 101, ROTATIONS_KEPT]);
 });
 
 eachEngine(test.serial, 'a device that asks too often is told to slow down, whichever replica it asks', async (t, at) => {
