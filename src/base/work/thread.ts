@@ -17,19 +17,37 @@ export interface Desk {
 
 export type Jobs = Readonly<Record<string, (input: never, desk: Desk) => Promise<unknown>>>;
 
-/** The number of items per message. Reading them takes the other side about a millisecond. */
+/** The most items per message, and about the most values in them. Reading them takes the other side a millisecond or two. */
 export const ITEMS_AT_ONCE = 100;
+const VALUES_AT_ONCE = 3_000;
+/** A text counts as one value more for each so many characters. */
+const TEXT_LENGTH = 1_024;
 const PROGRESS_MS = 500;
 
 export function* bunchesOf<T>(items: Iterable<T>): Generator<T[]> {
   let bunch: T[] = [];
+  let values = 0;
   for (const item of items) {
     bunch.push(item);
-    if (bunch.length < ITEMS_AT_ONCE) continue;
+    values += valuesIn(item, VALUES_AT_ONCE);
+    if (bunch.length < ITEMS_AT_ONCE && values < VALUES_AT_ONCE) continue;
     yield bunch;
     bunch = [];
+    values = 0;
   }
   if (bunch.length > 0) yield bunch;
+}
+
+/** Counts up to `most` values. A policy can have a thousand subjects. */
+function valuesIn(item: unknown, most: number): number {
+  if (typeof item === 'string') return 1 + Math.floor(item.length / TEXT_LENGTH);
+  if (typeof item !== 'object' || item === null || ArrayBuffer.isView(item)) return 1;
+  let values = 1;
+  for (const member of Object.values(item)) {
+    values += valuesIn(member, most - values);
+    if (values >= most) break;
+  }
+  return values;
 }
 
 /**

@@ -3,6 +3,7 @@ import { getPriority, platform } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { AppError } from '../../../src/base/errors.ts';
+import { bunchesOf } from '../../../src/base/work/thread.ts';
 import { createWork, type Host, type WorkLimits } from '../../../src/base/work/work.ts';
 
 function start(t: ExecutionContext, limits: Partial<WorkLimits> = {}) {
@@ -203,4 +204,13 @@ test('close ends running and waiting jobs', async (t) => {
   const own = getPriority();
   t.is(priorityIn(0), Math.max(own, 10));
   t.is(priorityIn(15), Math.min(own + 15, 19));
+});
+
+test('a message has few items if they are large', (t) => {
+  const sizes = (items: readonly unknown[]): number[] => [...bunchesOf(items)].map(({ length }) => length);
+  t.deepEqual(sizes([]), []);
+  t.deepEqual(sizes(Array.from({ length: 250 }, (_, id) => ({ id }))), [100, 100, 50]);
+  const subjects = Array.from({ length: 1_000 }, (_, id) => ({ id }));
+  t.deepEqual(sizes(Array.from({ length: 5 }, () => ({ before: { subjects }, after: null }))), [2, 2, 1]);
+  t.deepEqual(sizes(Array.from({ length: 3 }, () => ({ text: 'x'.repeat(4_000_000) }))), [1, 1, 1]);
 });
