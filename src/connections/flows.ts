@@ -89,12 +89,18 @@ export function createConnecting(parts: FlowParts) {
     );
 
   /** Connects the account in one administrative change, so that every replica uses it from then on. */
-  async function keepTokens(caller: Caller, target: AccountTarget, flow: Flow, given: Given): Promise<ConnectionRow> {
+  async function keepTokens(
+    caller: Caller,
+    target: AccountTarget,
+    flow: Flow,
+    given: Given,
+    askedAt: number,
+  ): Promise<ConnectionRow> {
     const { asking, issuer, origin } = flow;
     const time = now();
     const id = newId();
     const identity = { id, user_id: caller.principal.sub, target_id: target.id, issuer };
-    const tokens = tokensFrom(given, flow, target, time);
+    const tokens = tokensFrom(given, flow, target, askedAt);
     const row: ConnectionRow = {
       ...identity,
       scope: given.scope ?? asking.scopes.join(' '),
@@ -193,12 +199,14 @@ export function createConnecting(parts: FlowParts) {
       // The registered redirect address counts, however the request reached this replica.
       const address = new URL(flow.asking.redirectUri);
       address.search = returned.search;
+      // As for a renewal (tokens.ts).
+      const askedAt = now();
       try {
         await redeem(server, flow.client, flow.asking, address, async (given) => {
           got.given = given;
         });
         if (got.given === null) throw new ConnectionFault('refused', 'The authorization server gave no usable token.');
-        const kept = await keepTokens(caller, target, flow, got.given);
+        const kept = await keepTokens(caller, target, flow, got.given, askedAt);
         void revocations.run();
         return kept;
       } catch (fault) {

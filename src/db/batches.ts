@@ -56,6 +56,7 @@ export async function deleteOldest(
   if (keys.length > 0)
     await db(table)
       .whereIn([...key], keys)
+      .andWhere('created_at', '<', before)
       .delete();
   return rows.length === limit;
 }

@@ -341,6 +341,18 @@ eachEngine(test.serial, 'a renewal whose lock was taken, but not confirmed, does
   t.deepEqual([...w.provider.refreshed.values()], [1]);
 });
 
+onSqlite('the first token of an account that was long under way is renewed before it is used', async (t, db) => {
+  const w = await world(t, db, { accessTokenTtl: 10 });
+  w.provider.intercept = async (req) => {
+    if (req.url === '/token') w.pass(12_000);
+    return false;
+  };
+  const row = await w.a.connect(w.visitor, w.target, 'alice');
+  w.provider.intercept = async () => false;
+  t.is(accountOf(w, await w.a.tokens.get(w.a.at(w.visitor, w.target, row.id))), 'alice');
+  t.is(w.provider.refreshed.size, 1);
+});
+
 onSqlite('a token that was long under way is renewed again when its target refuses it', async (t, db) => {
   const w = await world(t, db, { accessTokenTtl: 10 });
   const row = await w.a.connect(w.visitor, w.target, 'alice');
