@@ -7,6 +7,10 @@ import { RIGHTS } from './rights.ts';
 export const TOKEN_NAME_MAX = 256;
 /** A user can have many tokens, each with the names of many targets. */
 const USERS_AT_ONCE = 20;
+/** A user can make and revoke tokens without end, and everybody waits while they are read. So only the newest are kept. */
+const ENDED_KEPT = 100;
+/** How many older ones are deleted for each new token. */
+const ENDED_AT_ONCE = 100;
 
 export interface TokenRecord {
   /** The claim `jti`. */
@@ -145,6 +149,19 @@ export function tokenStore(db: Connection) {
     /** Deletes the user's login tokens that expired before `time`. */
     async deleteExpiredOf(userId: string, time: number): Promise<number> {
       return await db('tokens').where({ user_id: userId, kind: 'login' }).where('expires_at', '<', time).delete();
+    },
+
+    /** Deletes the oldest of the user's API tokens that were revoked or have expired, so that a limited number of them stays. */
+    async deleteOldestEndedOf(userId: string, time: number): Promise<void> {
+      const rows: { id: string }[] = await db('tokens')
+        .where({ user_id: userId, kind: 'api' })
+        .andWhere((ended) => ended.whereNotNull('revoked_at').orWhere('expires_at', '<=', time))
+        .orderBy('id', 'desc')
+        .offset(ENDED_KEPT)
+        .limit(ENDED_AT_ONCE)
+        .select('id');
+      const ids = rows.map(({ id }) => id);
+      if (ids.length > 0) await db('tokens').whereIn('id', ids).delete();
     },
 
     /**

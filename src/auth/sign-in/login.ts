@@ -139,6 +139,7 @@ export function createLogin({ database, passwords, draftToken, administer, still
           );
         }
         const record = draft.record(user);
+        await tokens.deleteOldestEndedOf(user.id, record.created_at);
         await tokens.insert(record);
         return { user, record };
       });

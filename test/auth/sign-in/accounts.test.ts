@@ -1,4 +1,5 @@
 import test from 'ava';
+import { tokenStore } from '../../../src/auth/token-store.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
 import { PASSWORD, startRest, startRestOnSqlite } from '../../support/rest.ts';
 
@@ -312,6 +313,33 @@ eachEngine(
     t.is(change?.action, 'token.revoke');
     t.is(change?.object_id, shown.id);
     t.true((await create(user.token)).status === 201, 'a revoked token makes room');
+  },
+);
+
+eachEngine(
+  test.serial,
+  'only the newest API tokens that ended stay in the list of a user who makes many',
+  async (t, database) => {
+    const rest = await startRest(t, database.url);
+    const user = await rest.account('user@example.com');
+    const other = await rest.account('other@example.com');
+    const now = Date.now();
+    const base = { kind: 'api', name: 'n', kid: 'k', created_at: now, expires_at: null, revoked_at: null, limits: null } as const;
+    const store = tokenStore(rest.database.knex);
+    const idOf = (i: number): string => `0000-${String(i).padStart(3, '0')}`;
+    await store.insert({ ...base, id: 'oldest, valid', user_id: user.id });
+    await store.insert({ ...base, id: 'of another user', user_id: other.id, revoked_at: now });
+    for (let i = 0; i < 130; i++) {
+      const ended = i % 2 === 0 ? { expires_at: now - 1 } : { revoked_at: now - 1 };
+      await store.insert({ ...base, id: idOf(i), user_id: user.id, ...ended });
+    }
+    const made = await rest.call('POST', '/api/auth/tokens', { token: user.token, body: { name: 'ci' } });
+    const left = await rest.database.knex('tokens').where({ kind: 'api' }).pluck('id');
+    const newest = Array.from({ length: 100 }, (_, i) => idOf(30 + i));
+    const { id } = made.body['api_token'] as { id: string };
+    t.deepEqual(left.sort(), [...newest, id, 'of another user', 'oldest, valid'].sort());
+    const listed = await rest.call('GET', '/api/auth/tokens', { token: user.token });
+    t.is(listed.body['length'], 50 + 2);
   },
 );
 
