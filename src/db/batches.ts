@@ -41,15 +41,23 @@ export function bytesOfRow(row: object): number {
   return bytes;
 }
 
-/** Deletes the oldest rows that were created before `before`, at most `limit`. `key`: of the table. Returns whether there may be more. */
+/**
+ * Deletes the oldest rows, whose time in the column `time` is before `before`, at most `limit`. `key`: of the table. Returns whether there may be
+ * more.
+ */
 export async function deleteOldest(
   db: Connection,
-  { table, key, before }: { readonly table: string; readonly key: readonly string[]; readonly before: number },
+  {
+    table,
+    key,
+    time = 'created_at',
+    before,
+  }: { readonly table: string; readonly key: readonly string[]; readonly time?: string; readonly before: number },
   limit: number,
 ): Promise<boolean> {
-  const rows: Readonly<Record<string, string>>[] = await db(table)
-    .where('created_at', '<', before)
-    .orderBy('created_at')
+  const rows: Readonly<Record<string, string | number>>[] = await db(table)
+    .where(time, '<', before)
+    .orderBy(time)
     .limit(limit)
     .select(...key);
   const keys = rows.map((row) => key.map((column) => row[column] ?? ''));

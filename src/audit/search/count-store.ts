@@ -1,4 +1,5 @@
 /** The counts of decisions by hour, effect, policy and target. They are derived from the log, and no MAC covers them. */
+import { deleteOldest } from '../../db/batches.ts';
 import type { Connection } from '../../db/database.ts';
 import { isDuplicate } from '../../db/statement.ts';
 import type { Effect } from '../../engine/compile/policy.ts';
@@ -43,6 +44,8 @@ interface Row {
   readonly policy_id: string | null;
   readonly target_id: string | null;
 }
+
+const COUNT_KEY = ['hour', 'effect', 'policy_id', 'target_id'] as const;
 
 /** What `sums` can group the counts by, with the column of each. */
 export const COUNT_KEYS = { hour: 'hour', policy: 'policy_id', target: 'target_id' } as const;
@@ -134,14 +137,14 @@ export function countStore(db: Connection) {
       const added = db.client.dialect === 'mysql' ? 'values(decisions)' : 'excluded.decisions';
       await db('log_counts')
         .insert(counts)
-        .onConflict(['hour', 'effect', 'policy_id', 'target_id'])
+        .onConflict([...COUNT_KEY])
         .merge({ decisions: db.raw(`log_counts.decisions + ${added}`) });
       return true;
     },
 
-    async removeBefore(hour: number): Promise<void> {
-      await db('log_counts').where('hour', '<', hour).delete();
-    },
+    /** Removes counts of the oldest hours before `hour`, at most `limit`. Returns whether there may be more. */
+    removeBefore: (hour: number, limit: number): Promise<boolean> =>
+      deleteOldest(db, { table: 'log_counts', key: COUNT_KEY, time: 'hour', before: hour }, limit),
 
     /** Adds up the counts of the hours from `from` to before `to`. */
     async sums(by: CountedBy, from: number, to: number, { policies, target_id }: CountFilter): Promise<Sum[]> {

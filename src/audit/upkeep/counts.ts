@@ -42,7 +42,7 @@ export function createCounts({ database, days, log, now }: CountsParts) {
   async function run(): Promise<void> {
     for (const chain of await countStore(database.knex).uncounted()) await count(chain);
     const oldest = days === 0 ? 0 : Math.floor((now() - days * 24 * HOUR_MS) / HOUR_MS);
-    if (oldest > removed) await countStore(database.knex).removeBefore(oldest);
+    if (oldest > removed) while (!stopped && (await countStore(database.knex).removeBefore(oldest, BATCH))) await sleep(PAUSE_MS);
     removed = oldest;
   }
 

@@ -176,6 +176,24 @@ eachEngine(test.serial, 'the answer says to when decisions are counted, and filt
   await writer.close();
 });
 
+eachEngine(test.serial, 'the counts of old hours are removed in batches', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const [young, old] = [START / HOUR_MS, START / HOUR_MS - 30 * 24];
+  const rows = Array.from({ length: 1_200 }, (_, i) => ({
+    ...{ hour: old + (i % 3), effect: 'allow', policy_id: `p${i}`, target_id: '', decisions: 1 },
+  }));
+  await database.knex.batchInsert('log_counts', [...rows, { ...rows[0], hour: young }], 100);
+  let most = 0;
+  database.knex.on('query-response', (response: unknown, { method }: { method?: string }) => {
+    if (method === 'del') most = Math.max(most, Number(response));
+  });
+  const counts = counter(database, 1);
+  await counts.run();
+  await counts.stop();
+  t.deepEqual(await database.knex('log_counts').pluck('hour'), [young]);
+  t.is(most, 500);
+});
+
 test('fast reads cover more and more hours, and all reads together cover each hour once', async (t) => {
   const end = START + 31 * 24 * HOUR_MS;
   const query = readCounts({ by: 'hour', from: new Date(START).toISOString(), to: new Date(end).toISOString() }, end);
