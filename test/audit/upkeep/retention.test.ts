@@ -1,6 +1,7 @@
 import test from 'ava';
 import { auditStore } from '../../../src/audit/audit-store.ts';
 import { firstIdOf } from '../../../src/audit/chain/chain.ts';
+import { dayOf, firstKeyOf } from '../../../src/audit/chain/facts.ts';
 import { removalStore } from '../../../src/audit/chain/tables/removal-store.ts';
 import { createRetention } from '../../../src/audit/upkeep/retention.ts';
 import { genuinenessOf } from '../../../src/audit/verify/genuine.ts';
@@ -162,6 +163,21 @@ eachEngine(test.serial, 'facts are removed in batches', async (t, at) => {
   t.true(await store.removeFacts(day, 2));
   t.false(await store.removeFacts(day, 2));
   t.is(await count(database, 'log_principals'), 1);
+});
+
+eachEngine(test.serial, 'few lists of names are removed at once, because they can be large', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const store = removalStore(database.knex);
+  const day = dayOf(firstIdOf(NOW));
+  for (let i = 10; i < 55; i++)
+    await database.knex.raw(
+      `insert into log_names (id, set_hash, names) values (x'${firstKeyOf(day - 1).slice(0, -2)}${i}', 'h', '[]')`,
+    );
+  t.true(await store.removeFacts(day, 500));
+  t.is(await count(database, 'log_names'), 25);
+  t.true(await store.removeFacts(day, 500));
+  t.false(await store.removeFacts(day, 500));
+  t.is(await count(database, 'log_names'), 0);
 });
 
 eachEngine(test.serial, 'records that were removed by age and put back from a copy are reported', async (t, at) => {

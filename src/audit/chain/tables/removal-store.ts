@@ -8,6 +8,8 @@ import { segmentStore } from './segment-store.ts';
 
 /** Facts are removed this many days later than the records, because clocks differ. */
 const SPARE_DAYS = 2;
+/** On SQLite, all requests wait for a statement, and the names of a list have up to 256 KiB. */
+const LISTS_AT_ONCE = 20;
 
 export function removalStore(db: Connection) {
   /** Removes the records of version 1, and the sets that only they referred to. */
@@ -105,12 +107,16 @@ export function removalStore(db: Connection) {
       return first;
     },
 
-    /** Removes up to `limit` facts of each kind from before the day, those of the oldest days first. Returns whether there are more. */
+    /**
+     * Removes up to `limit` facts of each kind from before the day, and fewer lists of names, those of the oldest days first. Returns whether
+     * there are more.
+     */
     async removeFacts(day: number, limit: number): Promise<boolean> {
       let areMore = false;
       for (const table of Object.values(FACT_TABLES)) {
+        const most = table === FACT_TABLES.names ? Math.min(limit, LISTS_AT_ONCE) : limit;
         const old = () => db(table).whereRaw(`id < x'${firstKeyOf(day)}'`);
-        const last = await firstIn(old().offset(limit - 1), 'asc');
+        const last = await firstIn(old().offset(most - 1), 'asc');
         const some = old();
         if (last !== undefined) some.whereRaw(`id <= x'${last}'`);
         await some.delete();
