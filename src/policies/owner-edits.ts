@@ -25,7 +25,7 @@ export interface OwnerEditParts {
   readonly targetExists: (db: Connection, id: string) => Promise<boolean>;
   readonly checkPattern: PatternCheck;
   readonly findNames: FindNamesFor;
-  /** Runs a change that throws `Moved`. */
+  /** Runs all changes of owners. */
   readonly settle: Settle;
   readonly now: () => number;
 }
@@ -118,7 +118,7 @@ export function createOwnerEdits(parts: OwnerEditParts) {
 
     /** Throws AppError `not_found`, and `owner_in_use` if the owner has policies: they would no longer have limits. */
     async remove(caller: Caller, name: string, ifMatch: string | undefined): Promise<void> {
-      await administer(caller, ['boundaries:manage'], async (trx) => {
+      const deleteIn = async (trx: Transaction) => {
         const store = ownerStore(trx);
         const before = await store.find(name);
         if (before === null) throw new AppError('not_found', `The owner ${name} has no record.`);
@@ -131,6 +131,11 @@ export function createOwnerEdits(parts: OwnerEditParts) {
         }
         await store.delete(name);
         return { result: null, changes: [changeOf(before, null)] };
+      };
+      // A change that was checked before a removal is checked again, so a loop of removals must not keep others from storing theirs.
+      await settle(caller, async (calm) => {
+        await calm();
+        await administer(caller, ['boundaries:manage'], deleteIn);
       });
     },
   };

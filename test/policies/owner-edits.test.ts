@@ -62,3 +62,26 @@ eachEngine(
     t.is((await t.throwsAsync<AppError>(put(['^read_first$'])))?.code, 'outside_limits');
   },
 );
+
+eachEngine(test.serial, 'a removal waits for the turns of changes that are checked again', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const order: string[] = [];
+  const owners = createOwnerEdits({
+    database,
+    administer: (_caller, _rights, work) => {
+      order.push('stored');
+      return changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS));
+    },
+    targetExists: async () => true,
+    checkPattern: () => null,
+    findNames: createNameSearch(),
+    settle: (_caller, work) => work(async () => void order.push('calm'), false),
+    now: Date.now,
+  });
+  await owners.put(ADMIN, 'a', { limits: {} }, undefined);
+  order.length = 0;
+  await owners.remove(ADMIN, 'a', undefined);
+  t.deepEqual(order, ['calm', 'stored']);
+  t.is((await t.throwsAsync<AppError>(owners.remove(ADMIN, 'a', undefined)))?.code, 'not_found');
+});
