@@ -119,6 +119,12 @@ async function inParts<T>(
   }
 }
 
+/**
+ * How many policies of an owner that were deleted outside of their files are remembered. A manager can make and delete them without end, and each
+ * plan of the owner reads all.
+ */
+const DELETED_KEPT = 10_000;
+
 /** `managed_as` begins with the owner and a slash, and no owner contains one. */
 function ofOwners(policies: Knex.QueryBuilder, owners: readonly string[]): void {
   if (owners.length === 0) policies.whereRaw('1 = 0');
@@ -201,6 +207,14 @@ export function policyStore(db: Connection) {
       .limit(limit);
   }
 
+  /** Those of the owner that were deleted last, up to DELETED_KEPT. In the order of characters, 0 follows the slash. */
+  const lastDeletedOf = (owner: string) =>
+    db('deleted_policies')
+      .where('managed_as', '>', `${owner}/`)
+      .andWhere('managed_as', '<', `${owner}0`)
+      .orderBy([{ column: 'drift_since', order: 'desc' }, { column: 'managed_as' }])
+      .limit(DELETED_KEPT);
+
   return {
     /**
      * Returns every policy, sorted by id, each with its subjects sorted by id. The result is consistent if `db` is a snapshot or
@@ -260,12 +274,10 @@ export function policyStore(db: Connection) {
 
     /**
      * Returns `drift_since` of the policies of this owner that were deleted outside of their files and that no file has created again, by
-     * `managed_as`.
+     * `managed_as`: of those that were deleted last.
      */
     async deletedOf(owner: string): Promise<Map<string, number>> {
-      const rows: { managed_as: string; drift_since: number }[] = await db('deleted_policies').where((own) =>
-        ofOwners(own, [owner]),
-      );
+      const rows: { managed_as: string; drift_since: number }[] = await lastDeletedOf(owner);
       return new Map(rows.map(({ managed_as, drift_since }) => [managed_as, drift_since]));
     },
 
@@ -307,6 +319,13 @@ export function policyStore(db: Connection) {
       await insertRows(db, 'policy_subjects', subjectsMade);
       await deleteRows(db, 'deleted_policies', 'managed_as', files);
       await insertRows(db, 'deleted_policies', missing);
+      for (const owner of new Set(missing.map(({ managed_as }) => managed_as.slice(0, managed_as.indexOf('/')))))
+        await deleteRows(
+          db,
+          'deleted_policies',
+          'managed_as',
+          await lastDeletedOf(owner).offset(DELETED_KEPT).pluck('managed_as'),
+        );
     },
 
     /** Returns whether a policy names this target. */

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { insertRows } from '../../src/db/rows.ts';
 import { inReadingOrder } from '../../src/engine/compile/compile.ts';
 import { type OrderFilter, policyStore } from '../../src/policies/policy-store.ts';
 import { openTestDatabase } from '../support/database.ts';
@@ -220,3 +221,38 @@ eachEngine(test.serial, 'policies come in the order of evaluation, page by page,
     }
   }
 });
+
+eachEngine(
+  test.serial,
+  'of an owner, a limited number of policies that were deleted outside of their files is remembered',
+  async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    const store = policyStore(knex);
+    const rows = Array.from({ length: 10_000 }, (_, i) => ({ managed_as: `a/${i}`, drift_since: 1 + i }));
+    await insertRows(knex, 'deleted_policies', [
+      ...rows,
+      { managed_as: 'a-b/1', drift_since: 1 },
+      { managed_as: 'aa/1', drift_since: 2 },
+    ]);
+    const some = [policy('1', { managed_as: 'a/x' }), policy('2', { managed_as: 'a/y' }), policy('3', { managed_as: 'aa/x' })];
+    await store.change(some.map((after) => ({ before: null, after })));
+    await store.change(
+      some.map((before) => ({ before, after: null })),
+      20_000,
+    );
+    const left = await store.deletedOf('a');
+    t.is(left.size, 10_000);
+    t.deepEqual([left.get('a/1'), left.get('a/2'), left.get('a/x'), left.get('a/y')], [undefined, 3, 20_000, 20_000]);
+    t.deepEqual([...(await store.deletedOf('aa'))].sort(), [
+      ['aa/1', 2],
+      ['aa/x', 20_000],
+    ]);
+    t.deepEqual([...(await store.deletedOf('a-b'))], [['a-b/1', 1]]);
+    t.is(
+      await knex('deleted_policies')
+        .pluck('managed_as')
+        .then(({ length }) => length),
+      10_003,
+    );
+  },
+);
