@@ -173,7 +173,12 @@ eachEngine(test.serial, 'few lists of names are removed at once, because they ca
     await database.knex.raw(
       `insert into log_names (id, set_hash, names) values (x'${firstKeyOf(day - 1).slice(0, -2)}${i}', 'h', '[]')`,
     );
+  const limits: number[] = [];
+  database.knex.on('query', ({ sql, method }: { sql: string; method?: string }) => {
+    if (method === 'del') limits.push(sql.split('<').length - 1);
+  });
   t.true(await store.removeFacts(day, 500));
+  t.deepEqual(limits, [1, 1, 1, 1], 'with two upper limits, SQLite reads all old rows');
   t.is(await count(database, 'log_names'), 25);
   t.true(await store.removeFacts(day, 500));
   t.false(await store.removeFacts(day, 500));

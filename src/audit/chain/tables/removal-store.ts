@@ -117,9 +117,8 @@ export function removalStore(db: Connection) {
         const most = table === FACT_TABLES.names ? Math.min(limit, LISTS_AT_ONCE) : limit;
         const old = () => db(table).whereRaw(`id < x'${firstKeyOf(day)}'`);
         const last = await firstIn(old().offset(most - 1), 'asc');
-        const some = old();
-        if (last !== undefined) some.whereRaw(`id <= x'${last}'`);
-        await some.delete();
+        // With two upper limits, SQLite may read all old facts for each part.
+        await (last === undefined ? old() : db(table).whereRaw(`id <= x'${last}'`)).delete();
         areMore ||= last !== undefined;
       }
       return areMore;
