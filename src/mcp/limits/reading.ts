@@ -6,6 +6,7 @@ import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import type { JsonReading } from '../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
 import { lane, laneOnce } from '../../base/turns/lane.ts';
+import { pause } from '../../base/turns/slices.ts';
 import type { BacklogFault, Unread } from '../upstream/unread.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
 
@@ -13,6 +14,18 @@ import { costOf, FREE_LENGTH } from './intake.ts';
 const MAX_WAIT_S = 30;
 /** The bytes of memory that the texts of large answers to one user may take. */
 const TEXT_BYTES = 64 * 1024 * 1024;
+/** A search in more bytes would hold the event loop. */
+const SEARCHED_BYTES = 64 * 1024;
+
+/** A string takes two bytes for each character if one of them is outside of Latin-1. An escape can be such a character. */
+async function isOneByteText(bytes: Buffer): Promise<boolean> {
+  if (!isAscii(bytes)) return false;
+  for (let at = 0; at < bytes.length; at += SEARCHED_BYTES) {
+    if (bytes.subarray(at, at + SEARCHED_BYTES + 1).includes('\\u')) return false;
+    await pause();
+  }
+  return true;
+}
 
 export type TargetReader = ReturnType<typeof createTargetReader>;
 
@@ -46,11 +59,11 @@ export function createTargetReader(flow: Flow, unread: Unread, answerBytes: numb
       return fault ?? account.close;
     },
     /**
-     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its bytes, unless all of it is ASCII.
-     * Returns a function to give it back. null: there was no room for 30 s, or one of the signals has come.
+     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its bytes, unless all of it is ASCII
+     * without escapes of characters. Returns a function to give it back. null: there was no room for 30 s, or one of the signals has come.
      */
     async roomForText(user: string, bytes: Buffer, ends: readonly Cancellable[]): Promise<(() => void) | null> {
-      const turn = texts.queue(user, isAscii(bytes) ? bytes.length : 2 * bytes.length);
+      const turn = texts.queue(user, (await isOneByteText(bytes)) ? bytes.length : 2 * bytes.length);
       const timer = setTimeout(turn.leave, MAX_WAIT_S * 1_000);
       for (const end of ends) onAbort(end, turn.leave);
       const room = await turn.come;

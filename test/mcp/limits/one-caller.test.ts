@@ -256,6 +256,12 @@ test('the text of a large answer waits until earlier texts of its user leave it 
   t.is(await take('alice', [gone]), null, 'the client had left before');
   second?.();
   t.truthy(await reader.roomForText('carl', Buffer.alloc(40 * MIB, 'x'), [never]), 'ASCII takes one byte a character');
+  const escaped = Buffer.alloc(20 * MIB, 'x');
+  // Between two parts of the search.
+  escaped.write('\\u4e2d', 10 * MIB - 1);
+  const taken = await reader.roomForText('dora', escaped, [never]);
+  t.truthy(taken);
+  t.is(await reader.roomForText('dora', escaped, [gone]), null, 'text with an escape takes two');
 });
 
 test('the share of a user has room for one answer of the size that an administrator allows', async (t) => {
