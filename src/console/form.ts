@@ -81,7 +81,8 @@ export function field(one: Field, refused: Refused | null, value = ''): Markup {
   const id = `f-${name}`;
   const about = `${id}-about`;
   const invalid = message === null ? 'false' : 'true';
-  const area = html`<textarea class="${kind}" id="${id}" name="${name}" rows="${words === undefined ? (one.rows ?? 4) : 12}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false">${entered}</textarea>`;
+  // Browsers drop a line break at the start of a textarea.
+  const area = html`<textarea class="${kind}" id="${id}" name="${name}" rows="${words === undefined ? (one.rows ?? 4) : 12}" ?required="${required}" aria-invalid="${invalid}" aria-describedby="${about}" spellcheck="false">${/^[\r\n]/.test(entered) ? '\n' : ''}${entered}</textarea>`;
   const input =
     options !== undefined
       ? html`<select class="in" id="${id}" name="${name}" aria-invalid="${invalid}" aria-describedby="${about}">${options.map(([each, text]) => html`<option value="${each}" ?selected="${each === entered}">${text}</option>`)}</select>`
@@ -93,6 +94,10 @@ export function field(one: Field, refused: Refused | null, value = ''): Markup {
   return html`<div class="${one.isThird ? 'field third' : 'field'}"><label for="${id}">${label}</label>${input}
 ${message === null ? html`<p class="xs muted" id="${about}">${hint}</p>` : fieldError(about, message)}</div>`;
 }
+
+/** Whether a field still has the text that the page showed. Browsers send each line break as CR LF. */
+export const isAsShown = (entered: string, shown: string): boolean => withLineFeeds(entered) === withLineFeeds(shown);
+const withLineFeeds = (text: string): string => text.replaceAll(/\r\n?/g, '\n');
 
 /** A box to check. Its value is `yes`. */
 export const box = (name: string, label: Content, isChecked: boolean): Markup =>

@@ -15,9 +15,10 @@ function formIn(page: string): Record<string, string> {
     if (attributes.includes('type="checkbox"') && !/\bchecked\b/.test(attributes)) return [];
     return [[/name="([^"]*)"/.exec(attributes)?.[1] ?? '', unescaped(/value="([^"]*)"/.exec(attributes)?.[1] ?? '')]];
   });
-  const areas = [...form.matchAll(/<textarea [^>]*name="([^"]*)"[^>]*>([^<]*)</g)].map(([, name = '', text = '']) => [
+  // Browsers drop a line break at the start, and send the others as CR LF.
+  const areas = [...form.matchAll(/<textarea [^>]*name="([^"]*)"[^>]*>\n?([^<]*)</g)].map(([, name = '', text = '']) => [
     name,
-    unescaped(text),
+    unescaped(text).replaceAll(/\r\n?|\n/g, '\r\n'),
   ]);
   const choices = [...form.matchAll(/<select [^>]*name="([^"]*)"[^>]*>(.*?)<\/select>/gs)].map(([, name = '', options = '']) => [
     name,
@@ -138,4 +139,40 @@ test.serial('every setting of a target can be changed, and saving the form uncha
   await signIn(theirs, plain);
   t.is((await theirs.get(`/console/targets/${first}/settings`)).status, 403);
   t.is((await theirs.post(`/console/targets/${first}/settings`, formIn(late.text))).status, 403);
+});
+
+test.serial('saving the form of a target unchanged keeps its arguments, description and credentials', async (t) => {
+  const gateway = await startGateway(t, null, { STDIO_ALLOWED: process.execPath });
+  const admin = await person(gateway, 'admin@example.com');
+  const { token } = admin;
+  const console_ = browse(gateway);
+  await signIn(console_, admin);
+  const stdio = { transport: 'stdio', command: process.execPath };
+  for (const [at, given] of [
+    { args: ['--prefix', '', '--x'], description: 'one\ntwo' },
+    { args: ['', '--x', ''], description: '\nafter a line break' },
+    { args: [''], description: 'one\r\ntwo' },
+    { args: [], description: null },
+  ].entries()) {
+    const body = { name: `process-${at}`, ...stdio, ...given };
+    const { id } = (await gateway.rest<{ id: string }>(201, 'POST', '/api/targets', { token, body })).body;
+    await gateway.rest(201, 'PUT', `/api/targets/${id}/credentials/default`, {
+      token,
+      body: { type: 'env', name: 'K', value: 'v' },
+    });
+    const save = async (form: Record<string, string>) => {
+      const path = `/console/targets/${id}/edit`;
+      return console_.post(path, { ...formIn((await console_.get(path)).text), ...form });
+    };
+    const read = async () => (await gateway.rest<object>(200, 'GET', `/api/targets/${id}`, { token })).body;
+    t.is((await save({})).status, 303);
+    t.like(await read(), given);
+    t.is((await save({ description: 'new\r\ntext' })).status, 303);
+    t.like(await read(), { ...given, description: 'new\ntext' });
+    const { body: credentials } = await gateway.rest<object[]>(200, 'GET', `/api/targets/${id}/credentials`, { token });
+    t.like(credentials[0], { usable: true });
+    const changed = await save({ args: '--y\r\n\r\n--z' });
+    if (given.args.length === 0) t.like(await read(), { args: ['--y', '--z'] });
+    else t.regex(changed.text, /href="#f-args">Arguments cannot be changed here, because one of them is empty/);
+  }
 });

@@ -6,7 +6,7 @@ import { note } from '../../browser/page.ts';
 import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
-import { act, confirmation, type Field, field, proofFirst, REASON, refusal } from '../form.ts';
+import { act, confirmation, type Field, field, isAsShown, proofFirst, REASON, refusal } from '../form.ts';
 import { inSlices, partOf } from '../lists.ts';
 import { column, empty, heading, table } from '../marks.ts';
 import { emailsOf, userIdOf, usersIn } from '../people/names.ts';
@@ -36,23 +36,37 @@ const NAME: Field = {
   required: true,
   hint: 'Lower-case letters, digits and hyphens. It is a part of the address for clients.',
 };
-const DESCRIPTION: Field = { name: 'description', label: 'Description', hint: 'For administrators. You can leave it out.' };
+const DESCRIPTION: Field = {
+  ...{ name: 'description', label: 'Description', hint: 'For administrators. You can leave it out.', isLong: true, rows: 2 },
+};
 const FIELDS = [NAME, ...ADDRESS, DESCRIPTION];
 
-/** Whether the form sends the calls of users to a different server. */
-function isElsewhere(target: TargetJson, view: Changing): boolean {
+/** Whether the address of the form sends the calls of users to a different server. */
+function isElsewhere(target: TargetJson, address: object): boolean {
   const { transport } = target;
-  const address =
-    transport === 'stdio' ? { transport, command: target.command, args: target.args } : { transport, url: target.url };
-  return JSON.stringify(address) !== JSON.stringify(addressIn(view));
+  const own = transport === 'stdio' ? { transport, command: target.command, args: target.args } : { transport, url: target.url };
+  return JSON.stringify(own) !== JSON.stringify(address);
 }
 
-/** The members of the address that the form has. */
-function addressIn({ form }: Changing): object {
-  const { transport = '', url = '', command = '', args = '' } = form;
-  if (transport !== 'stdio') return { transport, url };
-  return { transport, command, args: args.split(/\r?\n/).filter((line) => line !== '') };
+/** The members of the address that the form has. `args`: the arguments that the form showed. */
+function addressIn({ form }: Changing, args: readonly string[] = []): object {
+  const { transport = '', url = '', command = '' } = form;
+  return transport === 'stdio' ? { transport, command, args: argumentsIn(form['args'] ?? '', args) } : { transport, url };
 }
+
+/** Throws AppError `invalid_request` if the text changes arguments of which one is empty: the form drops empty lines. */
+function argumentsIn(text: string, shown: readonly string[]): readonly string[] {
+  if (isAsShown(text, textOf(shown))) return shown;
+  if (shown.includes(''))
+    throw invalidRequest([
+      { path: 'args', message: 'cannot be changed here, because one of them is empty: use portcullis target update' },
+    ]);
+  return text.split(/\r?\n/).filter((line) => line !== '');
+}
+const textOf = (args: readonly string[]): string => args.join('\n');
+
+const descriptionIn = ({ form: { description = '' } }: Changing): string | null =>
+  description === '' ? null : description.replaceAll('\r\n', '\n');
 
 export async function newTargetPage(view: View): Promise<Shown> {
   requireMay(view, 'createTarget');
@@ -68,8 +82,8 @@ ${refusal(refused, FIELDS)}
 
 export const makeTarget: Act = async (view) => {
   view.prove(view.form);
-  const { name = '', description = '' } = view.form;
-  const body = { name, ...addressIn(view), ...(description === '' ? {} : { description }) };
+  const { name = '' } = view.form;
+  const body = { name, ...addressIn(view), description: descriptionIn(view) };
   const { id } = (await view.send<TargetJson>('POST', '/targets', body)).body;
   return `${pathOf(id)}/allow?done=added`;
 };
@@ -80,7 +94,7 @@ export async function editTargetPage(view: View): Promise<Shown> {
   const { body: target, etag = '' } = await get<TargetJson>(`/targets/${id}`);
   const values: Record<string, string> =
     target.transport === 'stdio'
-      ? { transport: 'stdio', command: target.command, args: target.args.join('\n') }
+      ? { transport: 'stdio', command: target.command, args: textOf(target.args) }
       : { transport: target.transport, url: target.url };
   const fields = [...ADDRESS, DESCRIPTION, REASON];
   return {
@@ -97,8 +111,10 @@ ${fields.map((each) => field(each, refused, each === DESCRIPTION ? (target.descr
 export const editTarget: Act = async (view) => {
   const { description = '', etag, reason } = view.form;
   const { body: target } = await view.get<TargetJson>(`/targets/${view.id}`);
-  if (isElsewhere(target, view)) view.prove(view.form);
-  const body = { ...addressIn(view), description: description === '' ? null : description };
+  const address = addressIn(view, target.transport === 'stdio' ? target.args : []);
+  if (isElsewhere(target, address)) view.prove(view.form);
+  const isDescribed = isAsShown(description, target.description ?? '');
+  const body = { ...address, description: isDescribed ? target.description : descriptionIn(view) };
   await view.send('PUT', `/targets/${view.id}`, body, { ifMatch: etag, reason });
   return `${pathOf(view.id)}?done=saved`;
 };
