@@ -251,7 +251,7 @@ export function readConfig(environment: Variables) {
   const env = readSettings(SETTINGS, variables, mistakes);
 
   const dataDir = resolve(env.DATA_DIR);
-  const ownName = isLoopback(env.HOST) ? env.HOST : 'localhost';
+  const ownName = isLoopback(env.HOST) ? env.HOST : '127.0.0.1';
   const publicUrl = env.PUBLIC_URL ?? `http://${urlHost(ownName)}:${env.PORT}`;
   const publicName = new URL(publicUrl).hostname.replace(/^\[|\]$/g, '');
   const database: DatabaseConfig = env.DATABASE_URL?.startsWith('mysql:')

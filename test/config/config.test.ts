@@ -17,6 +17,10 @@ test('an empty environment gives a gateway on loopback with SQLite', (t) => {
   t.true(Object.isFrozen(config));
 });
 
+test('a gateway on all addresses has the same public address as one on loopback', (t) => {
+  for (const HOST of ['0.0.0.0', '::', '10.1.2.3']) t.is(readConfig({ HOST }).publicUrl, 'http://127.0.0.1:8080');
+});
+
 test('every mistake is named at once, in plain words, and no value is repeated', (t) => {
   const error = t.throws(
     () =>

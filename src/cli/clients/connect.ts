@@ -1,9 +1,10 @@
 /** `portcullis connect`: prints or writes what an MCP client must know of the gateway. */
 import { CLIENTS, type McpClient, newText, type Scope } from '../../clients/client-files.ts';
 import { machineFromProcess } from '../../config/config.ts';
-import { serverOf } from '../client.ts';
+import { type Say, serverOf } from '../client.ts';
 import { type Command, CommandError, type Given, UsageError } from '../command.ts';
 import { checkName } from '../first-hour/target.ts';
+import { discover } from '../sign-in/oauth.ts';
 import { withServer } from './client-text.ts';
 import { readSettings, replaceSettings } from './settings-file.ts';
 
@@ -25,6 +26,16 @@ function scopeOf(client: McpClient, given: Given): Scope {
   return scope;
 }
 
+/** Clients sign in only at the address that the gateway gives itself. Throws CommandError if that is a different one. */
+async function checkAddress(url: string, say: Say): Promise<void> {
+  try {
+    await discover(url);
+  } catch (error) {
+    if (!(error instanceof CommandError) || error.code === 'wrong_issuer') throw error;
+    say(`the address of the gateway was not checked: ${error.message}`);
+  }
+}
+
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
 export const connectClient: Command = {
@@ -36,6 +47,9 @@ export const connectClient: Command = {
 
 A client gets the address of the gateway and nothing else: it opens a browser, where its user signs in. With --token the client sends a token
 from its environment variable ${VARIABLE} instead. The command never writes a token into a file.
+
+Clients sign in only at the address that the gateway gives itself (PUBLIC_URL). If the gateway answers and gives itself a different address,
+the command names that address and does nothing else.
 
 --write keeps the rest of the file, and a copy of it as it was. It refuses files that it could damage, such as JSON with comments.`,
   options: {
@@ -57,6 +71,7 @@ from its environment variable ${VARIABLE} instead. The command never writes a to
     if (!isToken && new URL(url).protocol === 'http:' && given.flag('allow-http'))
       say('over plain http, clients can sign in only on the machine of the gateway: elsewhere, use https or --token');
     const scope = scopeOf(client, given);
+    if (!isToken) await checkAddress(url, say);
     const machine = machineFromProcess();
     const path = client.files[scope]?.(machine, process.platform) ?? '';
     const server = {

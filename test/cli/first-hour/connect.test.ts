@@ -19,9 +19,12 @@ import { runGroup } from '../../../src/cli/command.ts';
 import { firstHourGroup } from '../../../src/cli/first-hour/commands.ts';
 import { CLIENTS } from '../../../src/clients/client-files.ts';
 import { readMachine } from '../../../src/config/config.ts';
+import { startGateway } from '../../support/gateway.ts';
 import { folder, inProcess, type Ran } from '../cli.ts';
 
-const URL_OF_ALL = 'https://gateway.example.com/mcp';
+/** Nothing listens there. */
+const GATEWAY = 'https://127.0.0.1:9';
+const URL_OF_ALL = `${GATEWAY}/mcp`;
 
 /** Runs the command in a project, as a user with this home. */
 function place(t: ExecutionContext) {
@@ -30,7 +33,7 @@ function place(t: ExecutionContext) {
   mkdirSync(home);
   mkdirSync(project);
   const environment = {
-    ...{ PORTCULLIS_URL: 'https://gateway.example.com', PORTCULLIS_TOKEN: '', HOME: home },
+    ...{ PORTCULLIS_URL: GATEWAY, PORTCULLIS_TOKEN: '', HOME: home },
     ...{ XDG_CONFIG_HOME: join(home, '.config'), APPDATA: join(home, 'AppData') },
   };
   const run = async (...args: string[]): Promise<Ran> => {
@@ -201,4 +204,24 @@ test('a YAML file keeps its comments and its other keys', (t) => {
   t.deepEqual(parse(withServer('extensions:\n', content) ?? ''), { extensions: { gateway: value } });
   for (const wrong of ['- a\n', 'extensions: [a]\n', 'a: b: c\n', 'extensions:\n  gateway: {uri: v}\n'])
     t.throws(() => withServer(wrong, content), undefined, wrong);
+});
+
+test.serial('a client that signs in gets no address that differs from the one that the gateway gives itself', async (t) => {
+  const { project, run } = place(t);
+  const gateway = await startGateway(t, null, { PUBLIC_URL: 'https://gateway.example.com' });
+  const refused = await run('claude-code', '--write', '--server', gateway.url);
+  t.is(refused.code, 1);
+  t.true(
+    refused.err.includes(`the gateway at ${gateway.url} calls itself https://gateway.example.com: name that address`),
+    refused.err,
+  );
+  t.deepEqual(readdirSync(project), []);
+  t.is((await run('claude-code', '--write', '--token', '--server', gateway.url)).code, 0);
+
+  const same = await startGateway(t);
+  const printed = await run('claude-code', '--server', same.url);
+  t.is(printed.code, 0, printed.err);
+  t.is(printed.err, '');
+  t.true(printed.out.includes(`${same.url}/mcp`));
+  t.regex((await run('claude-code')).err, /the address of the gateway was not checked: no answer from https:\/\/127\.0\.0\.1:9/);
 });
