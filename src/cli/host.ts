@@ -14,6 +14,15 @@ import { userStore } from '../users/user-store.ts';
 import { openExisting } from './audit.ts';
 import type { Command, CommandGroup } from './command.ts';
 
+/** The account that runs the command: its number if it has no name, as in a container with the number of a user. */
+function accountName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return `uid ${process.getuid?.()}`;
+  }
+}
+
 async function resetPassword(email: string): Promise<string> {
   const { database: where, localSignIn } = configFromProcess();
   const database = await openExisting(where, makeCounter);
@@ -21,7 +30,7 @@ async function resetPassword(email: string): Promise<string> {
     const changes = await createChanges(database, Date.now);
     const password = randomBytes(15).toString('base64url');
     const passwordHash = await createPasswords().hash(password, 'host');
-    const operator = { id: 'host', email: userInfo().username, request_id: randomUUID() };
+    const operator = { id: 'host', email: accountName(), request_id: randomUUID() };
     await changes.change(operator, async (trx) => {
       const users = userStore(trx);
       const user = await users.findByEmail(email);

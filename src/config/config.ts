@@ -361,6 +361,17 @@ const CLIENT_SETTINGS = {
   }),
 };
 
+/** The folder of a user that has no folder, for example in a container with the number of a user, as container runtimes name it. */
+const NO_HOME = '/';
+
+function homeFolder(): string {
+  try {
+    return homedir();
+  } catch {
+    return NO_HOME;
+  }
+}
+
 /**
  * Returns the URL and the token with which the `portcullis` command calls a gateway, and the folder of its logins. `server` takes
  * precedence over `PORTCULLIS_URL`. Throws ConfigError with all mistakes at once.
@@ -370,13 +381,13 @@ export function readClientConfig(environment: Variables, server: string | undefi
   const variables = { PORTCULLIS_URL: (server ?? url)?.trim(), PORTCULLIS_TOKEN: token?.trim() };
   const env = readSettings(CLIENT_SETTINGS, variables);
   // The specification of this variable says to ignore relative paths.
-  const folder = isAbsolute(XDG_CONFIG_HOME) ? XDG_CONFIG_HOME : join(homedir(), '.config');
+  const folder = isAbsolute(XDG_CONFIG_HOME) ? XDG_CONFIG_HOME : join(homeFolder(), '.config');
   return { url: env.PORTCULLIS_URL, token: env.PORTCULLIS_TOKEN ?? null, logins: join(folder, 'portcullis', 'logins') };
 }
 
 /** Where this machine has programs and settings. `appData`: on Windows. */
 export function readMachine({ PATH = '', HOME, APPDATA, XDG_CONFIG_HOME = '' }: Variables) {
-  const home = HOME !== undefined && isAbsolute(HOME) ? HOME : homedir();
+  const home = HOME !== undefined && isAbsolute(HOME) ? HOME : homeFolder();
   return {
     path: PATH,
     home,

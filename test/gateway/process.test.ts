@@ -280,3 +280,25 @@ test.serial('portcullis user reset-password sets a new password and ends earlier
   t.is((await rest(second.url, 'POST', '/api/auth/login', { body: account })).status, 401);
   t.is((await rest(second.url, 'POST', '/api/auth/login', { body: { ...account, password: reset.out.trim() } })).status, 200);
 });
+
+test.serial('commands work for an account that has only a number, as in a container', async (t) => {
+  const DATA_DIR = dataDir(t);
+  const gateway = await runGateway(t, { DATA_DIR });
+  await rest(gateway.url, 'POST', '/api/auth/register', { body: account });
+  const { body } = await rest<{ token: string }>(gateway.url, 'POST', '/api/auth/login', { body: account });
+  const stub = `import os from 'node:os';
+import { syncBuiltinESMExports } from 'node:module';
+os.userInfo = os.homedir = () => { throw new Error('no such account'); };
+syncBuiltinESMExports();`;
+  const numbered = { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(stub)}` };
+  const client = { ...numbered, PORTCULLIS_URL: gateway.url };
+  t.like(await portcullis({ ...client, PORTCULLIS_TOKEN: body.token }, 'target', 'list'), { code: 0, err: '' });
+  t.regex((await portcullis(client, 'target', 'list')).err, /you are not signed in at/);
+  t.is((await portcullis({ ...client, PORTCULLIS_TOKEN: body.token }, 'connect', 'cursor')).code, 0);
+
+  gateway.child.kill('SIGTERM');
+  await gateway.ended;
+  t.like(await portcullis({ ...numbered, DATA_DIR }, 'user', 'reset-password', account.email), { code: 0, err: '' });
+  const again = await runGateway(t, { DATA_DIR });
+  t.is((await rest(again.url, 'POST', '/api/auth/login', { body: account })).status, 401);
+});
