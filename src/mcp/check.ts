@@ -7,9 +7,10 @@ import { isSessionRevision, SESSION_REVISIONS } from '../protocol/mode.ts';
 import { isName } from '../protocol/operation.ts';
 import type { Access, RoutedTarget } from '../targets/target.ts';
 import type { RequestDeps } from './context/context.ts';
-import { noteFailure, noteFault } from './context/failure.ts';
-import { request, resultOf } from './context/upstream-opening.ts';
+import { noteFailure, noteFault, noteRefusal } from './context/failure.ts';
+import { OWN_ID, ownAnswer, request } from './context/upstream-opening.ts';
 import type { LastFault } from './upstream/health.ts';
+import { ownError } from './upstream/own-error.ts';
 import { isFault, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream/upstream.ts';
 
 export interface CheckedTool {
@@ -50,7 +51,6 @@ export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access:
   const context = { deps, target, access };
   const send = (more: Partial<UpstreamRequest>): ReturnType<typeof deps.upstream.send> =>
     deps.upstream.send({ method: 'POST', target, access, signal, ...more });
-  const read = (answer: UpstreamAnswer): Promise<JsonObject | null> => resultOf(answer, deps.limits.answerBytes, target.id);
 
   /** `text` is for the case that the health of the target does not have this fault. */
   function failed(kind: LastFault['kind'], text: string): TargetCheck {
@@ -63,16 +63,30 @@ export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access:
     return failed(late.fault, noteFault(context, late, method));
   }
   const malformed = (what: string, method: string): TargetCheck => faulty({ fault: 'malformed', cause: new Error(what) }, method);
-
-  const hello = { protocolVersion: SESSION_REVISIONS[0], capabilities: {}, clientInfo: { name: 'portcullis', version: VERSION } };
-  const opened = await send({ body: JSON.stringify(request('initialize', hello)) });
-  if (isFault(opened)) return faulty(opened, 'initialize');
-  if (opened.status !== 200 || opened.type === 'other') {
-    opened.discard();
-    return failed('http', await noteFailure(context, opened, true));
+  /** Returns the result of this answer, or what the check says of a target that gave none. */
+  async function read(answer: UpstreamAnswer, method: string): Promise<{ result: JsonObject } | { failure: TargetCheck }> {
+    const refusal = (error: JsonObject) => ({ failure: failed('http', noteRefusal(context, method, error)) });
+    if (answer.status !== 200 || answer.type === 'other') {
+      const own = await ownError(answer, OWN_ID);
+      answer.discard();
+      if (own !== null) return refusal(own.error);
+      return { failure: failed('http', await noteFailure(context, answer, method === 'initialize')) };
+    }
+    const found = await ownAnswer(answer, deps.limits.answerBytes, target.id);
+    if (isFault(found)) return { failure: faulty(found, method) };
+    return 'error' in found ? refusal(found.error) : found;
   }
-  const result = await read(opened);
-  const { protocolVersion: version, capabilities, serverInfo } = result ?? {};
+
+  const params = {
+    protocolVersion: SESSION_REVISIONS[0],
+    capabilities: {},
+    clientInfo: { name: 'portcullis', version: VERSION },
+  };
+  const opened = await send({ body: JSON.stringify(request('initialize', params)) });
+  if (isFault(opened)) return faulty(opened, 'initialize');
+  const hello = await read(opened, 'initialize');
+  if ('failure' in hello) return hello.failure;
+  const { protocolVersion: version, capabilities, serverInfo } = hello.result;
   if (!isSessionRevision(version) || !isObject(capabilities))
     return malformed('initialize was answered without a protocol version that the gateway knows', 'initialize');
   const session = { session: { upstreamId: opened.sessionId }, version };
@@ -88,11 +102,10 @@ export async function checkTarget(deps: CheckDeps, target: RoutedTarget, access:
         body: JSON.stringify(request('tools/list', cursor === undefined ? {} : { cursor })),
       });
       if (isFault(listed)) return faulty(listed, 'tools/list');
-      const { status } = listed;
-      const list = status === 200 ? await read(listed) : null;
-      if (status !== 200) listed.discard();
-      if (list === null || !Array.isArray(list.tools))
-        return malformed(`tools/list was answered with HTTP ${status} and no list`, 'tools/list');
+      const page = await read(listed, 'tools/list');
+      if ('failure' in page) return page.failure;
+      const { result: list } = page;
+      if (!Array.isArray(list.tools)) return malformed('tools/list was answered without a list', 'tools/list');
       // One more than is shown tells that there are more. As arguments, a whole list could overflow the stack.
       tools.push(...list.tools.flatMap(toolOf).slice(0, MAX_TOOLS + 1));
       cursor = typeof list.nextCursor === 'string' ? list.nextCursor : undefined;

@@ -1,4 +1,5 @@
 /** `POST /api/targets/{id}/check`: an administrator tries a target, whatever the target does. */
+import type { ServerResponse } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
 import { person, startGateway } from '../support/gateway.ts';
 import { type Received, startRecording } from '../support/upstreams/recording.ts';
@@ -80,6 +81,53 @@ test.serial('what a process prints is shown without its credentials', async (t) 
   await gateway.rest(201, 'PUT', `${path}/credentials/default`, { token, body });
   const { fault } = await check();
   t.like(fault, { kind: 'crashed', stderr: 'the key is [redacted]\n' });
+});
+
+test.serial('a check says why initialize or tools/list got no result', async (t) => {
+  const SECRET = 'a-secret-of-mine';
+  type Reply = (res: ServerResponse, id: unknown) => unknown;
+  const json = { 'content-type': 'application/json', 'mcp-session-id': 'a-session' };
+  const body =
+    (more: object, status = 200): Reply =>
+    (res, id) =>
+      res.writeHead(status, json).end(JSON.stringify({ jsonrpc: '2.0', id, ...more }));
+  const error = { code: -32001, message: `the key ${SECRET} is unknown` };
+  const replies: readonly (readonly [kind: string, message: RegExp, Reply])[] = [
+    ['http', /^refused `METHOD` with a JSON-RPC error: the key \[redacted\] is unknown \(code -32001\)$/, body({ error })],
+    ['http', /^refused `METHOD` with a JSON-RPC error: the key \[redacted\]/, body({ error }, 400)],
+    ['http', /^refuses the gateway's credential \(HTTP 401\)/, (res) => res.writeHead(401).end()],
+    [
+      'broken_off',
+      /closed the connection/,
+      (res) => res.writeHead(200, { ...json, 'content-length': 9 }).write('{', () => res.destroy()),
+    ],
+    ['timeout', /did not (open a session within|answer in time)/, (res) => res.writeHead(200, json).flushHeaders()],
+    ['too_large', /too large: at most 65536 bytes/, body({ result: { tools: [], instructions: 'x'.repeat(70_000) } })],
+    [
+      'malformed',
+      /no JSON-RPC response to the request/,
+      (res) => res.writeHead(200, { 'content-type': 'text/event-stream' }).end(':\n\n'),
+    ],
+    ['malformed', /METHOD was answered without a (list|protocol version)/, body({ result: {} })],
+  ];
+  const hello = { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } };
+  let [reply, failing] = [body({}), ''];
+  const upstream = await startRecording(({ message, httpMethod }, res) => {
+    if (httpMethod !== 'POST' || message?.id === undefined) return void res.writeHead(202).end();
+    (message.method === failing ? reply : body({ result: hello }))(res, message.id);
+  });
+  t.teardown(() => upstream.stop());
+  const limits = { UPSTREAM_ANSWER_BYTES: '65536', UPSTREAM_TIMEOUT_MS: '1000' };
+  const { check, gateway, token, path } = await setUp(t, { url: upstream.url }, limits);
+  const credential = { type: 'bearer', value: SECRET };
+  await gateway.rest(201, 'PUT', `${path}/credentials/default`, { token, body: credential });
+  for (const method of ['initialize', 'tools/list'])
+    for (const [kind, message, next] of replies) {
+      [reply, failing] = [next, method];
+      const { fault } = await check();
+      t.is(fault?.kind, kind, `${method} ${message}: ${fault?.message}`);
+      t.regex(fault?.message ?? '', new RegExp(message.source.replace('METHOD', method)));
+    }
 });
 
 test.serial('a disabled target is not tried, and checks are limited', async (t) => {

@@ -15,7 +15,7 @@ import { filterError } from '../filter/filter-parts.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import { isTaskMethod, TASK_NOT_FOUND } from '../sessions/tasks.ts';
 import { type OwnError, ownError, servedVersions } from '../upstream/own-error.ts';
-import { hideSecrets } from '../upstream/stdio/stderr.ts';
+import { type Hiding, hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
 import type { Verdict } from './authorize.ts';
 import { type Caller, type RequestContext, type RequestDeps, turnsOf, type UpstreamContext } from './context.ts';
@@ -88,16 +88,32 @@ export async function noteFailure(
   return `The target \`${target.name}\` ${text}`;
 }
 
-/** The address to which a target redirects, for administrators, without user, query and credential, which may be secret. */
-function shownLocation(location: string, { credentials }: Access): string {
+/**
+ * Returns the text for the caller about a JSON-RPC error with which a target refuses a request of the gateway's own. Administrators also find what
+ * the target said.
+ */
+export function noteRefusal({ deps, target, access }: FailedContext, method: string, { code, message }: JsonObject): string {
+  const text = `refused \`${method}\` with a JSON-RPC error`;
+  const said = typeof message === 'string' ? hiding(access).hide(message) : '';
+  deps.log.warn({ target: target.name, method, code }, 'target refused a request of the gateway');
+  deps.health.note(target, 'http', text, new Error(`${said} (code ${JSON.stringify(code)})`));
+  return `The target \`${target.name}\` ${text}`;
+}
+
+/** Hides the credential of the gateway in the words of a target. */
+function hiding({ credentials }: Access): Hiding {
   // After a scheme such as `Basic`, the rest is the secret, too.
   const values =
     credentials === 'unusable' ? [] : credentials.headers.flatMap(([, value]) => [value, value.replace(/^\S+ +/, '')]);
-  return hideSecrets(values)
+  return hideSecrets(values);
+}
+
+/** The address to which a target redirects, for administrators, without user, query and credential, which may be secret. */
+const shownLocation = (location: string, access: Access): string =>
+  hiding(access)
     .hide(location)
     .replace(/[?#].*/s, '?[redacted]')
     .replace(/\/\/[^/]*@/, '//[redacted]@');
-}
 
 function requestedVersion({ error }: OwnError): string {
   const requested = isObject(error.data) ? error.data.requested : undefined;

@@ -20,7 +20,7 @@ import type { Access, RoutedTarget } from '../../targets/target.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import { AGGREGATE, type Session, type UpstreamSession } from '../sessions/sessions.ts';
 import type { Asked, Health } from '../upstream/health.ts';
-import { readAll } from '../upstream/http.ts';
+import { faultOf, readAll } from '../upstream/http.ts';
 import type { Attempt, Pace } from '../upstream/pace.ts';
 import { chargedTo } from '../upstream/reading-turns.ts';
 import {
@@ -204,36 +204,50 @@ export function request(method: string, params: JsonObject): object {
   return { jsonrpc: '2.0', id: OWN_ID, method, params };
 }
 
-/** Returns the result of the gateway's own request, which comes as JSON or in a stream. null: the answer has no such result. */
-export async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
+/** What a target answers to a request of the gateway's own: a result, or the JSON-RPC error with which it refuses. */
+export type OwnAnswer = { readonly result: JsonObject } | { readonly error: JsonObject };
+
+/** Returns the answer to the gateway's own request, which comes as JSON or in a stream, or why there is none. Never rejects. */
+export async function ownAnswer(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<OwnAnswer | UpstreamFault> {
   try {
-    if (answer.status !== 200) return null;
+    if (answer.status !== 200) return NO_ANSWER;
     if (answer.type !== 'stream') {
       const bytes = await readAll(answer, maxBytes);
-      const text = isFault(bytes) ? null : await decodeLarge(bytes, targetId);
-      return text === null ? null : ownResult(await readLargeJson(text, TARGET_RULES, targetId));
+      if (isFault(bytes)) return bytes;
+      const text = await decodeLarge(bytes, targetId);
+      return (text === null ? null : ownAnswerIn(await readLargeJson(text, TARGET_RULES, targetId))) ?? NO_ANSWER;
     }
     for await (const events of answer.events) {
       for (const event of events) {
         const { length } = event.data;
         const read = (): ReturnType<typeof readLargeJson> => readLargeJson(event.data, TARGET_RULES, targetId);
-        const result = length === 0 ? null : ownResult(await chargedTo(targetId, length, read));
-        if (result !== null) return result;
+        const found = length === 0 ? null : ownAnswerIn(await chargedTo(targetId, length, read));
+        if (found !== null) return found;
         event.data = '';
       }
     }
-    return null;
-  } catch {
-    return null;
+    return NO_ANSWER;
+  } catch (cause) {
+    return { fault: faultOf(cause), cause };
   } finally {
     answer.discard();
   }
 }
 
-function ownResult(reading: { readonly ok: boolean; readonly value?: JsonValue }): JsonObject | null {
+const NO_ANSWER: UpstreamFault = { fault: 'malformed', cause: new Error('the answer has no JSON-RPC response to the request') };
+
+function ownAnswerIn(reading: { readonly ok: boolean; readonly value?: JsonValue }): OwnAnswer | null {
   const message = reading.ok ? reading.value : undefined;
-  const result = isObject(message) && message.id === OWN_ID ? message.result : undefined;
-  return isObject(result) && !isUnread(result) && !isUnread(result.capabilities) ? result : null;
+  if (!isObject(message) || message.id !== OWN_ID) return null;
+  const { result, error } = message;
+  if (isObject(error) && !isUnread(error)) return { error };
+  return isObject(result) && !isUnread(result) && !isUnread(result.capabilities) ? { result } : null;
+}
+
+/** Returns the result of the gateway's own request. null: there is none. */
+async function resultOf(answer: UpstreamAnswer, maxBytes: number, targetId: string): Promise<JsonObject | null> {
+  const found = await ownAnswer(answer, maxBytes, targetId);
+  return 'result' in found ? found.result : null;
 }
 
 /** The setting in a request that the target has accepted. The gateway repeats it to a new upstream session. null: no setting. */
