@@ -1,7 +1,7 @@
 /** Targets of HTTP with SSE, used through the interface `Upstream`. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
@@ -473,6 +473,58 @@ test.serial('a target may answer the POST after the answer of the call', async (
   succeeded(await driver.post({ id: 'q', result: { roots: [] } }));
   t.like(await call.next(), { id: 5, result: { asked: true } });
   t.is(target.posted.length, 4);
+});
+
+for (const [name, refuse] of [
+  ['does not answer', () => undefined],
+  ['answers without an end', (res: ServerResponse) => res.writeHead(202).write(' ')],
+] as const) {
+  test.serial(`a target that pings and ${name} gets few replies at a time, and they end with the session`, async (t) => {
+    const held: ServerResponse[] = [];
+    let isHeld = true;
+    const [target, driver] = await scripted(t, {
+      onPost: ({ id, method, result }, sse, res) => {
+        if (method === 'tools/list') sse.write(message({ id, result: {} }));
+        if (result === undefined || !isHeld) return;
+        held.push(res);
+        refuse(res);
+        // The script answers all that has no headers yet.
+        Object.defineProperty(res, 'headersSent', { value: true });
+      },
+    });
+    const ping = (): void => target.write(message({ id: 'again', method: 'ping' }));
+    await driver.open();
+    for (let count = 0; count < 100; count++) ping();
+    while (held.length < 64) await new Promise((resolve) => setImmediate(resolve));
+    for (let turn = 0; turn < 5; turn++) await driver.ask('tools/list');
+    t.is(held.length, 64);
+    isHeld = false;
+    held[0]?.destroy();
+    const before = target.posted.length;
+    while (target.posted.length === before) {
+      ping();
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    const ended = Promise.all(held.map((res) => res.closed || once(res, 'close')));
+    t.is(statusOf(await driver.send({ method: 'DELETE' })), 200);
+    await ended;
+  });
+}
+
+test.serial('a POST that the target does not end is ended soon after its request is answered', async (t) => {
+  let closed: Promise<unknown> = Promise.resolve();
+  const onPost: SseScript['onPost'] = ({ id }, sse, res) => {
+    if (id === undefined) return;
+    closed = once(res, 'close');
+    Object.defineProperty(res, 'headersSent', { value: true });
+    sse.write(message({ id, result: { asked: true } }));
+  };
+  const [, driver] = await scripted(t, { onPost }, { silenceMs: 600_000 });
+  await driver.open();
+  const answer = succeeded(await driver.post({ id: 5, method: 'tools/list' }));
+  t.like((await collect(answer))[0], { id: 5, result: { asked: true } });
+  answer.discard();
+  await closed;
 });
 
 test.serial('a slow client slows down the target', async (t) => {

@@ -1,4 +1,5 @@
 /** The open sessions at targets with the transport HTTP with SSE, and the slots for them. */
+import { setMaxListeners } from 'node:events';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
 import { competitors, type Slot, toEvict } from '../eviction.ts';
 import { bindingKey } from '../health.ts';
@@ -14,6 +15,10 @@ export interface SseSession extends Slot {
   readonly bindingKey: string;
   readonly endpoint: URL;
   readonly mailbox: Demultiplexer;
+  /** Aborted when the session ends. */
+  readonly ended: AbortSignal;
+  /** How many answers of the gateway itself are on their way to the target. */
+  replies: number;
   /** Restarts the idle timer. */
   touch(): void;
   end(cause: Error): void;
@@ -46,6 +51,8 @@ export function createSseSessions(limits: UpstreamLimits, newId: () => string, u
     keep(request: UpstreamRequest, endpoint: URL, connection: AbortController): SseSession {
       const { target, access } = request;
       let unused: NodeJS.Timeout | undefined;
+      // Each reply of the gateway on its way listens, too.
+      setMaxListeners(0, connection.signal);
       const id = newId();
       const session: SseSession = {
         id,
@@ -53,6 +60,8 @@ export function createSseSessions(limits: UpstreamLimits, newId: () => string, u
         user: access.user,
         bindingKey: bindingKey(request),
         endpoint,
+        ended: connection.signal,
+        replies: 0,
         mailbox: createDemultiplexer(
           target.id,
           silenceOf(target, limits),

@@ -3,7 +3,8 @@
  * messages of the target. Its first event names the address for posting messages. Each session has one such connection.
  */
 import { type Dispatcher, errors } from 'undici';
-import { onAbort, signalOf } from '../../../base/cancellation.ts';
+import { createStock, isOverdrawn } from '../../../base/budgets.ts';
+import { createCancellation, onAbort, signalOf } from '../../../base/cancellation.ts';
 import { type AddressRule, createAddressRule } from '../../../base/network/network-address.ts';
 import { CODES, errorMessage, resultMessage } from '../../../protocol/message.ts';
 import { type SseEvent, SseFault } from '../../../protocol/sse.ts';
@@ -29,6 +30,10 @@ import {
 import { createSseSessions, type SseSession } from './sse-sessions.ts';
 
 const UNREADABLE: Partial<Envelope> = {};
+/** How many answers of the gateway itself may be on their way: of one session, to one target, and to all. */
+const REPLIES = { ofSession: 64, perKey: 256, all: 1_024 };
+/** How long the gateway reads the rest of an answer to a POST, and waits for one that no client waits for. */
+const LEFT_MS = 2_000;
 
 interface Sent {
   readonly request: UpstreamRequest;
@@ -44,6 +49,7 @@ export function createSseUpstream(
 ): Upstream {
   const agents = createAgents(limits.connectMs, addresses);
   const sessions = createSseSessions(limits, newId, unread);
+  const replies = createStock('replies on their way to targets', REPLIES);
 
   async function open(sent: Sent): Promise<SseSession | UpstreamAnswer | UpstreamFault> {
     const { access, signal, target } = sent.request;
@@ -112,7 +118,8 @@ export function createSseUpstream(
   }
 
   /** Delivers an event, then waits until the streams have room: a client that reads slowly slows its target down. */
-  async function take({ mailbox, endpoint }: SseSession, sent: Sent, event: SseEvent): Promise<void> {
+  async function take(session: SseSession, sent: Sent, event: SseEvent): Promise<void> {
+    const { mailbox } = session;
     const source = sourceAt(sent.request);
     await turnOf(source);
     chargeEvents(source, 1, event.data.length);
@@ -120,36 +127,52 @@ export function createSseUpstream(
     const envelope = await chargedTo(source, event.data.length, () => readLargeEnvelope(event.data, source));
     if (envelope === null) throw new SseFault('a large message of the target cannot be read');
     const unasked = mailbox.push(event.data, envelope);
-    if (unasked !== null) {
-      const { request, ...rest } = sent;
-      const { target, access, version } = request;
-      // It is the answer of the gateway itself. The session lives on, also when the token that opened it has ended.
-      void postNow({ ...rest, request: { method: 'POST', target, access, version, body: answerTo(unasked) } }, endpoint);
-    }
+    if (unasked !== null) void reply(session, sent, unasked);
     await mailbox.room();
+  }
+
+  /**
+   * Sends an answer of the gateway itself. The session lives on, also when the token that opened it has ended. A target that does not take
+   * the answers gets no more of them.
+   */
+  async function reply(session: SseSession, { request, ...rest }: Sent, unasked: Unasked): Promise<void> {
+    const { target, access, version } = request;
+    if (session.replies === REPLIES.ofSession) return;
+    const taken = replies.take(target.id, 1);
+    if (isOverdrawn(taken)) return;
+    session.replies++;
+    const own: UpstreamRequest = { method: 'POST', target, access, version, body: replyTo(unasked), signal: session.ended };
+    try {
+      await emptied((await postNow({ ...rest, request: own }, session.endpoint)).body);
+    } catch {
+      // The target waits for it in vain, as if the message were lost.
+    }
+    session.replies--;
+    taken.giveBack();
   }
 
   /** Posts a message. Only the status of the answer matters: the response itself arrives on the SSE connection. */
   const post = (sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> =>
-    ifStillAllowed(sent.request, () => postNow(sent, endpoint));
+    ifStillAllowed(sent.request, async () => {
+      try {
+        return refusalOf(await postNow(sent, endpoint));
+      } catch (cause) {
+        return { fault: faultOf(cause), cause };
+      }
+    });
 
-  async function postNow(sent: Sent, endpoint: URL): Promise<UpstreamAnswer | UpstreamFault> {
+  function postNow(sent: Sent, endpoint: URL): Promise<Dispatcher.ResponseData> {
     const { target, access, body, signal } = sent.request;
-    try {
-      const answer = await agents.request(target.id, access.user, {
-        origin: endpoint.origin,
-        path: endpoint.pathname + endpoint.search,
-        method: 'POST',
-        headers: headersFor(sent, { 'content-type': 'application/json' }),
-        body: body ?? null,
-        signal: signal === undefined ? null : signalOf(signal),
-        headersTimeout: silenceOf(target, limits),
-        bodyTimeout: silenceOf(target, limits),
-      });
-      return refusalOf(answer);
-    } catch (cause) {
-      return { fault: faultOf(cause), cause };
-    }
+    return agents.request(target.id, access.user, {
+      origin: endpoint.origin,
+      path: endpoint.pathname + endpoint.search,
+      method: 'POST',
+      headers: headersFor(sent, { 'content-type': 'application/json' }),
+      body: body ?? null,
+      signal: signal === undefined ? null : signalOf(signal),
+      headersTimeout: silenceOf(target, limits),
+      bodyTimeout: silenceOf(target, limits),
+    });
   }
 
   async function ask(session: SseSession, sent: Sent, isFirst: boolean): Promise<UpstreamAnswer | UpstreamFault> {
@@ -161,7 +184,9 @@ export function createSseUpstream(
       const message = 'Invalid Request: another request with this id is under way';
       return jsonAnswer(400, errorMessage(id, { code: CODES.invalidRequest, message }));
     }
-    const posting = post(sent, session.endpoint);
+    const over = createCancellation();
+    onAbort(signal, () => over.abort(signal?.reason));
+    const posting = post({ ...sent, request: { ...sent.request, signal: over } }, session.endpoint);
     // Some targets answer the POST only after they have sent the response as an event, so the first event ends the wait for the
     // POST. But `arrived` also resolves if the session ends. Then the answer to the POST decides: the target may have refused it.
     const arrived = stream.arrived.then(() => (sessions.find(session.id) !== undefined ? undefined : posting));
@@ -171,8 +196,12 @@ export function createSseUpstream(
       return posted;
     }
     onAbort(signal, () => stream.abort(new errors.RequestAbortedError()));
-    if (!isFirst) return streamAnswer(stream.events, stream.close);
-    return streamAnswer(firstEvents(session, stream), stream.close, session.id);
+    const leave = (): void => {
+      stream.close();
+      setTimeout(() => over.abort(), LEFT_MS).unref();
+    };
+    if (!isFirst) return streamAnswer(stream.events, leave);
+    return streamAnswer(firstEvents(session, stream), leave, session.id);
   }
 
   async function start(sent: Sent): Promise<UpstreamAnswer | UpstreamFault> {
@@ -265,10 +294,14 @@ function headersFor({ request, credentials }: Sent, own: Record<string, string>)
   return headers;
 }
 
-function refusalOf({ statusCode, headers, body }: Dispatcher.ResponseData): UpstreamAnswer {
+/** Reads and discards the body, so that the connection can be reused. More than this is not worth reading, and not worth the wait. */
+function emptied(body: Dispatcher.ResponseData['body']): Promise<unknown> {
   body.on('error', () => undefined);
-  // The body is read and discarded, so that the connection can be reused. A larger body is not worth reading.
-  void body.dump({ limit: 64 * 1024 }).catch(() => undefined);
+  return body.dump({ limit: 64 * 1024, signal: AbortSignal.timeout(LEFT_MS) });
+}
+
+function refusalOf({ statusCode, headers, body }: Dispatcher.ResponseData): UpstreamAnswer {
+  void emptied(body).catch(() => undefined);
   const retryAfter = headers['retry-after'];
   const challenge = headers['www-authenticate'];
   return {
@@ -278,7 +311,7 @@ function refusalOf({ statusCode, headers, body }: Dispatcher.ResponseData): Upst
 }
 
 /** Answers a request of the target that no client can see. Without an answer the target would wait for ever. */
-function answerTo({ id, method }: Unasked): string {
+function replyTo({ id, method }: Unasked): string {
   if (method === 'ping') return resultMessage(id, '{}');
   return errorMessage(id, { code: CODES.internal, message: 'No client is connected that could answer' });
 }
