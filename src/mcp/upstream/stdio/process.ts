@@ -38,6 +38,8 @@ const GRACE_MS = 2_000;
 const DRAIN_MS = 500;
 /** Bytes of messages that wait to be written. */
 const INPUT = { perKey: 8 * 1024 * 1024, all: 16 * 1024 * 1024 };
+/** The memory that each of them takes in addition to its text. */
+const WAITING_COST = 512;
 const GARBAGE_BYTES = 1024 * 1024;
 const SHOWN_LENGTH = 500;
 /** The bytes of standard error that are read in one turn. Each line is searched for secrets, which takes long. */
@@ -330,7 +332,7 @@ export function startProcess(spec: ProcessSpec, maxLineBytes: number, handlers: 
         stdin.write(toLine(text));
         return 'sent';
       }
-      const room = input.take(sender, Buffer.byteLength(text));
+      const room = input.take(sender, Buffer.byteLength(text) + WAITING_COST);
       if (isOverdrawn(room)) return 'full';
       const messages = unwritten.get(sender);
       if (messages === undefined) unwritten.set(sender, [{ text, room }]);

@@ -62,6 +62,16 @@ test.serial('a process that does not read makes its session busy and does not fi
   await until(() => !isAlive(pid), 'its end');
 });
 
+test.serial('small messages to a process that does not read do not fill the memory', async (t) => {
+  const { upstream } = startStdio(t);
+  const client = await open(upstream, placeFor());
+  await client.call('deaf');
+  const small = { jsonrpc: '2.0', method: 'notifications/roots/list_changed' };
+  let taken = 0;
+  while (taken < 32_000 && outcomeOf(await client.post(small)) === 202) taken++;
+  t.true(taken < 20_000, `${taken} messages were taken`);
+});
+
 test.serial('lines that do not end take room from the share of their user, and the others are skipped', async (t) => {
   const { upstream, logged } = startStdio(t, { answerBytes: 16 * MIB });
   const clients = await Promise.all(Array.from({ length: 4 }, () => open(upstream, placeFor())));
