@@ -13,11 +13,22 @@ import type { Now } from '../../base/promises.ts';
 import { TASKS_EXTENSION } from '../../protocol/capabilities.ts';
 import { META_KEYS, STATELESS_REVISION } from '../../protocol/mode.ts';
 import { bindingKey } from './health.ts';
-import { readAll } from './http.ts';
+import { faultOf, readAll } from './http.ts';
 import { ownError, servedVersions } from './own-error.ts';
-import { isFault, type Reach, type Upstream, type UpstreamAnswer, type UpstreamFault, type UpstreamRequest } from './upstream.ts';
+import { chargedTo } from './reading-turns.ts';
+import {
+  isFault,
+  type Reach,
+  type Upstream,
+  type UpstreamAnswer,
+  type UpstreamFault,
+  type UpstreamRequest,
+  type UpstreamStream,
+} from './upstream.ts';
 
 export const PROBE_ANSWER_BYTES = 1024 * 1024;
+/** How long the target may take to end an answer that is an event stream. */
+const ANSWER_MS = 20_000;
 const MODERN_TTL_MS = 24 * 60 * 60 * 1000;
 /** Short: until it expires, the gateway keeps using an upgraded target in stateful mode without a sign. */
 const SESSIONS_TTL_MS = 10 * 60 * 1000;
@@ -85,17 +96,16 @@ function probe({ target, access }: Reach): UpstreamRequest {
   };
 }
 
+type Responded = { readonly response: JsonObject } | UpstreamFault;
+
 async function readProbe(
   answer: UpstreamAnswer,
   targetId: string,
 ): Promise<{ readonly stateless: boolean; readonly discovered?: JsonValue } | UpstreamFault> {
-  if (answer.status === 200 && answer.type === 'json') {
-    const bytes = await readAll(answer, PROBE_ANSWER_BYTES);
-    if (isFault(bytes)) return bytes;
-    const text = await decodeLarge(bytes, targetId);
-    const reading = text === null ? null : await readLargeJson(text, TARGET_RULES, targetId);
-    const value = reading?.ok && isObject(reading.value) && !isUnread(reading.value) ? reading.value : {};
-    const discovered = value.result ?? null;
+  if (answer.status === 200 && answer.type !== 'other') {
+    const read = answer.type === 'stream' ? await responseIn(answer, targetId) : await bodyOf(answer, targetId);
+    if ('fault' in read) return read;
+    const discovered = read.response.result ?? null;
     return { stateless: discoversStateless(discovered), discovered };
   }
   const supported = servedVersions(await ownError(answer, PROBE_ID));
@@ -103,6 +113,45 @@ async function readProbe(
   if (supported !== null) return { stateless: supported.includes(STATELESS_REVISION) };
   if (isWrongMode(answer.status)) return { stateless: false };
   return { fault: 'malformed', cause: new Error(`server/discover was answered with HTTP ${answer.status}`) };
+}
+
+async function bodyOf(answer: UpstreamAnswer, targetId: string): Promise<Responded> {
+  const bytes = await readAll(answer, PROBE_ANSWER_BYTES);
+  if (isFault(bytes)) return bytes;
+  const text = await decodeLarge(bytes, targetId);
+  return { response: text === null ? {} : await messageOf(text, targetId) };
+}
+
+/** Reads the events up to the response. A stream could go on for ever, so its length and time are limited. */
+async function responseIn(answer: UpstreamStream, targetId: string): Promise<Responded> {
+  let isLate = false;
+  const timer = setTimeout(() => {
+    isLate = true;
+    answer.discard();
+  }, ANSWER_MS);
+  let left = PROBE_ANSWER_BYTES;
+  try {
+    for await (const events of answer.events) {
+      for (const { data } of events) {
+        left -= data.length;
+        if (left < 0) return { fault: 'too_large' };
+        const response = await chargedTo(targetId, data.length, () => messageOf(data, targetId));
+        if (response.result !== undefined || response.error !== undefined) return { response };
+      }
+    }
+    return { response: {} };
+  } catch (cause) {
+    return isLate ? { fault: 'timeout' } : { fault: faultOf(cause), cause };
+  } finally {
+    clearTimeout(timer);
+    answer.discard();
+  }
+}
+
+/** Returns an empty object for a text that cannot be read. */
+async function messageOf(text: string, targetId: string): Promise<JsonObject> {
+  const reading = await readLargeJson(text, TARGET_RULES, targetId);
+  return reading.ok && isObject(reading.value) && !isUnread(reading.value) ? reading.value : {};
 }
 
 /** Whether a stateful target answers a 2026-07-28 request with this status, because it lacks a session, method or path for it. */

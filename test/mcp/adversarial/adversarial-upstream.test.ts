@@ -390,6 +390,37 @@ test.serial('a client of 2026-07-28 is told to open a session once the target is
   t.deepEqual(upstream.seen().slice(before), ['server/discover', 'server/discover']);
 });
 
+test.serial('a target of 2026-07-28 that answers with event streams is used without a session', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  upstream.script = ({ message }, res) => {
+    const { id, method } = message ?? {};
+    const result = method === 'server/discover' ? { supportedVersions: [MODERN], capabilities: {} } : { content: [] };
+    const events = [
+      { method: 'notifications/message', params: {} },
+      { id, result },
+    ].map((body) => `data: ${JSON.stringify({ jsonrpc: '2.0', ...body })}\n\n`);
+    // The stream stays open.
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(events.join(''));
+  };
+  const reply = await send(gateway, modern('tools/call', { name: 'ok' }));
+  t.deepEqual([reply.status, reply.code], [200, undefined]);
+  t.deepEqual(upstream.seen().slice(-2), ['server/discover', 'tools/call']);
+});
+
+test.serial('an endless stream as the answer to server/discover is not read to its end', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const event = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"x":"${'x'.repeat(100_000)}"}}\n\n`;
+  upstream.script = (_, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    const more = (): void => {
+      while (!res.destroyed && res.write(event));
+      if (!res.destroyed) res.once('drain', more);
+    };
+    more();
+  };
+  t.is((await send(gateway, modern('tools/call', { name: 'ok' }))).code, -32603);
+});
+
 for (const [how, refuse] of [
   ['with HTTP 400', ({ id }, res) => answerJson(res, { jsonrpc: '2.0', id, error: { code: -32602, message: 'odd' } }, {}, 400)],
   ['with an error', ({ id }, res) => answerJson(res, { jsonrpc: '2.0', id, error: { code: -32602, message: 'odd' } })],
