@@ -64,7 +64,7 @@ export async function deleteOldest(
   if (keys.length > 0)
     await db(table)
       .whereIn([...key], keys)
-      .andWhere('created_at', '<', before)
+      .andWhere(time, '<', before)
       .delete();
   return rows.length === limit;
 }
