@@ -39,7 +39,7 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
     // Wait until the caller's debt is paid, before its answer takes room that others could use.
     const debt = context.deps.reader.rest(chargedTo(context));
     if (debt !== null) await debt;
-    const { claims, gone, revoked, whenAnswered } = context.caller;
+    const { claims, revoked } = context.caller;
     const user = principalKey(claims);
     let leftUnread = false;
     const reading = answer.read(() => {
@@ -47,11 +47,7 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
       return !leftUnread;
     });
     const body = reading instanceof Promise ? await reading : reading;
-    if (Buffer.isBuffer(body) && body.length > LARGE_TEXT) {
-      const giveBack = await context.deps.reader.roomForText(user, body, [gone, revoked]);
-      if (giveBack === null) leftUnread = true;
-      else whenAnswered(giveBack);
-    }
+    if (!isFault(body) && body.length > LARGE_TEXT) leftUnread ||= !(await hasRoom(context, body));
     if (revoked.aborted) return upstreamFault(context, { fault: 'aborted' });
     if (leftUnread) {
       // The target is not to blame, so this does not count as its fault.
@@ -79,6 +75,14 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
   }
 }
 
+/** Waits for room for the text of an answer, which keeps it until the answer is written. False: there is none. */
+async function hasRoom({ deps, caller }: UpstreamContext, answer: Buffer | { readonly length: number }): Promise<boolean> {
+  const { claims, gone, revoked, whenAnswered } = caller;
+  const giveBack = await deps.reader.roomForText(principalKey(claims), answer, [gone, revoked]);
+  if (giveBack !== null) whenAnswered(giveBack);
+  return giveBack !== null;
+}
+
 export async function* forwardStream(context: UpstreamContext, answer: UpstreamStream): AsyncGenerator<OutEvent> {
   const { awaited } = context;
   let outcome: Outcome | null = 'cancelled';
@@ -96,12 +100,14 @@ export async function* forwardStream(context: UpstreamContext, answer: UpstreamS
         resumable ||= id !== undefined;
         let seen: Relayed = length === 0 ? EMPTY : await inspect(context, event.data);
         event.data = '';
+        const lacksRoom = seen.kind === 'final' && length > LARGE_TEXT && !(await hasRoom(context, { length }));
         // Events that came before the revocation may have waited for their turn since.
         if (seen.kind === 'close' || context.caller.revoked.aborted) {
           const end = parting(context);
           if (end !== null) yield end;
           return;
         }
+        if (lacksRoom && awaited !== null) return yield { data: brokenText(awaited, LEFT_UNREAD), final: true };
         const isTold = seen !== EMPTY || id !== undefined || retry !== undefined;
         if (seen.kind === 'pass' && isTold) yield { data: seen.text, id, retry, progressToken: seen.progressToken };
         if (seen.kind === 'final') {

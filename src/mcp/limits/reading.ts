@@ -27,11 +27,15 @@ async function isOneByteText(bytes: Buffer): Promise<boolean> {
   return true;
 }
 
+/** The bytes of a text, or the text itself or its length. */
+type Text = Buffer | { readonly length: number };
+
 export type TargetReader = ReturnType<typeof createTargetReader>;
 
 /** `answerBytes`: the largest answer that a target may give. */
 export function createTargetReader(flow: Flow, unread: Unread, answerBytes: number) {
-  const texts = createStock('texts of answers', { perKey: Math.max(TEXT_BYTES, 2 * answerBytes), all: Number.POSITIVE_INFINITY });
+  const perUser = Math.max(TEXT_BYTES, 2 * answerBytes);
+  const texts = createStock('texts of answers', { perKey: perUser, all: Number.POSITIVE_INFINITY });
 
   function rest(charged: string): Promise<void> | null {
     const wait = flow.wait(charged);
@@ -59,11 +63,14 @@ export function createTargetReader(flow: Flow, unread: Unread, answerBytes: numb
       return fault ?? account.close;
     },
     /**
-     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its bytes, unless all of it is ASCII
-     * without escapes of characters. Returns a function to give it back. null: there was no room for 30 s, or one of the signals has come.
+     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its length, unless its bytes are ASCII without escapes. A
+     * string may take two bytes for each character even if all of them are ASCII. Returns a function to give the room back. null: there was no
+     * room for 30 s, or one of the signals has come.
      */
-    async roomForText(user: string, bytes: Buffer, ends: readonly Cancellable[]): Promise<(() => void) | null> {
-      const turn = texts.queue(user, (await isOneByteText(bytes)) ? bytes.length : 2 * bytes.length);
+    async roomForText(user: string, answer: Text, ends: readonly Cancellable[]): Promise<(() => void) | null> {
+      const isNarrow = Buffer.isBuffer(answer) && (await isOneByteText(answer));
+      const amount = Math.min(perUser, isNarrow ? answer.length : 2 * answer.length);
+      const turn = texts.queue(user, amount);
       const timer = setTimeout(turn.leave, MAX_WAIT_S * 1_000);
       for (const end of ends) onAbort(end, turn.leave);
       const room = await turn.come;

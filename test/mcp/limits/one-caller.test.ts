@@ -241,9 +241,9 @@ test('the text of a large answer waits until earlier texts of its user leave it 
   const reader = createTargetReader(flow, createUnread(), 16 * MIB);
   const wide = Buffer.from('\u4e2d'.repeat(5 * MIB));
   const [gone, never] = [createCancellation(), createCancellation()];
-  const take = (user: string, ends = [never]) => reader.roomForText(user, wide, ends);
-  const [first, second] = [await take('alice'), await take('alice')];
-  t.truthy(first);
+  const take = (user: string, ends = [never], answer: Parameters<typeof reader.roomForText>[1] = wide) =>
+    reader.roomForText(user, answer, ends);
+  const [first, second] = await Promise.all([take('alice'), take('alice')]);
   const order: string[] = [];
   const left = take('alice', [gone, never]).then((room) => order.push(`left ${room === null}`));
   const waiting = take('alice').then((room) => order.push(`waited ${room !== null}`));
@@ -255,13 +255,13 @@ test('the text of a large answer waits until earlier texts of its user leave it 
   t.deepEqual(order, ['left true', 'waited true']);
   t.is(await take('alice', [gone]), null, 'the client had left before');
   second?.();
-  t.truthy(await reader.roomForText('carl', Buffer.alloc(40 * MIB, 'x'), [never]), 'ASCII takes one byte a character');
+  t.truthy(await take('carl', [gone], Buffer.alloc(40 * MIB, 'x')), 'ASCII takes one byte a character');
+  t.is(await take('carl', [gone], 'x'.repeat(16 * MIB)), null, 'a string may take two');
   const escaped = Buffer.alloc(20 * MIB, 'x');
   // Between two parts of the search.
   escaped.write('\\u4e2d', 10 * MIB - 1);
-  const taken = await reader.roomForText('dora', escaped, [never]);
-  t.truthy(taken);
-  t.is(await reader.roomForText('dora', escaped, [gone]), null, 'text with an escape takes two');
+  t.truthy(await take('dora', [never], escaped));
+  t.is(await take('dora', [gone], escaped), null, 'text with an escape takes two');
 });
 
 test('the share of a user has room for one answer of the size that an administrator allows', async (t) => {

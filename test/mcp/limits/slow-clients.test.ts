@@ -24,15 +24,20 @@ interface World {
 }
 
 /** The tools `large` and `wide` answer with much text; `endless` sends progress without end, at a connection that it closes. */
-async function start(t: ExecutionContext, limits: Partial<McpLimits>, shown = async () => {}): Promise<World> {
+async function start(t: ExecutionContext, limits: Partial<McpLimits>, shown = async () => {}, how = 'JSON'): Promise<World> {
   const target = new EventEmitter();
   const requests = new EventEmitter();
-  const usual = byMethod({
+  const modern = how === 'the bridge';
+  const results = {
     'tools/call': { content: [] },
     'tools/list': { tools: [{ name: 'small', inputSchema: { type: 'object' } }] },
-  });
+  };
+  const usual = byMethod(results, { modern });
+  const answer = (res: ServerResponse, text: string): void =>
+    how === 'an event' ? answerText(res, `data: ${text}\n\n`, 'text/event-stream') : answerText(res, text);
   const script: Script = (received, res) => {
     const { method, params, id } = received.message ?? {};
+    if (modern && method === 'initialize') return answerText(res, '', 'text/plain', 404);
     const large = () => JSON.stringify({ jsonrpc: '2.0', id, result: { content: [{ type: 'text', text: LARGE }] } });
     if (method === 'tools/call' && params?.['name'] === 'late') {
       res.on('close', () => target.emit('closed'));
@@ -41,8 +46,8 @@ async function start(t: ExecutionContext, limits: Partial<McpLimits>, shown = as
       );
       return void target.emit('late');
     }
-    if (method === 'tools/call' && params?.['name'] === 'large') return answerText(res, large());
-    if (method === 'tools/call' && params?.['name'] === 'wide') return answerText(res, large().replace(LARGE, WIDE));
+    if (method === 'tools/call' && params?.['name'] === 'large') return answer(res, large());
+    if (method === 'tools/call' && params?.['name'] === 'wide') return answer(res, large().replace(LARGE, WIDE));
     if (method !== 'tools/call' || params?.['name'] !== 'endless') return usual(received, res);
     res.on('close', () => target.emit('closed'));
     res.writeHead(200, { 'content-type': 'text/event-stream', connection: 'close' });
@@ -142,27 +147,32 @@ test.serial('a large answer is given up if its clients read none of the others, 
   for (const client of clients) client.destroy();
 });
 
-test.serial('the text of a large answer waits until the clients of its user have read earlier ones', async (t) => {
-  const world = await start(t, {});
-  const { gateway, session } = world;
-  const bob = await open(gateway, { user: 'bob' });
-  const clients: Socket[] = [];
-  for (let i = 0; i < 2; i++) {
-    const client = unread(world, 'wide');
-    clients.push(client);
-    await once(client, 'readable');
-  }
-  const order: string[] = [];
-  const large = call('tools/call', { name: 'large', arguments: {} });
-  const waiting = send(gateway, inSession(session, large)).then(({ text }) => order.push(`alice ${text.length > LARGE.length}`));
-  // Without the wait, several answers to someone else take far longer than the one that waits.
-  for (let i = 0; i < 4; i++) await send(gateway, inSession(bob, large, { user: 'bob' }));
-  order.push('bob');
-  clients[0]?.destroy();
-  await waiting;
-  t.deepEqual(order, ['bob', 'alice true']);
-  clients[1]?.destroy();
-});
+for (const how of ['JSON', 'an event', 'the bridge']) {
+  test.serial(`the text of a large answer by ${how} waits until the clients of its user have read earlier ones`, async (t) => {
+    const world = await start(t, {}, undefined, how);
+    const { gateway, session } = world;
+    const bob = await open(gateway, { user: 'bob' });
+    const clients: Socket[] = [];
+    for (let i = 0; i < 2; i++) {
+      const client = unread(world, 'wide');
+      clients.push(client);
+      // The head of a stream comes before its answer has room.
+      for (let seen = ''; !seen.includes('content"'); seen += client.read() ?? '') await once(client, 'readable');
+    }
+    const order: string[] = [];
+    const large = call('tools/call', { name: 'large', arguments: {} });
+    const waiting = send(gateway, inSession(session, large)).then(({ text }) =>
+      order.push(`alice ${text.length > LARGE.length}`),
+    );
+    // Without the wait, several answers to someone else take far longer than the one that waits.
+    for (let i = 0; i < 4; i++) await send(gateway, inSession(bob, large, { user: 'bob' }));
+    order.push('bob');
+    clients[0]?.destroy();
+    await waiting;
+    t.deepEqual(order, ['bob', 'alice true']);
+    clients[1]?.destroy();
+  });
+}
 
 test.serial('a token that is revoked after its answer has arrived gets no answer', async (t) => {
   let revoke = async (): Promise<void> => undefined;
