@@ -47,7 +47,7 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
       return !leftUnread;
     });
     const body = reading instanceof Promise ? await reading : reading;
-    if (!isFault(body) && body.length > LARGE_TEXT) leftUnread ||= !(await hasRoom(context, body));
+    if (!isFault(body) && body.length > LARGE_TEXT) leftUnread ||= !(await hasRoom(context, body, answer.discard));
     if (revoked.aborted) return upstreamFault(context, { fault: 'aborted' });
     if (leftUnread) {
       // The target is not to blame, so this does not count as its fault.
@@ -76,9 +76,13 @@ export async function forwardAnswer(context: RequestContext, answer: UpstreamAns
 }
 
 /** Waits for room for the text of an answer, which keeps it until the answer is written. False: there is none. */
-async function hasRoom({ deps, caller }: UpstreamContext, answer: Buffer | { readonly length: number }): Promise<boolean> {
+async function hasRoom(
+  { deps, caller }: UpstreamContext,
+  answer: Buffer | { readonly length: number },
+  release: () => void = () => undefined,
+): Promise<boolean> {
   const { claims, gone, revoked, whenAnswered } = caller;
-  const giveBack = await deps.reader.roomForText(principalKey(claims), answer, [gone, revoked]);
+  const giveBack = await deps.reader.roomForText(principalKey(claims), answer, [gone, revoked], release);
   if (giveBack !== null) whenAnswered(giveBack);
   return giveBack !== null;
 }

@@ -36,6 +36,7 @@ export type TargetReader = ReturnType<typeof createTargetReader>;
 export function createTargetReader(flow: Flow, unread: Unread, answerBytes: number) {
   const perUser = Math.max(TEXT_BYTES, 2 * answerBytes);
   const texts = createStock('texts of answers', { perKey: perUser, all: Number.POSITIVE_INFINITY });
+  const waiting = createStock('answers that wait for the room of their texts', { perKey: perUser, all: 4 * perUser });
 
   function rest(charged: string): Promise<void> | null {
     const wait = flow.wait(charged);
@@ -63,17 +64,29 @@ export function createTargetReader(flow: Flow, unread: Unread, answerBytes: numb
       return fault ?? account.close;
     },
     /**
-     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its length, unless its bytes are ASCII without escapes. A
-     * string may take two bytes for each character even if all of them are ASCII. Returns a function to give the room back. null: there was no
-     * room for 30 s, or one of the signals has come.
+     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its length, unless its bytes are
+     * ASCII without escapes. A string may take two bytes for each character even if all of them are ASCII. If the text has to wait, `release` is called first: meanwhile,
+     * the answer must not keep the room of other users. Returns a function to give the room back. null: there was no room for 30 s, too many
+     * answers wait already, or one of the signals has come.
      */
-    async roomForText(user: string, answer: Text, ends: readonly Cancellable[]): Promise<(() => void) | null> {
+    async roomForText(
+      user: string,
+      answer: Text,
+      ends: readonly Cancellable[],
+      release: () => void,
+    ): Promise<(() => void) | null> {
       const isNarrow = Buffer.isBuffer(answer) && (await isOneByteText(answer));
       const amount = Math.min(perUser, isNarrow ? answer.length : 2 * answer.length);
+      const free = texts.take(user, amount);
+      if (!isOverdrawn(free)) return free.giveBack;
+      const place = waiting.take(user, amount);
+      if (isOverdrawn(place)) return null;
+      release();
       const turn = texts.queue(user, amount);
       const timer = setTimeout(turn.leave, MAX_WAIT_S * 1_000);
       for (const end of ends) onAbort(end, turn.leave);
       const room = await turn.come;
+      place.giveBack();
       clearTimeout(timer);
       for (const end of ends) end.removeEventListener('abort', turn.leave);
       return isOverdrawn(room) ? null : room.giveBack;

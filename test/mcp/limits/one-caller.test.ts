@@ -241,12 +241,16 @@ test('the text of a large answer waits until earlier texts of its user leave it 
   const reader = createTargetReader(flow, createUnread(), 16 * MIB);
   const wide = Buffer.from('\u4e2d'.repeat(5 * MIB));
   const [gone, never] = [createCancellation(), createCancellation()];
+  let released = 0;
   const take = (user: string, ends = [never], answer: Parameters<typeof reader.roomForText>[1] = wide) =>
-    reader.roomForText(user, answer, ends);
+    reader.roomForText(user, answer, ends, () => released++);
   const [first, second] = await Promise.all([take('alice'), take('alice')]);
+  t.is(released, 0);
   const order: string[] = [];
   const left = take('alice', [gone, never]).then((room) => order.push(`left ${room === null}`));
   const waiting = take('alice').then((room) => order.push(`waited ${room !== null}`));
+  t.is(released, 2, 'what waits gives its own room back');
+  t.is(await take('alice'), null, 'two answers of this length wait already');
   t.truthy(await take('bob'));
   gone.abort();
   await left;
