@@ -6,7 +6,6 @@ import { type Cancellable, onAbort } from '../../base/cancellation.ts';
 import type { JsonReading } from '../../base/json/json.ts';
 import { decodeInLane, LARGE_TEXT, type LargeRules, readLargeJson } from '../../base/json/large.ts';
 import { lane, laneOnce } from '../../base/turns/lane.ts';
-import { pause } from '../../base/turns/slices.ts';
 import type { BacklogFault, Unread } from '../upstream/unread.ts';
 import { costOf, FREE_LENGTH } from './intake.ts';
 
@@ -14,19 +13,6 @@ import { costOf, FREE_LENGTH } from './intake.ts';
 const MAX_WAIT_S = 30;
 /** The bytes of memory that the texts of large answers to one user may take. */
 const TEXT_BYTES = 64 * 1024 * 1024;
-/** A search in more bytes would hold the event loop. */
-const SEARCHED_BYTES = 64 * 1024;
-
-/** A string takes two bytes for each character if one of them is outside of Latin-1. An escape can be such a character. */
-async function isOneByteText(bytes: Buffer): Promise<boolean> {
-  if (!isAscii(bytes)) return false;
-  for (let at = 0; at < bytes.length; at += SEARCHED_BYTES) {
-    if (bytes.subarray(at, at + SEARCHED_BYTES + 1).includes('\\u')) return false;
-    await pause();
-  }
-  return true;
-}
-
 /** The bytes of a text, or the text itself or its length. */
 type Text = Buffer | { readonly length: number };
 
@@ -64,8 +50,8 @@ export function createTargetReader(flow: Flow, unread: Unread, answerBytes: numb
       return fault ?? account.close;
     },
     /**
-     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its length, unless its bytes are
-     * ASCII without escapes. A string may take two bytes for each character even if all of them are ASCII. If the text has to wait, `release` is called first: meanwhile,
+     * Takes room for the text of a large answer, from when it has arrived until it is written: twice its length, unless its bytes are ASCII. A
+     * string may take two bytes for each character even if all of them are ASCII. If the text has to wait, `release` is called first: meanwhile,
      * the answer must not keep the room of other users. Returns a function to give the room back. null: there was no room for 30 s, too many
      * answers wait already, or one of the signals has come.
      */
@@ -75,7 +61,7 @@ export function createTargetReader(flow: Flow, unread: Unread, answerBytes: numb
       ends: readonly Cancellable[],
       release: () => void,
     ): Promise<(() => void) | null> {
-      const isNarrow = Buffer.isBuffer(answer) && (await isOneByteText(answer));
+      const isNarrow = Buffer.isBuffer(answer) && isAscii(answer);
       const amount = Math.min(perUser, isNarrow ? answer.length : 2 * answer.length);
       const free = texts.take(user, amount);
       if (!isOverdrawn(free)) return free.giveBack;

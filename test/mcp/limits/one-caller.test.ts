@@ -261,11 +261,6 @@ test('the text of a large answer waits until earlier texts of its user leave it 
   second?.();
   t.truthy(await take('carl', [gone], Buffer.alloc(40 * MIB, 'x')), 'ASCII takes one byte a character');
   t.is(await take('carl', [gone], 'x'.repeat(16 * MIB)), null, 'a string may take two');
-  const escaped = Buffer.alloc(20 * MIB, 'x');
-  // Between two parts of the search.
-  escaped.write('\\u4e2d', 10 * MIB - 1);
-  t.truthy(await take('dora', [never], escaped));
-  t.is(await take('dora', [gone], escaped), null, 'text with an escape takes two');
 });
 
 test('the share of a user has room for one answer of the size that an administrator allows', async (t) => {
