@@ -398,26 +398,26 @@ export async function listRevisions(
   most = MOST_COUNTED,
 ): Promise<{ readonly revisions: readonly RevisionRow[]; readonly next: number | null }> {
   const ofPolicies = () => db('changes').where('object_type', 'policy');
-  const count = async (some: Knex.QueryBuilder): Promise<Map<number, RevisionCount[]>> => {
-    const rows: RevisionCount[] = await db
-      .from(some.select('revision', 'action', 'override', 'sequence').as('c'))
-      .groupBy('revision', 'action', 'override')
-      .orderBy('revision', 'desc')
-      .select('revision', 'action', 'override', db.raw('count(*) as ??', ['count']), db.raw('min(sequence) as ??', ['first']));
-    const counts = new Map<number, RevisionCount[]>();
-    for (const row of rows) counts.set(row.revision, [...(counts.get(row.revision) ?? []), row]);
-    return counts;
-  };
-  const newest = ofPolicies().orderBy('revision', 'desc').limit(most);
-  const counts = await count(cursor === null ? newest : newest.where('revision', '<', cursor));
-  const found = [...counts.keys()];
-  const last = found.at(-1);
-  const counted = [...counts.values()].flat().reduce((sum, { count }) => sum + Number(count), 0);
-  const isCut = last !== undefined && counted === most;
+  // Only the index is read.
+  const newest = ofPolicies().orderBy('revision', 'desc').limit(most).select('revision');
+  const sizes: { revision: number; count: number | string }[] = await db
+    .from((cursor === null ? newest : newest.where('revision', '<', cursor)).as('n'))
+    .groupBy('revision')
+    .orderBy('revision', 'desc')
+    .select('revision', db.raw('count(*) as ??', ['count']));
+  const isCut = sizes.reduce((sum, { count }) => sum + Number(count), 0) === most;
+  const found = sizes.map(({ revision }) => revision);
+  // The rest of the last revision may not be counted.
   if (isCut && found.length > 1) found.pop();
-  else if (isCut) counts.set(last, (await count(ofPolicies().where({ revision: last }))).get(last) ?? []);
   const shown = found.slice(0, limit);
-  const next = isCut || found.length > limit ? (shown.at(-1) ?? null) : null;
+  const [first, last] = [shown[0] ?? 0, shown.at(-1) ?? 0];
+  const next = isCut || found.length > limit ? last : null;
+  const rowsOfCounts: RevisionCount[] = await ofPolicies()
+    .whereBetween('revision', [last, first])
+    .groupBy('revision', 'action', 'override')
+    .select('revision', 'action', 'override', db.raw('count(*) as ??', ['count']), db.raw('min(sequence) as ??', ['first']));
+  const counts = new Map<number, RevisionCount[]>();
+  for (const row of rowsOfCounts) counts.set(row.revision, [...(counts.get(row.revision) ?? []), row]);
   const firsts = shown.map((revision) => Math.min(...(counts.get(revision) ?? []).map(({ first }) => Number(first))));
   // A policy can have a thousand subjects, so only its name is read.
   const name = db.raw(

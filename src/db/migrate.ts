@@ -29,6 +29,7 @@ import * as logCounts from './migrations/0023-log-counts.ts';
 import * as verification from './migrations/0024-verification.ts';
 import * as countsByKey from './migrations/0025-counts-by-key.ts';
 import * as shadowBeginners from './migrations/0026-shadow-beginners.ts';
+import * as unusedRecords from './migrations/0027-unused-records.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -61,6 +62,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0024-verification', verification.up],
   ['0025-counts-by-key', countsByKey.up],
   ['0026-shadow-beginners', shadowBeginners.up],
+  ['0027-unused-records', unusedRecords.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -29,11 +29,6 @@ interface Rotation {
   readonly rotation: number | null;
 }
 
-/** So many used refresh tokens of a grant are known as used. A client can refresh as often as it likes, and each use looks at all that are kept. */
-export const ROTATIONS_KEPT = 100;
-/** An older version kept all, and everybody waits for a statement on SQLite. */
-const MOST_DELETED = 500;
-
 export const hashOf = (id: string): string => createHash('sha256').update(id).digest('hex');
 
 export function recordStore(database: Pick<Database, 'knex'>) {
@@ -103,8 +98,8 @@ export function recordStore(database: Pick<Database, 'knex'>) {
       }),
 
     /**
-     * Marks a refresh token as used, and those of the same grant that were rotated at most as often, and deletes the oldest of them. Returns
-     * true for exactly one caller, whichever replica it asks.
+     * Marks a refresh token as used, and those of the same grant that were rotated at most as often. Returns true for exactly one caller,
+     * whichever replica it asks.
      */
     consumeRotation: (id: string, now: number): Promise<boolean> =>
       transact(database, async (trx) => {
@@ -114,12 +109,6 @@ export function recordStore(database: Pick<Database, 'knex'>) {
         if ((await use(token.clone())) === 0) return false;
         const { grant_id = null, rotation = null } = (await token.first<Rotation | undefined>('grant_id', 'rotation')) ?? {};
         if (grant_id === null || rotation === null) return true;
-        const old: string[] = await tokens()
-          .where({ grant_id })
-          .where('rotation', '<=', rotation - ROTATIONS_KEPT)
-          .limit(MOST_DELETED)
-          .pluck('key');
-        if (old.length > 0) await tokens().whereIn('key', old).delete();
         await use(tokens().where({ grant_id }).where('rotation', '<=', rotation));
         return true;
       }),

@@ -9,10 +9,14 @@ import { formIn, type PatternReading, readPattern } from './pattern.ts';
 import { type Policy, typesOf } from './policy.ts';
 import { type Amount, type LimitByPlace, type Measure, type OwnedPolicy, problemsByPlace, type SetProblem } from './shares.ts';
 
-/** How many comparisons loading one table may take: 10 ms or so. Keys that nobody has chosen for this take fewer than one for each key. */
-const MAX_COLLISIONS = 50_000;
+/** How many comparisons loading the tables of one place may take, beside those that chance may bring: a millisecond or two. */
+const MAX_COLLISIONS = 10_000;
+/** Keys that nobody has chosen for this take fewer comparisons for each key, whatever their form: mostly less than one. */
+const BY_CHANCE = 4;
 /** With so many keys there are never more. */
-const FEW_KEYS = 300;
+const FEW_KEYS = 140;
+/** Larger sets are refused in any case (owner-limits.ts), and would take long. */
+const MOST_KEYS = 400_000;
 const KEYS_AT_ONCE = 500;
 const POLICIES_AT_ONCE = 100;
 const PLACES_AT_ONCE = 100;
@@ -30,7 +34,7 @@ const LIMIT: LimitByPlace = {
       ...{ name: `collisions ${place}`, member: value === undefined ? 'subjects' : 'resource_pattern' },
       ...{ ofOwner: MAX_COLLISIONS, ofAll: MAX_COLLISIONS },
       say: (whose, amount, over) =>
-        `The ${what} ${whose === '' ? '' : `${whose} `}(${where}) have hashes so alike that loading them takes ${amount} comparisons, ${over}. This does not happen by chance. Use different ones.`,
+        `The ${what} ${whose === '' ? '' : `${whose} `}(${where}) have hashes so alike that loading them takes ${amount} comparisons beyond chance, ${over}. Use different ones.`,
     };
   },
 };
@@ -61,6 +65,7 @@ export function* collisionProblems(
     for (const type of tableTypesOf(policy)) nodes.set(nodeOf(policy, type), { subjects: 0, texts: 0, places: new Map() });
   }
   const policies: OwnedPolicy[] = [];
+  let most = 0;
   for (const [i, policy] of all.entries()) {
     if (i % POLICIES_AT_ONCE === 0) yield;
     if (!policy.enabled || !nodes.has(nodeOf(policy, 'use'))) continue;
@@ -70,9 +75,11 @@ export function* collisionProblems(
       if (node === undefined) continue;
       node.subjects += policy.subjects.length;
       node.texts += textsOf(policy).length;
+      most += policy.subjects.length * (1 + textsOf(policy).length);
     }
   }
-  /** Returns the comparisons of each place. */
+  if (most > MOST_KEYS) return [];
+  /** Returns the comparisons of each place, beside those of chance. */
   const measure: Measure = function* measured(some) {
     let added = 0;
     const add = ({ places }: Node, at: string, name: () => Place['name'], id: string, keys: readonly Key[]): void => {
@@ -108,7 +115,7 @@ export function* collisionProblems(
       for (const { name, policyIds, tables } of places.values()) {
         if (++added % PLACES_AT_ONCE === 0) yield;
         let amount = 0;
-        for (const keys of tables.values()) amount += yield* comparisonsOf(keys);
+        for (const keys of tables.values()) amount += Math.max(0, (yield* comparisonsOf(keys)) - BY_CHANCE * keys.size);
         amounts.set(JSON.stringify(name), { amount, policyIds });
       }
     }

@@ -22,7 +22,7 @@ export type TargetReader = ReturnType<typeof createTargetReader>;
 export function createTargetReader(flow: Flow, unread: Unread, answerBytes: number) {
   const perUser = Math.max(TEXT_BYTES, 2 * answerBytes);
   const texts = createStock('texts of answers', { perKey: perUser, all: Number.POSITIVE_INFINITY });
-  const waiting = createStock('answers that wait for the room of their texts', { perKey: perUser, all: 4 * perUser });
+  const waiting = createStock('answers that wait for the room of their texts', { perKey: perUser, all: 2 * perUser });
 
   function rest(charged: string): Promise<void> | null {
     const wait = flow.wait(charged);
