@@ -218,7 +218,9 @@ eachEngine(test.serial, 'the use of one successor of a refresh token uses up the
 
 // Servers choose by what is in the table.
 test('on SQLite, a refresh looks only at the refresh tokens of its grant that are not used', async (t) => {
-  const { knex } = await openTestDatabase(t, await createSqlite());
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { knex } = await openTestDatabase(t, at);
   for (const where of ["kind = 'RefreshToken' and grant_id = 'g' and rotation <= 3", "grant_id in ('g', 'h')"]) {
     const plan = await knex.raw(`explain query plan select payload from oauth_records where ${where} and consumed_at is null`);
     t.regex(JSON.stringify(plan), /oauth_records_unused/, where);
