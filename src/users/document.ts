@@ -93,6 +93,7 @@ export const newUser = model<NewUser>('NewUser', {
 }).required();
 
 export interface UserFilter {
+  readonly email?: string;
   readonly text?: string;
   readonly role?: string;
   readonly group?: readonly string[];
@@ -100,6 +101,9 @@ export interface UserFilter {
 
 /** Which users `GET /api/users` lists. */
 export const userFilter: { readonly [Name in keyof UserFilter]-?: Joi.Schema } = {
+  email: text(USER_LIMITS.email).description(
+    'Only users with this e-mail, in any case. Accounts of different providers may have the same.',
+  ),
   text: text(256).description('A part of the e-mail, in any case of ASCII letters, or the whole id.'),
   role: text(USER_LIMITS.name).description('Only users with this role.'),
   group: Joi.array()

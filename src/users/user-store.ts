@@ -165,6 +165,7 @@ export const isAdmissible = ({ enabled, facts }: Pick<User, 'enabled' | 'facts'>
 
 /** Which users are wanted. */
 interface Wanted {
+  readonly email?: string;
   readonly text?: string;
   readonly role?: string;
   readonly group?: readonly string[];
@@ -180,7 +181,7 @@ export function userStore(db: Connection) {
     return row ? toUser(row) : null;
   };
 
-  async function page(limit: number, after: string | null, { text, role, group = [] }: Wanted = {}): Promise<User[]> {
+  async function page(limit: number, after: string | null, { email, text, role, group = [] }: Wanted = {}): Promise<User[]> {
     const inGroup =
       db.client.dialect === 'mysql'
         ? 'json_contains(??, json_quote(?))'
@@ -188,6 +189,7 @@ export function userStore(db: Connection) {
     const rows: UserRow[] = await db('users')
       .select(...COLUMNS)
       .modify((users) => {
+        if (email !== undefined) users.where({ email_key: emailKey(email) });
         if (text !== undefined) users.whereRaw('(id = ? or instr(lower(email), lower(?)) > 0)', [text, text]);
         if (role !== undefined) users.where({ role });
         for (const name of group) users.whereRaw(inGroup, ['groups', name]);
@@ -271,8 +273,8 @@ export function userStore(db: Connection) {
     },
 
     /**
-     * Returns users in the order of their ids: at most `limit`, with ids after `after` (null: from the first). `text`: a part of the e-mail,
-     * without regard to the case of ASCII letters, or the whole id. `group`: the user must be in all of these.
+     * Returns users in the order of their ids: at most `limit`, with ids after `after` (null: from the first). `email`: the whole
+     * e-mail. `text`: a part of it, without regard to the case of ASCII letters, or the whole id. `group`: the user must be in all of these.
      */
     page,
 

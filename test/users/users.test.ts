@@ -117,6 +117,8 @@ eachEngine(
     const cases: readonly (readonly [readonly (readonly [string, string])[], readonly string[]])[] = [
       [[['role', 'admin']], ['admin@example.com']],
       [[['role', 'Admin']], []],
+      [[['email', 'BOB@example.com']], ['bob@example.com']],
+      [[['email', 'ob@example.com']], []],
       [[['group', 'ops']], ['bob@example.com']],
       [[['group', 'OPS']], []],
       [[['group', 'op']], []],

@@ -22,10 +22,9 @@ export async function emailsOf({ get, may }: View, ids: Iterable<string>): Promi
 export async function userIdOf({ get }: View, named: string, path: string): Promise<string | null> {
   const text = named.trim();
   if (UUID.test(text)) return text;
-  const found = await unlessRefused(get<UserDocument[]>(withQuery('/users', { text, limit: `${MOST}` })), 'invalid_request');
-  const users = found?.body.filter(({ email }) => email?.toLowerCase() === text.toLowerCase()) ?? [];
-  if (users.length > 1 || (users.length === 1 && found?.next != null))
-    throw invalidRequest([{ path, message: 'is the e-mail of several users. Enter the id of one of them' }]);
+  const found = await unlessRefused(get<UserDocument[]>(withQuery('/users', { email: text, limit: '2' })), 'invalid_request');
+  const users = found?.body ?? [];
+  if (users.length > 1) throw invalidRequest([{ path, message: 'is the e-mail of several users. Enter the id of one of them' }]);
   return users[0]?.id ?? null;
 }
 

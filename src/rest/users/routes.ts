@@ -57,8 +57,8 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
 
   router.get('/', async (req, res) => {
     const page = readPage(req, PAGE);
-    const { text, role, group } = validate(filter, { ...req.query });
-    const wanted = { ...(text && { text }), ...(role && { role }), ...(group && { group }) };
+    const { email, text, role, group } = validate(filter, { ...req.query });
+    const wanted = { ...(email && { email }), ...(text && { text }), ...(role && { role }), ...(group && { group }) };
     const parts = userStore(database.knex).parts(page.cursor, wanted, page.limit === null ? null : page.limit + 1);
     const users = oneByOne(eachInTurn(inTurn, admissionOf(res).principal.sub, parts));
     if (page.limit === null) return sendList(res, '', whileAllowed(res, users), userDocument, '');
