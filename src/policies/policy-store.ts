@@ -25,6 +25,7 @@ export interface StoredChange {
 
 /** Which policies of the order of evaluation to return. Absent members narrow nothing. */
 export interface OrderFilter {
+  readonly id?: string;
   /** A part of the name or of the pattern, without regard to case (SQLite: that of ASCII letters), or the whole id. */
   readonly text?: string;
   readonly effect?: Effect;
@@ -173,7 +174,7 @@ export function policyStore(db: Connection) {
     );
   /** Returns the ids and positions of at most `limit` policies of the order of evaluation. Without other columns: ordering these takes long. */
   async function placesInOrder(
-    { text, effect, enabled, target_id }: OrderFilter,
+    { id, text, effect, enabled, target_id }: OrderFilter,
     limit: number,
     after: Pick<StoredPolicy, 'priority' | 'effect' | 'id'> | null,
     owners: Owners,
@@ -188,6 +189,7 @@ export function policyStore(db: Connection) {
       .from(ranked.as('ranked'))
       .modify((query) => {
         if (owners !== null) query.andWhere((own) => ofOwners(own, [...owners]));
+        if (id !== undefined) query.where({ id });
         if (effect !== undefined) query.where({ effect });
         if (enabled !== undefined) query.where({ enabled });
         if (target_id !== undefined) query.where({ target_id });

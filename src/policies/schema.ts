@@ -203,6 +203,7 @@ export function policyJson(policy: StoredPolicy): PolicyJson {
 
 /** Which policies `GET /api/policies/order` lists. */
 export const orderMembers = {
+  id: uuid().description('Only the policy with this id.'),
   text: text(POLICY_LIMITS.pattern).description(
     'A part of the name or of the pattern, or the whole id. Case makes no difference; with SQLite, only that of ASCII letters.',
   ),

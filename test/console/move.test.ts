@@ -1,6 +1,7 @@
 /** The page that moves a policy in the order of evaluation. */
 import test from 'ava';
 import type { OrderedPolicyJson } from '../../src/policies/schema.ts';
+import { file, policySets } from '../policies/sets.ts';
 import { browserTest } from '../support/chromium.ts';
 import { person } from '../support/gateway.ts';
 import { HOSTILE, scene, testFile } from './scene.ts';
@@ -114,3 +115,15 @@ browserTest(
     t.is(await page.locator('tr.drop-above,tr.drop-below').count(), 0);
   },
 );
+
+test.serial('the page finds its policy, however many others have its id as their names', async (t) => {
+  const { gateway, admin, browser } = await scene(t);
+  const console_ = await browser(admin);
+  const { body } = await gateway.rest<OrderedPolicyJson[]>(200, 'GET', '/api/policies/order', { token: admin.token });
+  const [, , third] = body;
+  const id = third?.policy.id ?? '';
+  const named = (n: number) => file({ name: `${id} ${n}`, resource_pattern: `^z${n}$`, priority: 1_000, subjects: [] });
+  const files = Object.fromEntries(Array.from({ length: 1_001 }, (_, n) => [`f${n}.yaml`, named(n)]));
+  await policySets(gateway, admin.token).apply(files, { owner: 'other' });
+  t.regex((await console_.get(`/console/policies/${id}/move`)).text, /It is number 1004 in the order/);
+});

@@ -10,8 +10,6 @@ import { TESTS, testSection } from './tests.ts';
 
 const POLICIES = '/console/policies';
 const pathOf = (id: string): string => `${POLICIES}/${id}/move`;
-/** The longest page of the list. */
-const MOST_NAMED = '1000';
 const POSITION: Field = { name: 'position', label: 'Position' };
 const numberIn = (text: string | undefined): number => (/^[0-9]{1,9}$/.test(text ?? '') ? Number(text) : Number.NaN);
 
@@ -35,9 +33,7 @@ export const movePage = (view: View): Promise<Shown> =>
 async function pageWith(view: View, form: Form, tested: Content): Promise<Shown> {
   requireMay(view, 'movePolicy');
   const { get, id, refused } = view;
-  // The names of other policies can hold the id, too.
-  const { body: found } = await get<OrderedPolicyJson[]>(withQuery('/policies/order', { text: id, limit: MOST_NAMED }));
-  const [ordered] = found.filter(({ policy }) => policy.id === id);
+  const [ordered] = (await get<OrderedPolicyJson[]>(withQuery('/policies/order', { id }))).body;
   if (ordered === undefined) throw new AppError('not_found', 'No policy has this id.');
   const { name } = ordered.policy;
   const to = form['position'] ?? '';
