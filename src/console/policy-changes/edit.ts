@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { AppError, invalidRequest } from '../../base/errors.ts';
 import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note } from '../../browser/page.ts';
+import { NO_OWNER } from '../../engine/compile/shares.ts';
 import { DEFAULT_OWNER, ownerIn, possibleNames } from '../../policies/files/file.ts';
 import type { PolicyJson } from '../../policies/schema.ts';
 import type { TargetJson } from '../../targets/document.ts';
@@ -23,8 +24,6 @@ const POLICIES = '/console/policies';
 /** The address of `patternBeside`. */
 export const PATTERN = '/console/policy-pattern';
 const pathOf = (id: string): string => `${POLICIES}/${id}`;
-/** Plans need an owner. This one has no policies and no limits, so the plan is that of a policy without an owner. */
-const NO_OWNER = 'console.preview';
 
 type Targets = readonly TargetJson[];
 

@@ -37,7 +37,13 @@ export interface Limit {
 /** How far the policies of all together may exceed the limit: by those of owners with less than their share, and then by those of no owner. */
 const ABOVE = { ofOwners: 1.5, ofNobody: 2 };
 
-export const ownerOf = ({ managed_as }: OwnedPolicy): string | null => managed_as?.split('/')[0] ?? null;
+/** Plans need an owner. Policies of this one count as policies of no owner, so that a plan of it is judged like an edit of such policies. */
+export const NO_OWNER = 'console.preview';
+
+export function ownerOf({ managed_as }: OwnedPolicy): string | null {
+  const [owner = NO_OWNER] = managed_as?.split('/') ?? [];
+  return owner === NO_OWNER ? null : owner;
+}
 
 /**
  * If all together have too much, owners with more than a fair share may add nothing, and the others may add up to a second limit. Above that limit,

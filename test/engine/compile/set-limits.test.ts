@@ -9,7 +9,7 @@ import {
   MAX_SEARCHES,
   problemsOfChange,
 } from '../../../src/engine/compile/set-limits.ts';
-import type { OwnedPolicy, SetProblem } from '../../../src/engine/compile/shares.ts';
+import { NO_OWNER, type OwnedPolicy, type SetProblem } from '../../../src/engine/compile/shares.ts';
 import { policyWith } from '../support.ts';
 
 /** The problems with what patterns cost; a regular expression is also searched for. */
@@ -391,6 +391,12 @@ test('one owner cannot use up the searches or names of a target for the others',
   const withAdmin = messages(searchingFor('a', 1_600), searchingFor('b', 800), searchingFor(null, 800));
   const blamed = new Set(withAdmin.map((message) => /of owner (.)/.exec(message ?? '')?.[1]));
   t.deepEqual(blamed, new Set(['a', 'b']), 'policies of no owner can still be added');
+  const plan = of(
+    NO_OWNER,
+    searching(100, (n) => `/plan-${n}/`),
+  );
+  const planned = messages(searchingFor('a', 1_600), searchingFor('b', 800), searchingFor(null, 700), plan);
+  t.deepEqual(planned, withAdmin, 'a plan of policies of no owner is judged like them');
   const beyond = messages(searchingFor('a', 1_600), searchingFor('b', 800), searchingFor(null, 801));
   t.true(beyond.some((message) => message?.startsWith(`The patterns ${place} search one name 801 times, and all together 3201`)));
   t.deepEqual(messages(named('a', 187)), []);
