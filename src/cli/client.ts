@@ -51,7 +51,9 @@ const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /** Returns the gateway, the token of `PORTCULLIS_TOKEN`, and the file of the login there. Throws UsageError or ConfigError. */
 export function serverOf(given: Given): { readonly url: string; readonly token: string | null; readonly file: string } {
-  const { url, token, logins } = clientConfigFromProcess(given.text('server'));
+  const server = given.text('server');
+  if (server?.trim() === '') throw new UsageError('--server must not be empty: give the URL of the gateway');
+  const { url, token, logins } = clientConfigFromProcess(server);
   const { protocol, hostname } = new URL(url);
   if (protocol === 'http:' && !LOOPBACK.test(hostname) && !given.flag('allow-http')) {
     throw new UsageError(`${url} is plain http, so others on the network could read the token: use https, or pass --allow-http`);
@@ -245,9 +247,17 @@ const WITH_LOGIN: Readonly<Record<number, string>> = {
   403: 'You are signed in with portcullis login as a user without this right.',
 };
 
+/** With these a proxy says that it got no answer. The last ones are Cloudflare's. */
+const NO_ANSWER = new Set([502, 503, 504, 520, 521, 522, 523, 524]);
+
 function refusalOf(url: string, status: number, answer: unknown, advice: string | undefined): CommandError {
   if (typeof answer !== 'object' || answer === null || !('code' in answer) || !('detail' in answer)) {
-    if (status === 502 || status === 504)
+    if (status === 413)
+      return new CommandError(
+        `a proxy at ${url} answered 413, because the request is too large for it: allow bodies of 4 MiB there`,
+        'too_large_for_proxy',
+      );
+    if (NO_ANSWER.has(status))
       return new CommandError(`a proxy at ${url} answered ${status}, because it got no answer. ${CHECK_CHANGE}`, 'no_answer');
     return new CommandError(`${url} answered ${status}, but not as a Portcullis gateway does: check the URL`, 'no_gateway');
   }

@@ -331,12 +331,19 @@ test.serial('the token is sent only to the gateway that the options name', async
   const page = createServer((_req, res) => {
     res.end('<html>');
   });
-  const balancer = createServer((_req, res) => void res.writeHead(504).end('<html>'));
+  const proxy = (status: number) =>
+    serve(
+      t,
+      createServer((_req, res) => void res.writeHead(status).end('<html>')),
+    );
   const nowhere = 'http://127.0.0.1:1';
   for (const [url, expected] of [
     [await serve(t, redirecting), /no answer from/],
     [await serve(t, page), /answered 200, but not as a Portcullis gateway does/],
-    [await serve(t, balancer), /a proxy at .* answered 504, .* If the command makes a change, check whether it was made/],
+    [await proxy(503), /a proxy at .* answered 503, because it got no answer/],
+    [await proxy(524), /a proxy at .* answered 524, because it got no answer/],
+    [await proxy(413), /a proxy at .* answered 413, because the request is too large for it: allow bodies of 4 MiB there/],
+    [await proxy(504), /a proxy at .* answered 504, .* If the command makes a change, check whether it was made/],
     [
       await serve(t, breaking),
       /no answer from .*: the connection broke off or timed out\. .* If the command makes a change, check whether it was made/,
@@ -348,6 +355,9 @@ test.serial('the token is sent only to the gateway that the options name', async
     t.regex(done.err, expected);
     t.false(done.err.includes(token));
   }
+  const empty = await call({ PORTCULLIS_URL: gateway.url, PORTCULLIS_TOKEN: token }, 'history', '--server', '');
+  t.is(empty.code, 2);
+  t.regex(empty.err, /--server must not be empty/);
   t.deepEqual(seen, []);
   t.deepEqual(ran, []);
 });
