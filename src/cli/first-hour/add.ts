@@ -1,5 +1,6 @@
 /** `portcullis add`: makes a target, tries it, and makes a first policy from the list of its tools. */
-import { lstatSync, writeFileSync } from 'node:fs';
+import { accessSync, constants, lstatSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { printable } from '../../base/printable.ts';
 import {
   type Choice,
@@ -82,13 +83,20 @@ async function isNamed(client: Client, { id }: FoundTarget): Promise<boolean> {
   return (await client.list<{ target_id: string | null }>('/api/policies')).some(({ target_id }) => target_id === id);
 }
 
+/** Throws CommandError if no new file can be written there. */
+function checkNewFile(path: string): void {
+  // A dot at the end, because a file is no folder.
+  changing(path, () => accessSync(`${dirname(path)}/.`, constants.W_OK | constants.X_OK));
+  if (lstatSync(path, { throwIfNoEntry: false }) !== undefined)
+    throw new CommandError(`${path} exists already: choose a different file`, 'file_exists');
+}
+
 function writeFile(path: string, target: string, policies: readonly FirstPolicy[]): void {
   const [policy] = policies;
   if (policy === undefined) throw new CommandError('no tool was chosen, so there is no policy to write');
   if (policies.length > 1)
     throw new CommandError('the tools need several policies, and a file holds one: leave out --policy-file', 'too_many_tools');
-  if (lstatSync(path, { throwIfNoEntry: false }) !== undefined)
-    throw new CommandError(`${path} exists already: choose a different file`, 'file_exists');
+  checkNewFile(path);
   const subjects = policy.subjects.map(({ subject_type, subject_value = null }) => ({ subject_type, subject_value }));
   changing(path, () => writeFileSync(path, formatPolicyFile({ ...policy, target, subjects }), { flag: 'wx' }));
 }
@@ -116,6 +124,8 @@ for whom. The policy names exactly these tools, so tools that the server gets la
     const address = readAddress(words, given.text('transport'));
     const person = personAtTerminal();
     const wanted = readWanted(given, person);
+    const path = given.text('policy-file');
+    if (path !== undefined) checkNewFile(path);
     const { url } = serverOf(given);
     const client = connect(given);
     const { target, made } =
@@ -127,7 +137,6 @@ for whom. The policy names exactly these tools, so tools that the server gets la
     const check = await tryTarget(client, target, say);
     const shown = describeTools(check);
 
-    const path = given.text('policy-file');
     let choice = wanted.choice;
     let subject = wanted.subject;
     let policies: FirstPolicy[] = [];

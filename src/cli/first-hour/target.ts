@@ -113,7 +113,11 @@ type FaultKind = NonNullable<TargetCheck['fault']>['kind'];
 function advice(kind: FaultKind, message: string, { name, ...target }: FoundTarget): string {
   const again = `run portcullis add ${name} again`;
   const moved = /it redirects to (\S+)/.exec(message)?.[1];
-  if (moved !== undefined) return `If you trust that address, run portcullis add ${name} ${shellWord(moved)} --replace.`;
+  if (moved !== undefined && target.transport !== 'stdio') {
+    const hides = moved.includes('[redacted]') || !URL.canParse(moved, target.url);
+    const address = hides ? '<address>' : shellWord(new URL(moved, target.url).href);
+    return `If you trust ${hides ? 'the address that it redirects to' : 'that address'}, run portcullis add ${name} ${address} --replace.`;
+  }
   if (target.transport === 'streamable-http' && message.includes('HTTP with SSE'))
     return `Run portcullis add ${name} ${shellWord(target.url)} --transport sse --replace.`;
   switch (kind) {
@@ -126,9 +130,12 @@ function advice(kind: FaultKind, message: string, { name, ...target }: FoundTarg
     case 'crashed':
       return `Check the arguments, and the variables that the process needs. Then ${again}.`;
     case 'http':
-      return message.includes('credential')
-        ? `Set a credential: portcullis credential set ${name} reads it from standard input. Then ${again}.`
-        : `Check the path of the address: many servers are at /mcp. Then ${again}.`;
+      if (message.includes('credential'))
+        return `Set a credential: portcullis credential set ${name} reads it from standard input. Then ${again}.`;
+      // Other statuses and JSON-RPC errors come from a server at the right address.
+      return /\(HTTP 4\d\d\)|other than JSON/.test(message)
+        ? `Check the path of the address: many servers are at /mcp. Then ${again}.`
+        : `When that is solved, ${again}.`;
     case 'account':
       return `Each user connects an account of their own at this target. When you have connected yours, ${again}.`;
     default:

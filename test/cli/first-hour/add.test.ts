@@ -104,11 +104,21 @@ test.serial('each failure of a server says what is wrong, what stands, and how t
   });
   const page = await startRecording((_, res) => void res.writeHead(200, { 'content-type': 'text/html' }).end('<html>'));
   const closed = await startRecording((_, res) => void res.writeHead(401).end());
-  for (const one of [redirecting, sse, page, closed]) t.teardown(() => one.stop());
+  const slashed = await startRecording((_, res) => void res.writeHead(308, { location: '/mcp/' }).end());
+  const asking = await startRecording((_, res) => void res.writeHead(308, { location: '/mcp?key=1' }).end());
+  const busy = await startRecording((_, res) => void res.writeHead(429).end());
+  const broken = await startRecording((_, res) => void res.writeHead(500).end());
+  const missing = await startRecording((_, res) => void res.writeHead(404).end());
+  for (const one of [redirecting, sse, page, closed, slashed, asking, busy, broken, missing]) t.teardown(() => one.stop());
 
   for (const [name, address, said] of [
     ['gone', ['http://127.0.0.1:1/mcp'], /cannot be reached.*Start the server/s],
     ['moved', [redirecting.url], /redirects to .*run portcullis add moved 'http:\/\/127\.0\.0\.1:9\/\$\(id\)' --replace/s],
+    ['slashed', [slashed.url], new RegExp(`portcullis add slashed ${new URL(slashed.url).origin}/mcp/ --replace`)],
+    ['asking', [asking.url], /If you trust the address that it redirects to, run portcullis add asking <address> --replace/],
+    ['busy', [busy.url], /limiting the rate of requests\.\nWhen that is solved/],
+    ['broken', [broken.url], /failed \(HTTP 500\)\.\nWhen that is solved/],
+    ['missing', [missing.url], /failed \(HTTP 404\)\.\nCheck the path/],
     ['sse', [sse.url], /speaks HTTP with SSE.*portcullis add sse http\S+ --transport sse --replace/s],
     ['page', [page.url], /something other than JSON or an event stream/],
     ['closed', [closed.url], /refuses the gateway's credential.*Set a credential/s],
@@ -120,7 +130,7 @@ test.serial('each failure of a server says what is wrong, what stands, and how t
     t.regex(err, /is made, but does not work/, name);
     t.regex(err, /This command has made no policy for it/, name);
   }
-  t.is((await read<unknown[]>('/api/targets')).length, 6);
+  t.is((await read<unknown[]>('/api/targets')).length, 11);
   t.deepEqual(await read('/api/policies'), []);
 
   // What was said works.
@@ -211,4 +221,13 @@ test.serial('with --policy-file the policy goes into a new file, and not to the 
   const again = await run('add', 'files', ...ALL, '--policy-file', path, ...server);
   t.is(again.code, 1);
   t.regex(again.err, /exists already/);
+  for (const [wrong, said] of [
+    [join(path, 'x.yaml'), /cannot be written: ENOTDIR/],
+    [join(folder(t), 'none', 'x.yaml'), /cannot be written: ENOENT/],
+  ] as const) {
+    const refused = await run('add', 'more', ...ALL, '--policy-file', wrong, ...server);
+    t.is(refused.code, 1);
+    t.regex(refused.err, said);
+  }
+  t.is((await read<unknown[]>('/api/targets')).length, 1, 'no target is made');
 });
