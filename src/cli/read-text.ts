@@ -9,10 +9,10 @@ import { CommandError } from './command.ts';
  */
 export const isInputTerminal = (): boolean => isatty(0);
 
-/** Returns the text of a file, without the line break at its end. `-`: standard input. */
+/** Returns the text of a file, without the line break at its end and the byte order mark at its start. `-`: standard input. */
 export function readText(path: string): string {
   try {
-    return readFileSync(path === '-' ? 0 : path, 'utf8').replace(/\r?\n$/, '');
+    return readFileSync(path === '-' ? 0 : path, 'utf8').replace(/^\uFEFF|\r?\n$/g, '');
   } catch (error) {
     const what = path === '-' ? 'standard input' : path;
     throw new CommandError(`${what} cannot be read (${(error as NodeJS.ErrnoException).code})`, 'unreadable');

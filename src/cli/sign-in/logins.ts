@@ -79,4 +79,10 @@ export function writeLogin(file: string, { access_token, expires_at, refresh_tok
   }
 }
 
-export const removeLogin = (file: string): void => rmSync(file, { force: true });
+export function removeLogin(file: string): void {
+  try {
+    rmSync(file, { force: true });
+  } catch (error) {
+    throw new CommandError(`the login in ${file} cannot be removed (${(error as NodeJS.ErrnoException).code})`);
+  }
+}

@@ -140,7 +140,7 @@ test.serial('target health and target check show the fault, and the end of what 
 test.serial('user and group: create, list, role, groups, disable, enable, recycle', async (t) => {
   const { gateway, run, json, token } = await start(t);
   const file = join(folder(t), 'password');
-  writeFileSync(file, 'a long passphrase\n');
+  writeFileSync(file, '\uFEFFa long passphrase\r\n');
   await run(0, `user create Ann@example.com --role developer --groups a,b --password-file ${file}`);
   t.like(await json('user show ann@example.com'), { email: 'Ann@example.com', role: 'developer', groups: ['a', 'b'] });
   await gateway.rest(200, 'POST', '/api/auth/login', { body: { email: 'ann@example.com', password: 'a long passphrase' } });

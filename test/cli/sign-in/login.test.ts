@@ -155,6 +155,12 @@ test.serial('a login that was ended elsewhere says so', async (t) => {
   t.regex(ended.err, /your login at http\S+ has ended: run portcullis login/);
   // There is nothing left to end.
   t.is((await run(['logout'])).code, 0);
+  const home = folder(t);
+  mkdirSync(join(home, 'portcullis'));
+  writeFileSync(join(home, 'portcullis', 'logins'), '');
+  const failed = await run(['logout'], { XDG_CONFIG_HOME: home });
+  t.is(failed.code, 1);
+  t.regex(failed.err, /the login in .* cannot be removed \(ENOTDIR\)/);
 });
 
 test.serial('only the sign-in that the command began counts, and only from this gateway', async (t) => {
