@@ -313,7 +313,7 @@ test.serial('users see exactly the tools that they may call, and no target or to
   t.deepEqual(await partly('skip=1&limit=2'), { ...(await own(user.token)), names: names.slice(1, 3), more: names.length > 3 });
   t.like(await partly(`limit=${names.length}`), { names, more: false });
   t.like(await partly(`limit=${names.length - 1}`), { names: names.slice(0, -1), more: true });
-  t.like(await partly('skip=9999'), { names: [], more: false });
+  t.like(await partly('skip=10000'), { names: [], more: false });
   await partly('limit=-1', 400);
   await partly('skip=x', 400);
   t.deepEqual(

@@ -47,8 +47,8 @@ const textOf = ({ body }: Pick<Shown, 'body'>): string => (Array.isArray(body) ?
 const countOf = (text: string, pattern: RegExp): number => text.match(pattern)?.length ?? 0;
 
 test('the page of an own target asks for 200 names at a time, and leads to all of them', async (t) => {
-  const names = many(1_500, (at) => ({
-    resource_type: ['tool', 'resource', 'prompt'][Math.floor(at / 500)],
+  const names = many(10_500, (at) => ({
+    resource_type: ['tool', 'resource', 'prompt'][Math.floor(at / 3_500)],
     resource_name: `n${at}`,
   }));
   const found: string[] = [];

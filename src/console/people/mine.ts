@@ -39,7 +39,7 @@ const TYPES = { tool: 'Tools', resource: 'Resources', prompt: 'Prompts' } as con
 export async function ownTargetPage(view: View): Promise<Shown> {
   const { get, id, query } = view;
   const asked = query['skip'] ?? '';
-  const skip = /^[0-9]{1,4}$/.test(asked) ? Number(asked) : 0;
+  const skip = /^[0-9]{1,6}$/.test(asked) ? Number(asked) : 0;
   const { target, endpoint, names, more } = (await get<OwnAccess>(`/auth/access/${id}?skip=${skip}&limit=${SHOWN}`)).body;
   const link = (at: number, label: string): Markup => html` <a href="${`${MINE}/${target}?skip=${at}`}">${label}</a>`;
   const others =

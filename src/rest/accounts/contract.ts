@@ -68,7 +68,7 @@ const OwnAccess = s.model('OwnAccess', {
   more: s.described('Whether there are more names than `limit` allows.', s.boolean),
 });
 
-const count = Joi.string().pattern(/^[0-9]{1,4}$/);
+const count = Joi.string().pattern(/^[0-9]{1,6}$/);
 const ownAccessMembers = {
   skip: count.description('How many of the names to leave out, the first ones. Absent: none.'),
   limit: count.description('At most so many names. Absent: all.'),
