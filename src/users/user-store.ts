@@ -380,14 +380,13 @@ export async function claimFirstAdministrator(trx: Transaction, userId: string):
 }
 
 /**
- * `user`: an id or e-mail. A local account takes precedence over users of providers with the same e-mail. Throws AppError
- * `invalid_request` if several users of providers have it.
+ * `user`: an id or e-mail. Throws AppError `invalid_request` if several users have the e-mail: whoever registers an account with the e-mail of a
+ * user of a provider must not stand for that user.
  */
 export async function findUser(db: Connection, user: string): Promise<User | null> {
   const store = userStore(db);
   if (UUID.test(user)) return store.find(user);
-  const local = await store.findByEmail(user);
-  if (local !== null || emailKey(user) === '') return local;
+  if (emailKey(user) === '') return null;
   const [found = null, other] = await store.withEmail(user);
   if (other !== undefined)
     throw new AppError('invalid_request', `Several users have the e-mail ${user}. Give the id of the user instead.`);

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { uuidv7 } from '../../src/base/ids.ts';
-import { localUser, userStore } from '../../src/users/user-store.ts';
+import { findUser, localUser, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import { type Body, PASSWORD, startRest } from '../support/rest.ts';
@@ -270,4 +270,17 @@ eachEngine(test.serial, 'a caller who loses the right after admission is refused
     log.slice(0, disabling).every(([actor]) => actor !== second.id),
     'no change by the disabled one after that',
   );
+});
+
+eachEngine(test.serial, 'an e-mail that a local account and a user of a provider have names neither', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const store = userStore(knex);
+  const local = localUser({ id: uuidv7(), email: 'CEO@company.com', role: 'user', groups: [] }, 1);
+  const ofProvider = { ...local, id: uuidv7(), issuer: 'https://login.company.com', subject: 'ceo', email: 'ceo@company.com' };
+  await store.insert(ofProvider, null);
+  t.is((await findUser(knex, 'ceo@company.com'))?.id, ofProvider.id);
+  await store.insert(local, 'hash');
+  await t.throwsAsync(findUser(knex, 'ceo@company.com'), { message: /^Several users have the e-mail ceo@company\.com\./ });
+  t.is((await findUser(knex, ofProvider.id))?.id, ofProvider.id);
+  t.is(await findUser(knex, ' '), null);
 });

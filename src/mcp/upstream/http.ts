@@ -238,7 +238,8 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.controller?.abort(new errors.RequestAbortedError());
       return;
     }
-    for (const { data, ...rest } of events) queue.push(data, rest);
+    // Clients read only events without a name of their own as messages. Others can be signs of life, with any text.
+    for (const { data, ...rest } of events) queue.push(rest.event === undefined ? data : '', rest);
     this.count();
   }
 

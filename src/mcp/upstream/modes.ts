@@ -122,7 +122,7 @@ async function bodyOf(answer: UpstreamAnswer, targetId: string): Promise<Respond
   return { response: text === null ? {} : await messageOf(text, targetId) };
 }
 
-/** Reads the events up to the response. A stream could go on for ever, so its length and time are limited. */
+/** Reads the events up to the response. A stream could go on for ever, so its length and time are limited. Without a response, the target is stateful. */
 async function responseIn(answer: UpstreamStream, targetId: string): Promise<Responded> {
   let isLate = false;
   const timer = setTimeout(() => {
@@ -141,7 +141,7 @@ async function responseIn(answer: UpstreamStream, targetId: string): Promise<Res
     }
     return { response: {} };
   } catch (cause) {
-    return isLate ? { fault: 'timeout' } : { fault: faultOf(cause), cause };
+    return isLate ? { response: {} } : { fault: faultOf(cause), cause };
   } finally {
     clearTimeout(timer);
     answer.discard();
