@@ -1,4 +1,6 @@
 /** Distributes a compiled document over WASM instances. */
+import { atOnce } from '../base/turns/slices.ts';
+import { comparisonsOf } from './compile/collisions.ts';
 import type { Bucket, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from './compile/policy.ts';
 import type { DataPiece } from './instance.ts';
@@ -11,6 +13,9 @@ export const MAX_PATTERNS = 99;
 
 /** A piece is loaded without a pause, so it must not be long: OPA reads some 60 bytes per microsecond. */
 const PIECE_BYTES = 200_000;
+/** Changes are refused that need more for one bucket (collisions.ts), but not deletions, after which a table has fewer slots. */
+const PIECE_COMPARISONS = 100_000;
+const COUNTED_NAMES = 140;
 
 export interface Layout {
   /** Everything except the regexes of the other instances. Each of those is replaced by the number of its instance. */
@@ -93,15 +98,27 @@ function* tablePieces<T>(
   shown: (member: T) => unknown,
 ): Generator<DataPiece> {
   let first = '';
+  let comparisons = 0;
+  let isFull = false;
   for (const [key, member] of Object.entries(table)) {
     const value = JSON.stringify(shown(member));
-    if (first.length > PIECE_BYTES) yield { path: [...path, key], value };
-    else {
-      first += `${first === '' ? '{' : ','}${JSON.stringify(key)}:${value}`;
-      if (first.length > PIECE_BYTES) yield { path, value: `${first}}` };
+    if (isFull) {
+      yield { path: [...path, key], value };
+      continue;
     }
+    first += `${first === '' ? '{' : ','}${JSON.stringify(key)}:${value}`;
+    comparisons += comparisonsIn(member);
+    isFull = first.length > PIECE_BYTES || comparisons > PIECE_COMPARISONS;
+    if (isFull) yield { path, value: `${first}}` };
   }
-  if (first !== '' && first.length <= PIECE_BYTES) yield { path, value: `${first}}` };
+  if (first !== '' && !isFull) yield { path, value: `${first}}` };
+}
+
+/** How often OPA compares names while it loads the member. Few names are not counted. */
+function comparisonsIn(member: unknown): number {
+  const { exact } = (typeof member === 'object' ? member : {}) as Bucket;
+  const names = exact === undefined ? [] : Object.keys(exact);
+  return names.length < COUNTED_NAMES ? 0 : atOnce(comparisonsOf(new Set(names)));
 }
 
 function mapValues<T, U>(from: Readonly<Record<string, T>>, change: (value: T) => U): Record<string, U> {

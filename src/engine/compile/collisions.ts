@@ -13,7 +13,7 @@ import { type Amount, type LimitByPlace, type Measure, type OwnedPolicy, problem
 const MAX_COLLISIONS = 10_000;
 /** Keys that nobody has chosen for this take fewer comparisons for each key, whatever their form: mostly less than one. */
 const BY_CHANCE = 4;
-/** With so many keys there are never more. */
+/** So few keys never take more than MAX_COLLISIONS. */
 const FEW_KEYS = 140;
 /** Larger sets are refused in any case (owner-limits.ts), and would take long. */
 const MOST_KEYS = 400_000;

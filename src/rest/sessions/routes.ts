@@ -8,8 +8,9 @@ import { pathId, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';
+import { readInTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
-import { heldOf } from '../../http/context.ts';
+import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import { SESSION_LIFETIME_MS } from '../../sessions/rules.ts';
 import { type SessionFilter, sessionStore } from '../../sessions/session-store.ts';
@@ -42,12 +43,10 @@ export function createSessionRoutes({ database, administer, now, onEnded }: Sess
     });
     const held = heldOf(res);
     if (!has(held, 'read')) requireOperated(held, filter.target_id);
-    const sessions = await sessionStore(database.knex).page(
-      now() - SESSION_LIFETIME_MS,
-      filter,
-      page.limit && page.limit + 1,
-      page.cursor,
-    );
+    // A user can open very many, and a filter may fit few of them.
+    const read = () =>
+      sessionStore(database.knex).page(now() - SESSION_LIFETIME_MS, filter, page.limit && page.limit + 1, page.cursor);
+    const sessions = await readInTurn(admissionOf(res).principal.sub, read);
     await sendPage(req, res, page, sessions, ({ id }) => id, sessionJson);
   });
 
