@@ -1,5 +1,6 @@
 /** Collects edits of a result and applies them together. All other text of the result stays as it is. Pure. */
 import type { JsonObject, JsonSpan, JsonValue } from '../base/json/json.ts';
+import { atOnce } from '../base/turns/slices.ts';
 
 export interface Edit {
   readonly start: number;
@@ -30,13 +31,24 @@ export function replaceMember(draft: Draft, name: string, text: string): void {
 }
 
 /** The text of the span, with the edits. If several insertions share a position, the latest comes first. */
-export function applyEdits({ text, span, edits }: Omit<Draft, 'value'>): string {
+export function applyEdits(draft: Omit<Draft, 'value'>): string {
+  return atOnce(applyInSteps(draft));
+}
+
+const EDITS_AT_ONCE = 500;
+
+/** The same. Pauses after some edits. */
+export function* applyInSteps({ text, span, edits }: Omit<Draft, 'value'>): Generator<undefined, string> {
   let edited = '';
   let at = span.start;
   // The sort is stable: of several insertions, only the first one lacks its comma.
-  for (const edit of edits.toReversed().sort((a, b) => a.start - b.start)) {
+  for (const [index, edit] of edits
+    .toReversed()
+    .sort((a, b) => a.start - b.start)
+    .entries()) {
     edited += text.slice(at, edit.start) + edit.text;
     at = edit.end;
+    if (index % EDITS_AT_ONCE === EDITS_AT_ONCE - 1) yield;
   }
   return edited + text.slice(at, span.end);
 }

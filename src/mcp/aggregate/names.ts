@@ -4,7 +4,7 @@
  * requests reach targets unchanged; ids of a target's requests get its name as a prefix. Pure.
  */
 
-import { unlessUnread } from '../../base/json/built.ts';
+import { UnreadFault } from '../../base/json/built.ts';
 import {
   isObject,
   type JsonObject,
@@ -15,7 +15,9 @@ import {
 } from '../../base/json/json.ts';
 import { LARGE_TEXT, readLargeJson } from '../../base/json/large.ts';
 import { CLIENT_RULES, TARGET_RULES } from '../../base/json/selection.ts';
-import { applyEdits, type Edit } from '../../protocol/draft.ts';
+import { restInLane } from '../../base/turns/lane.ts';
+import { atOnce } from '../../base/turns/slices.ts';
+import { applyEdits, applyInSteps, type Edit } from '../../protocol/draft.ts';
 import type { RpcNotification, RpcRequest } from '../../protocol/message.ts';
 import type { Located } from '../../protocol/rebuild.ts';
 import { POINTERS } from '../../protocol/visible.ts';
@@ -101,16 +103,16 @@ export function bareMeta<Message extends RpcRequest | RpcNotification>(message: 
 export async function bareResponse(targetName: string, located: Located, owner: string): Promise<Located> {
   const text = located.text.slice(located.span.start, located.span.end);
   if (!text.includes(RELATED_TASK)) return located;
-  const edits: Edit[] = [];
-  const bare: Renaming = (value, span) => {
+  const found: Found = { edits: [], lists: [] };
+  const bare: Renaming = (value, span, { edits }) => {
     const aimed = splitName(value);
     if (aimed?.targetName === targetName) edits.push({ start: span.start, end: span.end, text: JSON.stringify(aimed.name) });
   };
   const rules = { ...CLIENT_RULES, ...RULES };
   const reading = await readLargeJson(text, rules, owner);
   if (!reading.ok) return located;
-  at(['result', '_meta', RELATED_TASK, 'taskId'], bare)(reading.value, reading.span, edits);
-  const edited = await readLargeJson(applyEdits({ text, span: reading.span, edits }), rules, owner);
+  at(['result', '_meta', RELATED_TASK, 'taskId'], bare)(reading.value, reading.span, found);
+  const edited = await readLargeJson(applyEdits({ text, span: reading.span, edits: found.edits }), rules, owner);
   return edited.ok ? edited : located;
 }
 
@@ -119,7 +121,14 @@ const LIST_DEPTH = 6;
 /** The text has already been read within the limits for targets. */
 const RULES = { exact: false, maxDepth: 512, maxValues: 4_000_000, spanDepth: LIST_DEPTH };
 
-type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
+/** What renamings have found in a value. */
+interface Found {
+  readonly edits: Edit[];
+  /** Lists whose items are not yet renamed. */
+  readonly lists: { readonly items: readonly JsonValue[]; readonly spans: readonly JsonSpan[]; readonly renaming: Renaming }[];
+}
+
+type Renaming = (value: JsonValue, span: JsonSpan, found: Found) => void;
 
 /**
  * Joins the names in a message to the client with the name of the target. `text`: the message as on the target's own endpoint.
@@ -127,14 +136,14 @@ type Renaming = (value: JsonValue, span: JsonSpan, edits: Edit[]) => void;
  */
 export function renameMessage(targetName: string, method: string, text: string): string {
   const reading = readJsonText(text, rulesFor(method));
-  return reading.ok ? applyEdits({ text, span: reading.span, edits: editsFor(targetName, method, reading) }) : text;
+  return reading.ok ? applyEdits({ text, span: reading.span, edits: atOnce(editsFor(targetName, method, reading)) }) : text;
 }
 
 /** The same for a message of any size. `owner`: whose turns in the lane reading takes. A message with too many values keeps its names. */
 export async function renameLarge(targetName: string, method: string, text: string, owner: string): Promise<string> {
   if (text.length <= LARGE_TEXT) return renameMessage(targetName, method, text);
   const { reading, edits } = await readNames(targetName, method, text, owner);
-  return reading.ok ? applyEdits({ text, span: reading.span, edits }) : text;
+  return reading.ok ? restInLane(owner, applyInSteps({ text, span: reading.span, edits })) : text;
 }
 
 /** Reads the answer to a request for a list. `items`: the items with joined names, as text; null: there is no list. */
@@ -150,7 +159,8 @@ export async function readList(
   const list = reading.span.members?.get('result')?.members?.get(member);
   if (list === undefined) return { message: reading.value, items: null };
   const within = edits.filter(({ start }) => start >= list.start && start < list.end);
-  return { message: reading.value, items: applyEdits({ text, span: list, edits: within }).slice(1, -1).trim() };
+  const renamed = await restInLane(owner, applyInSteps({ text, span: list, edits: within }));
+  return { message: reading.value, items: renamed.slice(1, -1).trim() };
 }
 
 /** Joins the names in an item of a list with the name of the target, as `readList` does. null: the item is too long to be read at once. */
@@ -163,10 +173,10 @@ export function itemRenaming(targetName: string, method: string): ChangeItem {
     if (own !== null) return text.slice(0, own.start) + JSON.stringify(join(name)) + text.slice(own.end);
     if (text.length > LARGE_TEXT) return null;
     const reading = readJsonText(text, { ...RULES, spanDepth: ITEM_DEPTH });
-    const edits: Edit[] = [];
+    const found: Found = { edits: [], lists: [] };
     if (!reading.ok) return null;
-    all(renamings)(reading.value, reading.span, edits);
-    return applyEdits({ text, span: reading.span, edits });
+    all(renamings)(reading.value, reading.span, found);
+    return applyEdits({ text, span: reading.span, edits: found.edits });
   };
 }
 
@@ -187,46 +197,67 @@ async function readNames(
   owner: string,
 ): Promise<{ reading: JsonReading; edits: Edit[] }> {
   const reading = await readLargeJson(text, { ...TARGET_RULES, ...rulesFor(method) }, owner);
-  return { reading, edits: (reading.ok ? unlessUnread(() => editsFor(targetName, method, reading)) : null) ?? [] };
+  try {
+    return { reading, edits: reading.ok ? await restInLane(owner, editsFor(targetName, method, reading)) : [] };
+  } catch (fault) {
+    if (fault instanceof UnreadFault) return { reading, edits: [] };
+    throw fault;
+  }
 }
 
 /** A `tool_result` may contain others, to any depth, so content has spans down to its full depth. */
 const rulesFor = (method: string) => ({ ...RULES, spanDepth: method.endsWith('/list') ? LIST_DEPTH : RULES.maxDepth });
 
-function editsFor(targetName: string, method: string, reading: JsonReading & { readonly ok: true }): Edit[] {
+const ITEMS_AT_ONCE = 100;
+
+/** Returns the edits in any order. Pauses after some items of lists. */
+function* editsFor(
+  targetName: string,
+  method: string,
+  reading: JsonReading & { readonly ok: true },
+): Generator<undefined, Edit[]> {
   if (!isObject(reading.value)) return [];
   const message = reading.value;
-  const edits: Edit[] = [];
+  const found: Found = { edits: [], lists: [] };
   const name = rename((value) => joinName(targetName, value));
   const uri = rename((value) => joinUri(targetName, value));
   const within = renamings(name, uri);
   if (typeof message.method === 'string') {
     // A request or a notification of the target.
     if ('id' in message) {
-      at(['id'], name)(message, reading.span, edits);
-      at(['params', '_meta', 'progressToken'], token(targetName))(message, reading.span, edits);
+      at(['id'], name)(message, reading.span, found);
+      at(['params', '_meta', 'progressToken'], token(targetName))(message, reading.span, found);
     }
-    if (message.method === 'notifications/resources/updated') at(['params', 'uri'], uri)(message, reading.span, edits);
-    if (message.method === 'notifications/cancelled') at(['params', 'requestId'], name)(message, reading.span, edits);
-    if (message.method === 'notifications/tasks/status') at(['params', 'taskId'], name)(message, reading.span, edits);
+    if (message.method === 'notifications/resources/updated') at(['params', 'uri'], uri)(message, reading.span, found);
+    if (message.method === 'notifications/cancelled') at(['params', 'requestId'], name)(message, reading.span, found);
+    if (message.method === 'notifications/tasks/status') at(['params', 'taskId'], name)(message, reading.span, found);
     if (message.method === 'elicitation/create' || message.method === 'notifications/elicitation/complete')
-      at(['params', 'elicitationId'], name)(message, reading.span, edits);
-    at(['params', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
-    for (const renaming of askedRenamings(uri)) at(['params'], renaming)(message, reading.span, edits);
+      at(['params', 'elicitationId'], name)(message, reading.span, found);
+    at(['params', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, found);
+    for (const renaming of askedRenamings(uri)) at(['params'], renaming)(message, reading.span, found);
   } else {
-    at(['error', 'data', 'uri'], uri)(message, reading.span, edits);
-    at(['error', 'data'], some('elicitations', at(['elicitationId'], name)))(message, reading.span, edits);
-    at(['result', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, edits);
-    for (const renaming of pointed(uri)) at(['result'], renaming)(message, reading.span, edits);
-    for (const renaming of within.get(method) ?? []) at(['result'], renaming)(message, reading.span, edits);
+    at(['error', 'data', 'uri'], uri)(message, reading.span, found);
+    at(['error', 'data'], some('elicitations', at(['elicitationId'], name)))(message, reading.span, found);
+    at(['result', '_meta', RELATED_TASK, 'taskId'], name)(message, reading.span, found);
+    for (const renaming of pointed(uri)) at(['result'], renaming)(message, reading.span, found);
+    for (const renaming of within.get(method) ?? []) at(['result'], renaming)(message, reading.span, found);
   }
-  return edits;
+  let renamed = 0;
+  // A list inside an item joins the end.
+  for (const { items, spans, renaming } of found.lists) {
+    for (const [index, item] of items.entries()) {
+      const span = spans[index];
+      if (span !== undefined) renaming(item, span, found);
+      if (++renamed % ITEMS_AT_ONCE === 0) yield;
+    }
+  }
+  return found.edits;
 }
 
 /** Joins a progress token with the name of its target. The token is kept as JSON text, so that a number stays a number. */
 const token =
   (targetName: string): Renaming =>
-  (value, span, edits) => {
+  (value, span, { edits }) => {
     if (typeof value !== 'string' && typeof value !== 'number') return;
     edits.push({ start: span.start, end: span.end, text: JSON.stringify(joinName(targetName, JSON.stringify(value))) });
   };
@@ -279,52 +310,49 @@ function pointed(uri: Renaming): readonly Renaming[] {
 function blockOf(uri: Renaming): Renaming {
   const pointers = pointed(uri);
   const renamings = [linked(uri), at(['resource', 'uri'], uri), ...pointers, at(['resource'], all(pointers))];
-  const block: Renaming = (value, span, edits) => {
-    all(renamings)(value, span, edits);
-    some('content', block)(value, span, edits);
+  const block: Renaming = (value, span, found) => {
+    all(renamings)(value, span, found);
+    some('content', block)(value, span, found);
   };
   return block;
 }
 
 const all =
   (renamings: readonly Renaming[]): Renaming =>
-  (value, span, edits) => {
-    for (const renaming of renamings) renaming(value, span, edits);
+  (value, span, found) => {
+    for (const renaming of renamings) renaming(value, span, found);
   };
 
 const rename =
   (joined: (value: string) => string): Renaming =>
-  (value, span, edits) => {
+  (value, span, { edits }) => {
     if (typeof value === 'string') edits.push({ start: span.start, end: span.end, text: JSON.stringify(joined(value)) });
   };
 
 /** Applies `renaming` to the value at this path, if it exists. */
 function at(path: readonly string[], renaming: Renaming): Renaming {
-  return (value, span, edits) => {
-    let found: JsonValue | undefined = value;
+  return (value, span, found) => {
+    let inner: JsonValue | undefined = value;
     let where: JsonSpan | undefined = span;
     for (const member of path) {
-      if (!isObject(found) || !Object.hasOwn(found, member)) return;
-      found = found[member];
+      if (!isObject(inner) || !Object.hasOwn(inner, member)) return;
+      inner = inner[member];
       where = where?.members?.get(member);
     }
-    if (found !== undefined && where !== undefined) renaming(found, where, edits);
+    if (inner !== undefined && where !== undefined) renaming(inner, where, found);
   };
 }
 
 /** Applies the renamings to a member that is one item or an array of items. */
 function some(member: string, ...renamings: readonly Renaming[]): Renaming {
-  return at([member], (value, span, edits) => {
-    if (!Array.isArray(value)) return all(renamings)(value, span, edits);
-    for (const [index, item] of value.entries()) {
-      const where = span.items?.[index];
-      if (where !== undefined) all(renamings)(item, where, edits);
-    }
+  return at([member], (value, span, found) => {
+    if (Array.isArray(value)) found.lists.push({ items: value, spans: span.items ?? [], renaming: all(renamings) });
+    else all(renamings)(value, span, found);
   });
 }
 
 const linked =
   (uri: Renaming): Renaming =>
-  (value, span, edits) => {
-    if (isObject(value) && value.type === 'resource_link') at(['uri'], uri)(value, span, edits);
+  (value, span, found) => {
+    if (isObject(value) && value.type === 'resource_link') at(['uri'], uri)(value, span, found);
   };

@@ -2,6 +2,9 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { type JsonObject, readJsonText } from '../../../src/base/json/json.ts';
+import { readLargeJson } from '../../../src/base/json/large.ts';
+import { TARGET_RULES } from '../../../src/base/json/selection.ts';
+import { lane } from '../../../src/base/turns/lane.ts';
 import {
   bareMeta,
   bareResponse,
@@ -10,6 +13,7 @@ import {
   joinName,
   joinUri,
   readList,
+  renameLarge,
   renameMessage,
   splitName,
   splitToken,
@@ -406,4 +410,22 @@ test('an item of a list gets the same names as in the whole list', async (t) => 
       t.deepEqual(JSON.parse(filtered.text), { [member]: [] }, 'a large list is not kept twice');
     }
   }
+});
+
+test.serial('a long answer is renamed in many short steps', async (t) => {
+  const { run } = lane;
+  t.teardown(() => {
+    lane.run = run;
+  });
+  let steps = 0;
+  lane.run = (key, step, ...how) => run(key, () => ++steps > 0 && step(), ...how);
+  const uri = `x:${'a'.repeat(20)}`;
+  const message = (one: string): string =>
+    JSON.stringify({ jsonrpc: '2.0', id: 1, result: { contents: Array.from({ length: 5_000 }, () => ({ uri: one })) } });
+  const text = message(uri);
+  t.is(await renameLarge('t', 'resources/read', text, 'ann'), message(`t+${uri}`));
+  const renaming = steps;
+  steps = 0;
+  await readLargeJson(text, TARGET_RULES, 'ann');
+  t.true(renaming - steps > 50, `${renaming} steps, of which reading takes ${steps}`);
 });
