@@ -30,10 +30,15 @@ export const MAX_DECIDED = 10_000;
 /** How many objects one part of an answer may name. They are checked in one step: about 25 us for a URI of 2 KiB. */
 export const MAX_AT_ONCE = 500;
 
-/** Walks as if every canonical URI were allowed, to collect the URIs. null: there are too many URIs. */
-export function survey<T>(walk: (sight: Sight) => T): { readonly looked: Looked<T>; readonly uris: ReadonlySet<string> } | null {
+/** Walks a value with the sight. May pause between parts of the value. */
+export type Walk<T> = (sight: Sight) => Generator<undefined, T>;
+
+/** Walks as if every canonical URI were allowed, to collect the URIs. null: there are too many URIs. Pauses with the walk. */
+export function* survey<T>(
+  walk: Walk<T>,
+): Generator<undefined, { readonly looked: Looked<T>; readonly uris: ReadonlySet<string> } | null> {
   const checked = new Map<string, boolean>();
-  const looked = lookWith(walk, (uri) => {
+  const looked = yield* lookWith(walk, (uri) => {
     const known = checked.get(uri);
     if (known !== undefined) return known;
     if (checked.size > MAX_AT_ONCE || uri.length > MAX_URI_BYTES) return false;
@@ -47,28 +52,28 @@ export function survey<T>(walk: (sight: Sight) => T): { readonly looked: Looked<
 
 /** Walks with one decision per URI, all made together. null: there are too many URIs. Pauses if the decisions take long. */
 export function* look<T>(walk: (sight: Sight) => T, decide: Decide): Generator<undefined, Looked<T> | null> {
-  const surveyed = survey(walk);
+  // biome-ignore lint/correctness/useYield: this walk has no pause
+  const whole: Walk<T> = function* (sight) {
+    return walk(sight);
+  };
+  const surveyed = yield* survey(whole);
   if (surveyed === null || surveyed.uris.size === 0) return surveyed?.looked ?? null;
-  return yield* lookAt(walk, surveyed.uris, decide);
+  return yield* lookAt(whole, surveyed.uris, decide);
 }
 
-/** `uris`: as `survey` has collected them. Pauses if the decisions take long. */
-export function* lookAt<T>(
-  walk: (sight: Sight) => T,
-  uris: ReadonlySet<string>,
-  decide: Decide,
-): Generator<undefined, Looked<T>> {
+/** `uris`: as `survey` has collected them. Pauses with the walk, and if the decisions take long. */
+export function* lookAt<T>(walk: Walk<T>, uris: ReadonlySet<string>, decide: Decide): Generator<undefined, Looked<T>> {
   const objects = [...uris].map(resourceOf);
   const allowed = yield* decided(decide, objects);
   const readable = new Set(objects.filter((_, index) => allowed[index] === true).map(({ resource_name }) => resource_name));
-  return lookWith(walk, (uri) => readable.has(uri));
+  return yield* lookWith(walk, (uri) => readable.has(uri));
 }
 
-function lookWith<T>(walk: (sight: Sight) => T, mayRead: (uri: string) => boolean): Looked<T> {
+function* lookWith<T>(walk: Walk<T>, mayRead: (uri: string) => boolean): Generator<undefined, Looked<T>> {
   const names: string[] = [];
   let hidden = 0;
   const sees = (uri: JsonValue | undefined): uri is string => typeof uri === 'string' && mayRead(uri);
-  const result = walk({
+  const result = yield* walk({
     link(uri) {
       const isSeen = sees(uri);
       if (isSeen) names.push(uri);
@@ -152,8 +157,25 @@ type See = (item: JsonValue, sight: Sight) => JsonValue | undefined;
 /** A value that is one item or an array of items. */
 function visibleSome(value: JsonValue, sight: Sight, see: See): JsonValue | undefined {
   if (!Array.isArray(value)) return see(value, sight);
-  const seen = value.map((item) => see(item, sight));
-  return seen.every((item, index) => item === value[index]) ? value : seen.filter((item) => item !== undefined);
+  return keptOf(
+    value,
+    value.map((item) => see(item, sight)),
+  );
+}
+
+/** The same, with a pause between items. */
+function* visibleInSteps(value: JsonValue, sight: Sight, see: See): Generator<undefined, JsonValue | undefined> {
+  if (!Array.isArray(value)) return see(value, sight);
+  const seen: (JsonValue | undefined)[] = [];
+  for (const item of value) {
+    if (seen.length > 0) yield;
+    seen.push(see(item, sight));
+  }
+  return keptOf(value, seen);
+}
+
+function keptOf(items: JsonValue[], seen: readonly (JsonValue | undefined)[]): JsonValue {
+  return seen.every((item, index) => item === items[index]) ? items : seen.filter((item) => item !== undefined);
 }
 
 /** A message of a prompt, or of a conversation for which a target requests sampling. */
@@ -172,13 +194,13 @@ export function visibleContents(contents: JsonValue, asked: JsonValue | undefine
   return isAsked(contents.uri, asked) || sight.link(contents.uri) ? withVisibleMeta(contents, sight) : undefined;
 }
 
-/** Parameters of a request of a target to its client; undefined: they have more than one reading. */
-export function visibleAsked(params: JsonObject, sight: Sight): JsonObject | undefined {
+/** Parameters of a request of a target to its client; undefined: they have more than one reading. Pauses between messages and tools. */
+export function* visibleAsked(params: JsonObject, sight: Sight): Generator<undefined, JsonObject | undefined> {
   if (imitates(params, imitatesAsked)) return sight.hide();
   const { messages, tools } = params;
   let seen = withVisibleMeta(params, sight);
-  if (messages !== undefined) seen = withMember(seen, 'messages', visibleSome(messages, sight, visibleMessage) ?? []);
-  if (tools !== undefined) seen = withMember(seen, 'tools', visibleSome(tools, sight, visibleHolder) ?? []);
+  if (messages !== undefined) seen = withMember(seen, 'messages', (yield* visibleInSteps(messages, sight, visibleMessage)) ?? []);
+  if (tools !== undefined) seen = withMember(seen, 'tools', (yield* visibleInSteps(tools, sight, visibleHolder)) ?? []);
   return seen;
 }
 

@@ -1,12 +1,14 @@
 import test from 'ava';
 import type { JsonValue } from '../../src/base/json/json.ts';
-import { type Sight, survey, visibleAsked, visibleBlock, visibleMessage } from '../../src/protocol/visible.ts';
+import { atOnce } from '../../src/base/turns/slices.ts';
+import { look, type Sight, survey, visibleAsked, visibleBlock, visibleMessage } from '../../src/protocol/visible.ts';
 
 const LINK = { type: 'resource_link', uri: 'file:///secret', name: 'a' };
 const POINTER = { type: 'text', text: 'x', _meta: { ui: { resourceUri: 'file:///secret' } } };
 
 test('an array where MCP has an object is hidden, because a client might look into it', (t) => {
-  const seen = (walk: (sight: Sight) => unknown): string => JSON.stringify(survey(walk)?.looked.result) ?? '';
+  const seen = (walk: (sight: Sight) => unknown): string =>
+    JSON.stringify(atOnce(look(walk, (objects) => objects.map(() => true)))?.result) ?? '';
   for (const hidden of [LINK, POINTER]) {
     const nested: readonly JsonValue[] = [[hidden], [[hidden]], [[], [hidden, 'text']]];
     for (const value of nested) {
@@ -16,12 +18,24 @@ test('an array where MCP has an object is hidden, because a client might look in
         resource: (sight) => visibleBlock({ type: 'resource', resource: value }, sight),
         message: (sight) => visibleMessage(value, sight),
         'content of a message': (sight) => visibleMessage({ role: 'user', content: [value] }, sight),
-        messages: (sight) => visibleAsked({ messages: [value] }, sight),
-        tools: (sight) => visibleAsked({ tools: [value] }, sight),
+        messages: (sight) => atOnce(visibleAsked({ messages: [value] }, sight)),
+        tools: (sight) => atOnce(visibleAsked({ tools: [value] }, sight)),
       };
       for (const [where, walk] of Object.entries(walks))
         t.false(seen(walk).includes('secret'), `${where} ${JSON.stringify(value)}`);
       t.true(seen((sight) => visibleBlock({ type: 'tool_result', content: [value, 'kept'] }, sight)).includes('kept'));
     }
   }
+});
+
+test('what a target asks is walked with a pause between messages and between tools', (t) => {
+  const params = { messages: Array.from({ length: 20 }, () => POINTER), tools: Array.from({ length: 20 }, () => POINTER) };
+  const steps = survey((sight) => visibleAsked(params, sight));
+  let pauses = 0;
+  for (let step = steps.next(); ; step = steps.next(), pauses++) {
+    if (!step.done) continue;
+    t.deepEqual(step.value?.looked.result, params);
+    break;
+  }
+  t.is(pauses, 38);
 });

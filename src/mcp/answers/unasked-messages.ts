@@ -19,7 +19,7 @@ import {
 import { META_KEYS } from '../../protocol/mode.ts';
 import { type Operation, readOperation } from '../../protocol/operation.ts';
 import { type Located, rebuildAsked, rebuildNotification } from '../../protocol/rebuild.ts';
-import { lookAt, type Sight, survey, visibleAsked } from '../../protocol/visible.ts';
+import { lookAt, survey, visibleAsked, type Walk } from '../../protocol/visible.ts';
 import { decideListed } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorize } from '../context/authorize.ts';
@@ -202,16 +202,16 @@ async function relayTaskState(context: UpstreamContext, { method, params }: RpcN
  * resources that the caller may not read now. null: they have more than one reading, or name too many resources.
  */
 async function visibleParams(context: UpstreamContext, params: JsonObject, task: Task | undefined): Promise<JsonObject | null> {
-  const walk = (sight: Sight): JsonObject | undefined => visibleAsked(params, sight);
-  const surveyed = survey(walk);
+  const turns = turnsOf(context.caller, context.target.id);
+  const walk: Walk<JsonObject | undefined> = (sight) => visibleAsked(params, sight);
+  const surveyed = await restInLane(turns, survey(walk));
   if (surveyed === null) return null;
   const { looked, uris } = surveyed;
   let seen = looked.result;
   if (uris.size > 0) {
     const admission = await admissionNow(context.caller);
     if (admission === null) return null;
-    const { id } = context.target;
-    seen = (await restInLane(turnsOf(context.caller, context.target.id), lookAt(walk, uris, decideListed(admission, id)))).result;
+    seen = (await restInLane(turns, lookAt(walk, uris, decideListed(admission, context.target.id)))).result;
   }
   if (seen === undefined) return null;
   const { _meta } = seen;

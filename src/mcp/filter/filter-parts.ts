@@ -4,6 +4,7 @@
  */
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { jsonText } from '../../base/json/text.ts';
+import { atOnce } from '../../base/turns/slices.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Decide, decided } from '../../engine/estimate.ts';
@@ -412,7 +413,7 @@ function* filterInput(draft: Draft, requests: JsonValue, context: ResultContext)
 function visibleRequest(asked: JsonValue, sight: Sight): JsonValue | undefined {
   const seen = visibleHolder(asked, sight);
   if (!isObject(seen) || !isObject(seen.params)) return seen;
-  const params = visibleAsked(seen.params, sight);
+  const params = atOnce(visibleAsked(seen.params, sight));
   if (params === undefined) return undefined;
   return params === seen.params ? seen : { ...seen, params };
 }
