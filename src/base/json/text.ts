@@ -10,7 +10,8 @@ const VALUE_LENGTH = 32;
 /** The characters that were written since the last pause. All writers share it, because many short texts take as long as one long text. */
 let written = 0;
 
-function* wrote(length: number): Generator<undefined, void> {
+/** Counts characters that were written. Pauses after some. */
+export function* wrote(length: number): Generator<undefined, void> {
   written += length;
   if (written < PART_LENGTH) return;
   written = 0;

@@ -5,7 +5,7 @@
 
 import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../../base/json/json.ts';
-import { jsonText } from '../../base/json/text.ts';
+import { jsonText, wrote } from '../../base/json/text.ts';
 import { atOnce } from '../../base/turns/slices.ts';
 import { reduceServerCapabilities } from '../../protocol/capabilities.ts';
 import { type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
@@ -14,7 +14,7 @@ import { isSessionRevision, SESSION_REVISIONS, STATELESS_REVISION } from '../../
 import { itemObject } from '../../protocol/operation.ts';
 import type { Located } from '../../protocol/rebuild.ts';
 import { readTemplate } from '../../protocol/template.ts';
-import { isCanonicalUri, resourceOf } from '../../protocol/uri.ts';
+import { isCanonicalUri, MAX_URI_BYTES, resourceOf } from '../../protocol/uri.ts';
 import { look, MAX_AT_ONCE, MAX_DECIDED, visibleContents, visibleHolder, visibleMessage } from '../../protocol/visible.ts';
 import { TASKS_REVISION } from '../sessions/tasks.ts';
 import {
@@ -288,7 +288,13 @@ function* filterCompletions(draft: Draft, context: ResultContext): Filtering<Fil
   if (!isObject(ref) || ref.type !== 'ref/resource' || typeof ref.uri !== 'string') return UNCHANGED;
   if (completion.values.length > MAX_AT_ONCE) return fault(TOO_MANY);
   const expand = expansion(ref.uri, context.params ?? {});
-  const uris = completion.values.map((value) => (typeof value === 'string' && expand !== null ? expand(value) : null));
+  const uris: (string | null)[] = [];
+  for (const value of completion.values) {
+    const expanded = typeof value === 'string' && expand !== null ? expand(value) : null;
+    uris.push(expanded);
+    // The template is also expanded up to this length if the URI is too long.
+    yield* wrote(expanded?.length ?? MAX_URI_BYTES);
+  }
   const readable = yield* mayRead(uris, context);
   if (expand !== null && readable.every(Boolean)) return UNCHANGED;
   // The total would reveal how many values are hidden.

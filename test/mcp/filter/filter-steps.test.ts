@@ -111,3 +111,16 @@ test('the changed parameters of a message that a target sends by itself are writ
   }
   t.true(pauses > 10);
 });
+
+test('a template is expanded with many long completions in steps', (t) => {
+  const values = Array.from({ length: 400 }, (_, index) => `${'é'.repeat(200)}${index}`);
+  const { reading, value, context } = prepare('completion/complete', { completion: { values } });
+  const steps = filterInSteps(reading, value, context);
+  let pauses = 0;
+  for (let step = steps.next(); ; step = steps.next(), pauses++) {
+    if (!step.done) continue;
+    t.true(step.value.ok);
+    break;
+  }
+  t.true(pauses > 10);
+});
