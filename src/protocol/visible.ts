@@ -194,7 +194,7 @@ export function visibleContents(contents: JsonValue, asked: JsonValue | undefine
   return isAsked(contents.uri, asked) || sight.link(contents.uri) ? withVisibleMeta(contents, sight) : undefined;
 }
 
-/** Parameters of a request of a target to its client; undefined: they have more than one reading. Pauses between messages and tools. */
+/** Parameters of a request of a target to its client; undefined: they have more than one reading. Pauses between items. */
 export function* visibleAsked(params: JsonObject, sight: Sight): Generator<undefined, JsonObject | undefined> {
   if (imitates(params, imitatesAsked)) return sight.hide();
   const { messages, tools } = params;

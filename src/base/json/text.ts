@@ -18,8 +18,8 @@ export function* wrote(length: number): Generator<undefined, void> {
   yield;
 }
 
-/** The same as `JSON.stringify`, with a pause after some characters and values. */
-export function* jsonText(value: JsonValue): Generator<undefined, string> {
+/** The same as `JSON.stringify`, with a pause after some characters and values. `isSorted`: members are in the order of their names. */
+export function* jsonText(value: JsonValue, isSorted = false): Generator<undefined, string> {
   yield* wrote(typeof value === 'string' ? VALUE_LENGTH + Math.min(value.length, PART_LENGTH) : VALUE_LENGTH);
   if (typeof value === 'string' && value.length > PART_LENGTH) {
     let text = '"';
@@ -32,10 +32,11 @@ export function* jsonText(value: JsonValue): Generator<undefined, string> {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   let text = '';
   if (Array.isArray(value)) {
-    for (const item of value) text += `${text === '' ? '' : ','}${yield* jsonText(item)}`;
+    for (const item of value) text += `${text === '' ? '' : ','}${yield* jsonText(item, isSorted)}`;
     return `[${text}]`;
   }
-  for (const [name, member] of Object.entries(value))
-    text += `${text === '' ? '' : ','}${yield* jsonText(name)}:${yield* jsonText(member)}`;
+  const names = Object.keys(value);
+  for (const name of isSorted ? names.sort() : names)
+    text += `${text === '' ? '' : ','}${yield* jsonText(name)}:${yield* jsonText(value[name] ?? null, isSorted)}`;
   return `{${text}}`;
 }

@@ -35,7 +35,7 @@ export interface ResultContext {
   readonly operation: Operation;
   readonly decide: Decide;
   /** Binds the target's request state to this request (2026-07-28, multi round-trip requests). */
-  readonly sealState: (state: string) => string;
+  readonly sealState: (state: string) => Filtering<string>;
   readonly mayAsk: readonly Askable[];
   /** Binds a task that the target has just made to the caller. null: this request cannot have made a task. */
   readonly sealTask: ((upstreamId: string) => Task) | null;
@@ -382,7 +382,7 @@ export function* inputRequired(draft: Draft, context: ResultContext): Filtering<
   if (requestState !== undefined) {
     if (typeof requestState !== 'string') return fault('the request state is not a string');
     if (isLongState(requestState)) return fault('the request state is too long');
-    setMember(draft, 'requestState', context.sealState(requestState));
+    setMember(draft, 'requestState', yield* context.sealState(requestState));
   }
   return finish(draft, UNCHANGED);
 }

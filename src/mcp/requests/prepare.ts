@@ -3,6 +3,7 @@
 import { isUnread } from '../../base/json/built.ts';
 import { isObject, type JsonObject, type JsonValue } from '../../base/json/json.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
+import { restInLane } from '../../base/turns/lane.ts';
 import { type Answer, noSession, refuse, rpcError } from '../../protocol/answer.ts';
 import { declaresTasks, reduceClientCapabilities } from '../../protocol/capabilities.ts';
 import { nameHeader } from '../../protocol/headers.ts';
@@ -11,7 +12,7 @@ import { isSessionRevision, META_KEYS, SESSION_REVISIONS } from '../../protocol/
 import { methodNotFound } from '../../protocol/operation.ts';
 import { rebuildCall } from '../../protocol/rebuild.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
-import type { ClientMode, ClientRequest, RequestContext } from '../context/context.ts';
+import { type ClientMode, type ClientRequest, type RequestContext, turnsOf } from '../context/context.ts';
 import { upstreamFault } from '../context/failure.ts';
 import { targetReplies } from '../context/own-account.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
@@ -56,19 +57,20 @@ function build(
   const { id, method, params } = message;
   const { caller, target, awaited } = context;
   const { operation, task } = awaited;
-  const state = readState(context, message, client);
-  if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
   const scope = taskScopeAt(caller, target);
-  return whenThere(operation.kind === 'listen' ? listenFor(context, operation.filter, scope) : null, (listened) => {
-    if (listened !== null && 'kind' in listened) return listened;
-    const replaced = replacedParams(message, client, target, scope);
-    const replies = targetReplies(target, params);
-    if (replies !== null) replaced.inputResponses = replies;
-    if (task) replaced.taskId = task.upstreamId;
-    if (state.requestState !== undefined) replaced.requestState = state.requestState;
-    if (listened !== null) replaced.notifications = listened.listening;
-    const name = client.mode === 'stateless' ? nameHeader(method, { ...params, ...replaced } as JsonObject) : undefined;
-    return { body: rebuildCall(message, located, replaced), name, session, listened };
+  return whenThere(readState(context, message, client), (state) => {
+    if (state === null) return rpcError(id, CODES.invalidParams, 'Invalid params: params.requestState');
+    return whenThere(operation.kind === 'listen' ? listenFor(context, operation.filter, scope) : null, (listened) => {
+      if (listened !== null && 'kind' in listened) return listened;
+      const replaced = replacedParams(message, client, target, scope);
+      const replies = targetReplies(target, params);
+      if (replies !== null) replaced.inputResponses = replies;
+      if (task) replaced.taskId = task.upstreamId;
+      if (state.requestState !== undefined) replaced.requestState = state.requestState;
+      if (listened !== null) replaced.notifications = listened.listening;
+      const name = client.mode === 'stateless' ? nameHeader(method, { ...params, ...replaced } as JsonObject) : undefined;
+      return { body: rebuildCall(message, located, replaced), name, session, listened };
+    });
   });
 }
 
@@ -106,14 +108,16 @@ function readState(
   { deps: { seal, now }, caller, target }: RequestContext,
   { method, params }: RpcRequest,
   client: ClientMode,
-): { requestState?: string } | null {
+): Now<{ requestState?: string } | null> {
   const sealed = params?.requestState;
   if (client.mode === 'stateful' || sealed === undefined) return {};
   // Arguments with too many values are not read, so they cannot be compared with those that the state belongs to.
   if (typeof sealed !== 'string' || isUnread(params?.arguments)) return null;
   const binding = stateBinding(fingerprintOf(target), method, params);
-  const requestState = openState(seal, caller.admission.principal, caller.targetName, binding, sealed, now());
-  return requestState === null ? null : { requestState };
+  const opening = openState(seal, caller.admission.principal, caller.targetName, binding, sealed, now());
+  return whenThere(restInLane(turnsOf(caller, target.id), opening), (requestState) =>
+    requestState === null ? null : { requestState },
+  );
 }
 
 /** Replaces the parameters that would announce to the target, or ask it for, anything that the gateway does not carry. */

@@ -4,7 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '../../base/json/json.ts';
+import { jsonText } from '../../base/json/text.ts';
 import { keep, perObject } from '../../base/kept.ts';
+import { partsOf } from '../../base/turns/slices.ts';
 import type { Askable } from '../../protocol/capabilities.ts';
 import type { RpcId } from '../../protocol/message.ts';
 import type { SessionRevision } from '../../protocol/mode.ts';
@@ -263,40 +265,43 @@ export function stateBinding(fingerprint: string, method: string, params: JsonOb
   return { fingerprint, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
 }
 
-export function sealState(
+/** Pauses if the arguments are long. */
+export function* sealState(
   seal: Seal,
   owner: Owner,
   targetName: string,
   binding: StateBinding,
   state: string,
   now: number,
-): string {
-  return seal.seal('state', ofTarget(owner, targetName), { s: state, b: bindingDigest(binding), x: now + STATE_LIFETIME_MS });
+): Generator<undefined, string> {
+  const digest = yield* bindingDigest(binding);
+  return seal.seal('state', ofTarget(owner, targetName), { s: state, b: digest, x: now + STATE_LIFETIME_MS });
 }
 
-/** The target's own state, unchanged. null: it belongs to a different principal or request, or has expired. */
-export function openState(
+/** The target's own state, unchanged. null: it belongs to a different principal or request, or has expired. Pauses like `sealState`. */
+export function* openState(
   seal: Seal,
   owner: Owner,
   targetName: string,
   binding: StateBinding,
   text: string,
   now: number,
-): string | null {
+): Generator<undefined, string | null> {
   const content = seal.open('state', ofTarget(owner, targetName), text) as { s: string; b: string; x: number } | null;
-  return content !== null && content.b === bindingDigest(binding) && now <= content.x ? content.s : null;
+  return content !== null && content.b === (yield* bindingDigest(binding)) && now <= content.x ? content.s : null;
 }
 
-function bindingDigest(binding: StateBinding): string {
-  const { fingerprint, method, name } = binding;
-  const text = canonical([fingerprint, method, name, binding.arguments ?? null]);
-  return createHash('sha256').update(text).digest('base64url');
-}
+/** How many characters of a text are hashed in one step. */
+const HASHED_AT_ONCE = 64 * 1024;
 
 /** The order of members is not part of a value: a client may serialize its retry in a different order. */
-function canonical(value: JsonValue): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  const members = Object.keys(value).sort();
-  return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(value[name] ?? null)}`).join()}}`;
+function* bindingDigest(binding: StateBinding): Generator<undefined, string> {
+  const { fingerprint, method, name } = binding;
+  const text = yield* jsonText([fingerprint, method, name, binding.arguments ?? null], true);
+  const hash = createHash('sha256');
+  for (const part of partsOf([text], HASHED_AT_ONCE)) {
+    hash.update(part);
+    if (text.length > HASHED_AT_ONCE) yield;
+  }
+  return hash.digest('base64url');
 }

@@ -398,7 +398,10 @@ test('an item of a list gets the same names as in the whole list', async (t) => 
         params: {},
         operation,
         decide,
-        sealState: (state) => state,
+        *sealState(state) {
+          yield;
+          return state;
+        },
         mayAsk: [],
         sealTask: null,
         tasks: new Map(),

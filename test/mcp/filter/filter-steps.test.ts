@@ -38,7 +38,10 @@ function prepare(method: string, result: object, isSpaced = false, mode: ResultC
     params: { uri: 'x:ok', ...completed },
     operation,
     decide: (objects) => objects.map(({ resource_name }) => resource_name !== 'denied' && resource_name !== 'x:denied'),
-    sealState: () => '',
+    *sealState(state) {
+      yield;
+      return state;
+    },
     mayAsk: [],
     sealTask: null,
     tasks: new Map(),

@@ -27,7 +27,10 @@ function filter(
     params,
     operation: 'kind' in operation ? operation : { kind: 'target' },
     decide: (objects) => objects.map(({ resource_name }) => allowed.includes(resource_name)),
-    sealState: (state) => `sealed ${state}`,
+    *sealState(state) {
+      yield;
+      return `sealed ${state}`;
+    },
     mayAsk,
     sealTask,
     tasks,
@@ -70,7 +73,10 @@ test('a list is filtered by its operation, even if the method is not known to th
   const filtered = filterResult(reading, reading.value.result, {
     ...{ mode: 'stateful', method: 'tools/later', params: {}, operation, mayAsk: ASKABLE, sealTask: null, tasks: new Map() },
     decide: (objects) => objects.map(({ resource_name }) => resource_name === 'a'),
-    sealState: (state) => state,
+    *sealState(state) {
+      yield;
+      return state;
+    },
   });
   t.like(filtered, { ok: true, shown: { resource_type: 'tool', names: ['a'], hidden: 1 } });
 });
@@ -153,7 +159,10 @@ test('a long list of a short answer is decided in steps', async (t) => {
       most = Math.max(most, objects.length);
       return objects.map(() => true);
     },
-    sealState: (state) => state,
+    *sealState(state) {
+      yield;
+      return state;
+    },
   };
   t.true(isLongList({ tools }, context));
   t.false(isLongList({ tools: tools.slice(0, 500) }, context));

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
+import { atOnce, telling } from '../../../src/base/turns/slices.ts';
 import { createSeal } from '../../../src/mcp/sessions/seal.ts';
 import {
   openAskedId,
@@ -117,8 +118,9 @@ test('a client can answer with the longest id that the gateway seals, and gets n
 
 test('a request state is valid for the same request only, and for ten minutes', (t) => {
   const binding: StateBinding = { fingerprint: 't', method: 'tools/call', name: 'ok', arguments: { a: 1, b: [{ c: 1, d: 2 }] } };
-  const text = sealState(seal, alice, 'one', binding, 'upstream state', 0);
-  const open = (changes: Partial<StateBinding>, now = 0) => openState(seal, alice, 'one', { ...binding, ...changes }, text, now);
+  const text = atOnce(sealState(seal, alice, 'one', binding, 'upstream state', 0));
+  const open = (changes: Partial<StateBinding>, now = 0) =>
+    atOnce(openState(seal, alice, 'one', { ...binding, ...changes }, text, now));
   t.is(open({}), 'upstream state');
   t.is(open({ arguments: { b: [{ d: 2, c: 1 }], a: 1 } }), 'upstream state');
   t.is(open({}, 11 * 60_000), null);
@@ -131,6 +133,26 @@ test('a request state is valid for the same request only, and for ten minutes', 
   ]) {
     t.is(open(change), null, JSON.stringify(change));
   }
-  t.is(openState(seal, { ...alice, sub: 'bob' }, 'one', binding, text, 0), null);
-  t.is(openState(seal, alice, 'two', binding, text, 0), null);
+  t.is(atOnce(openState(seal, { ...alice, sub: 'bob' }, 'one', binding, text, 0)), null);
+  t.is(atOnce(openState(seal, alice, 'two', binding, text, 0)), null);
+});
+
+test('a request state is bound to long arguments in steps', (t) => {
+  const members = Array.from({ length: 2_000 }, (_, index) => [`a${index}`, '"'.repeat(500)] as const);
+  const binding = (given: readonly (readonly [string, string])[]): StateBinding => ({
+    fingerprint: 't',
+    method: 'tools/call',
+    name: 'ok',
+    arguments: { long: 'é'.repeat(500_000), ...Object.fromEntries(given) },
+  });
+  let pauses = 0;
+  const counted = <T>(steps: Generator<undefined, T>): T => {
+    pauses = 0;
+    return atOnce(telling(steps, () => pauses++));
+  };
+  const text = counted(sealState(seal, alice, 'one', binding(members), 'upstream state', 0));
+  t.true(pauses > 50);
+  t.is(counted(openState(seal, alice, 'one', binding(members.toReversed()), text, 0)), 'upstream state');
+  t.true(pauses > 50);
+  t.is(atOnce(openState(seal, alice, 'one', binding(members.slice(1)), text, 0)), null);
 });
