@@ -5,7 +5,7 @@ import { AppError } from '../base/errors.ts';
 import { addressOf } from '../http/limits/client-address.ts';
 import type { RateLimits } from '../http/limits/rate-limit.ts';
 import { turnOfStranger } from '../http/limits/strangers.ts';
-import { type FaultLog, forUser, isFault, type ProviderFault } from '../providers/faults.ts';
+import { type FaultLog, forUser, isFault, isPassing, type ProviderFault } from '../providers/faults.ts';
 import type { ProviderSignIn } from '../providers/sign-in.ts';
 import { html } from './html.ts';
 import { note, redirect, sendPage } from './page.ts';
@@ -61,7 +61,7 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
 
   function refuse(res: Response, provider: Provider, fault: ProviderFault): void {
     faults.note(provider.id, fault);
-    showRefusal(res, fault.fault === 'provider_unreachable' ? 503 : 403, provider, forUser(fault));
+    showRefusal(res, isPassing(fault) ? 503 : 403, provider, forUser(fault));
   }
 
   router.get('/:name', async (req, res) => {

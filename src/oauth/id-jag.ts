@@ -8,7 +8,7 @@ import type { TokenEndpointGrantContext } from 'oidc-provider';
 import { type Principal, userKey } from '../auth/principal.ts';
 import type { Providers as Companies, Provider as Company } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
-import { type FaultLog, faulty, forUser, isFault, type ProviderFault } from '../providers/faults.ts';
+import { type FaultLog, faulty, forUser, isFault, isPassing, type ProviderFault } from '../providers/faults.ts';
 import { type IdJag, judgeIdJag } from '../providers/judge.ts';
 import type { ProviderKeys } from '../providers/keys.ts';
 import { type People, refusalOf } from '../providers/people.ts';
@@ -58,8 +58,7 @@ function createHandler(provider: Provider, { publicUrl, grants, companies, admit
 
   function refuse(company: Company, fault: ProviderFault): Error {
     faults.note(company.id, fault);
-    // An outage is not the fault of the assertion: the client must keep it and try again.
-    if (fault.fault === 'provider_unreachable') return new AppError('unavailable', forUser(fault), { retryAfter: 10 });
+    if (isPassing(fault)) return new AppError('unavailable', forUser(fault), { retryAfter: 10 });
     return refusal('invalid_grant', forUser(fault));
   }
 

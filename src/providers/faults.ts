@@ -44,6 +44,7 @@ const FOR_USERS = {
   too_many_groups: 'You are in more groups than this gateway can take. Ask an administrator to assign fewer groups to it.',
   not_provisioned: 'You have no account here. Ask an administrator to create one.',
   sign_in_failed: 'The sign-in was not completed. Start again.',
+  provider_changed: 'An administrator has just changed the settings of the provider. Try again.',
   provider_unreachable: 'The provider cannot be reached at the moment. Try again later.',
 } as const;
 
@@ -58,6 +59,8 @@ export interface ProviderFault {
 
 export const faulty = (fault: FaultKind, reason: string): ProviderFault => ({ fault, reason });
 export const isFault = (value: object): value is ProviderFault => 'fault' in value;
+/** Whether the token is not at fault: the client must keep it and try again. */
+export const isPassing = ({ fault }: ProviderFault): boolean => fault === 'provider_unreachable' || fault === 'provider_changed';
 export const forUser = ({ fault }: ProviderFault): string => FOR_USERS[fault];
 
 /** A fault that happened, possibly several times in a row. */

@@ -2,11 +2,12 @@
  * The users of providers: made when they are first seen, and brought up to date by newer tokens. What a token says reaches the record
  * in the transaction of a change, so that it is derived by the present settings and every replica sees it (law 4).
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { Provider } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
 import { uuidv7 } from '../base/ids.ts';
 import type { Changes } from '../db/changes.ts';
-import type { Database, Transaction } from '../db/database.ts';
+import type { Connection, Database, Transaction } from '../db/database.ts';
 import { userDocument } from '../users/document.ts';
 import { labelOf, type User, userStore } from '../users/user-store.ts';
 import type { Presented } from './claims.ts';
@@ -30,12 +31,12 @@ export function createPeople({ database, changes, now }: PeopleParts) {
   const inTurnOfStrangers = createLines();
 
   /** The change of a record by what its user has presented. Nothing older than the present record counts. */
-  const settleIn = async (trx: Transaction, issuer: string, presented: Presented, newId: string) => {
+  const settleIn = async (trx: Transaction, provider: Provider, presented: Presented, newId: string) => {
     const unchanged = (result: User | ProviderFault) => ({ result, changes: [] });
-    const provider = await providerStore(trx).findByIssuer(issuer);
-    if (!provider?.enabled) return unchanged(faulty('provider_disabled', 'the provider was disabled meanwhile'));
+    const moved = await movedFault(trx, provider);
+    if (moved !== null) return unchanged(moved);
     const users = userStore(trx);
-    const before = await users.lockBySubject(issuer, presented.subject);
+    const before = await users.lockBySubject(provider.issuer, presented.subject);
     if (before === null) {
       const fault = admissionFault(provider, presented);
       if (fault !== null) return unchanged(fault);
@@ -72,6 +73,8 @@ export function createPeople({ database, changes, now }: PeopleParts) {
     if (fault !== null) return fault;
     if (known !== null && isSettled(known, presented)) return known;
     if (known?.facts && saysTheSame(known.facts.claims, withKnownEmail(known, presented).claims)) {
+      const moved = await movedFault(database.knex, provider);
+      if (moved !== null) return moved;
       // Remember the newer token, so that no older one can change the record afterwards. If the facts have changed meanwhile, the token
       // is compared with the new ones, under the lock.
       if (await users.confirmFacts(known.id, known.facts.claims_iat, presented.iat)) return known;
@@ -79,7 +82,7 @@ export function createPeople({ database, changes, now }: PeopleParts) {
     const id = known?.id ?? uuidv7();
     const email = labelOf(known ?? { email: presented.claims.email, subject: presented.subject });
     const actor = { id, email, request_id: uuidv7(), reason: `presented ${by} of the provider ${name}` };
-    const change = () => changes.change(actor, (trx) => settleIn(trx, issuer, presented, id));
+    const change = () => changes.change(actor, (trx) => settleIn(trx, provider, presented, id));
     // Each stranger is a new actor, and actors take turns. All strangers of a provider together have one turn (law 11).
     const { result } = await (known === null ? inTurnOfStrangers(providerId, change) : change());
     return result;
@@ -94,7 +97,8 @@ export function createPeople({ database, changes, now }: PeopleParts) {
 
     /**
      * Returns the user who presents a verified token, after the record has what it says. `by` names the token in the log of changes.
-     * A value is a refusal; the caller notes it. Throws AppError `unavailable` if too many requests wait for the same account, or too many
+     * `provider`: under whose settings the token was read; if they are not those of the database, the record stays as it is
+     * (`provider_changed`). A fault is a refusal; the caller notes it. Throws AppError `unavailable` if too many requests wait for the same account, or too many
      * strangers of the provider.
      */
     settle: (provider: Provider, presented: Presented, by: string): Promise<User | ProviderFault> =>
@@ -118,6 +122,13 @@ function createLines() {
     line.last = turn.catch(() => undefined);
     return turn;
   };
+}
+
+/** Why a record may not be written from a token that was read under these settings; null: they are those of the database. */
+async function movedFault(db: Connection, provider: Provider): Promise<ProviderFault | null> {
+  const current = await providerStore(db).findByIssuer(provider.issuer);
+  if (!current?.enabled) return faulty('provider_disabled', 'the provider was disabled meanwhile');
+  return isDeepStrictEqual(current, provider) ? null : faulty('provider_changed', 'the provider was changed meanwhile');
 }
 
 /** Whether the record has nothing to learn from the token. */

@@ -9,7 +9,7 @@ import type { Provider, Providers } from '../auth/provider.ts';
 import { AppError } from '../base/errors.ts';
 import type { Now } from '../base/promises.ts';
 import type { Payload } from './claims.ts';
-import { type FaultLog, faulty, forUser, isFault, type ProviderFault } from './faults.ts';
+import { type FaultLog, faulty, forUser, isFault, isPassing, type ProviderFault } from './faults.ts';
 import { judgeAccessToken, judgeTimes, type SignedToken } from './judge.ts';
 import type { ProviderKeys } from './keys.ts';
 import { type People, refusalOf } from './people.ts';
@@ -25,7 +25,7 @@ export interface ProviderTokenParts {
   readonly keys: ProviderKeys;
   readonly people: Pick<People, 'settle'>;
   readonly faults: FaultLog;
-  /** The providers as this replica knew them last. They may be old, so they only tell that a token is refused anyway. */
+  /** The providers as this replica knew them last. They may be old, so they refuse no token for good. */
   readonly known: () => Providers | null;
   /** The providers in a state at least as new as the call. */
   readonly fresh: () => Promise<Providers>;
@@ -65,8 +65,7 @@ export function createProviderTokens({ keys, people, faults, known, fresh, now, 
 
   function refusal(provider: Provider, fault: ProviderFault): AuthRefusal {
     faults.note(provider.id, fault);
-    // An outage is not the fault of the token: the client must keep it and try again.
-    if (fault.fault === 'provider_unreachable') throw new AppError('unavailable', forUser(fault), { retryAfter: 10 });
+    if (isPassing(fault)) throw new AppError('unavailable', forUser(fault), { retryAfter: 10 });
     return { refused: 'invalid_token', detail: forUser(fault) };
   }
 

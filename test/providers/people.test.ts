@@ -41,7 +41,11 @@ async function world(t: ExecutionContext) {
     people: createPeople({ database, changes: { change }, now: Date.now }),
     waiting,
     actors,
+    /** Settles without a wait. */
+    settling: (provider: Provider, one: Presented) =>
+      createPeople({ database, changes, now: Date.now }).settle(provider, one, 'a token'),
     users: userStore(database.knex),
+    providers: providerStore(database.knex),
     /** Resolves when the next change wants to begin. */
     arrival: () => new Promise<void>((resolve) => arrivals.push(resolve)),
   };
@@ -83,4 +87,25 @@ test('requests of one account settle it once', async (t) => {
   t.is(actors.length, 1);
   t.is(new Set(users.map((user) => ('id' in user ? user.id : ''))).size, 1);
   t.false(users.some((user) => user instanceof AppError));
+});
+
+test('a record is never written from claims that were read under earlier settings of the provider', async (t) => {
+  const { settling, users, providers } = await world(t);
+  const settle = (provider: Provider, subject: string, iat: number, groups: readonly string[]) =>
+    settling(provider, { ...presented(subject, iat), claims: { email: null, roles: [], groups } });
+  const alice = () => users.findBySubject(PROVIDER.issuer, 'alice');
+  await settle(PROVIDER, 'alice', 100, ['staff']);
+  const first = await alice();
+  t.deepEqual(first?.groups, ['staff']);
+
+  const changed: Provider = { ...PROVIDER, groups_claim: ['memberOf'] };
+  await providers.update(changed);
+  t.like(await settle(PROVIDER, 'alice', 101, []), { fault: 'provider_changed' });
+  t.like(await settle(PROVIDER, 'bob', 101, []), { fault: 'provider_changed' }, 'a stranger');
+  t.like(await settle(PROVIDER, 'alice', 102, ['staff']), { fault: 'provider_changed' }, 'the token repeats the record');
+  t.deepEqual(await alice(), first);
+  t.is(await users.findBySubject(PROVIDER.issuer, 'bob'), null);
+
+  await settle(changed, 'alice', 102, ['contractors']);
+  t.deepEqual((await alice())?.groups, ['contractors'], 'the same token counts under the present settings');
 });

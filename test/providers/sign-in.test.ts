@@ -1,6 +1,8 @@
 /** People who sign in with the company's provider, and attackers who try to take part. */
 import test, { type ExecutionContext } from 'ava';
+import { deferred } from '../../src/base/promises.ts';
 import { begin, codeOf, openTab, redeem, refresh, register } from '../oauth/support.ts';
+import { directoryAt } from '../scim/support.ts';
 import { browserTest } from '../support/chromium.ts';
 import { CLIENT_ID, CLIENT_SECRET, type Company, startCompany, walker } from '../support/company.ts';
 import { eachServer } from '../support/databases/each-engine.ts';
@@ -292,6 +294,45 @@ test.serial('people whom the provider does not admit get no session and no recor
   t.regex(page.text, /no role here/);
   t.false(mallory.cookies(w.gateway.url).has('__Host-portcullis'));
   t.is((await w.gateway.rest<unknown[]>(200, 'GET', '/api/users', { token: w.admin.token })).body.length, 1);
+});
+
+/** A sign-in of alice that waits for the tokens of the provider, which it has issued, until `goOn`. */
+async function inFlight({ gateway, company }: World) {
+  const issued = deferred();
+  const gate = deferred();
+  company.tamper = async (answer) => {
+    issued.resolve();
+    await gate.promise;
+    return answer;
+  };
+  const arriving = walker('alice').go(gateway.url + START);
+  await issued.promise;
+  return {
+    goOn: () => {
+      gate.resolve();
+      return arriving;
+    },
+  };
+}
+
+test.serial('a sign-in that is under way while the provider is changed is refused, and leaves the record', async (t) => {
+  const w = await world(t, null, { groups_from: 'directory', clock_skew_seconds: 0 });
+  const { gateway, admin, id } = w;
+  const { body: scim } = await gateway.rest<{ base_url: string; token: string }>(201, 'POST', `/api/providers/${id}/scim/token`, {
+    token: admin.token,
+  });
+  const directory = directoryAt(t, scim.base_url, scim.token);
+  const alice = await directory.user('alice', { externalId: 'alice' });
+  await directory.group('blocked', [alice]);
+  const signIn = await inFlight(w);
+  await gateway.rest(200, 'PUT', `/api/providers/${id}`, { token: admin.token, body: { groups_from: 'token' } });
+  const read = async () => (await gateway.rest<object>(200, 'GET', `/api/users/${alice.id}`, { token: admin.token })).body;
+  const before = await read();
+  const refused = await signIn.goOn();
+  t.is(refused.status, 503, refused.text);
+  t.regex(refused.text, /just changed the settings/);
+  t.is((await faultOf(w))?.kind, 'provider_changed');
+  t.deepEqual(await read(), before);
 });
 
 test.serial('a provider that is down gives a page that says so', async (t) => {

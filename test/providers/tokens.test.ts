@@ -235,6 +235,18 @@ test.serial('a disabled user, a disabled provider and ended tokens are refused w
   t.is((await me(token)).status, 401);
 });
 
+test.serial('a token that is presented after a change of the provider is read under the new settings', async (t) => {
+  const { provider, me, set } = await world(t, { groups_claim: null });
+  const iat = seconds();
+  const claims = { groups: ['contractors'], memberOf: ['staff'] };
+  t.deepEqual((await me(await provider.token({ ...claims, iat: iat - 2 }))).user.groups, []);
+  const [second, third] = [await provider.token({ ...claims, iat: iat - 1 }), await provider.token({ ...claims, iat })];
+  await set({ groups_claim: ['groups'] });
+  t.deepEqual((await me(second)).user.groups, ['contractors'], 'the claims under the old settings repeat the record');
+  await set({ groups_claim: ['memberOf'] });
+  t.deepEqual((await me(third)).user.groups, ['staff']);
+});
+
 test.serial('a token of the provider makes no tokens and changes no password', async (t) => {
   const { gateway, provider } = await world(t);
   const token = await provider.token();

@@ -8,13 +8,15 @@ import { Provider } from 'oidc-provider';
 export const CLIENT_ID = 'the-gateway';
 export const CLIENT_SECRET = 'a secret that only the gateway and the provider know';
 
+type Answer = Record<string, unknown>;
+
 export interface Company {
   readonly issuer: string;
   /** What the provider says of each person. A test may change it. */
   readonly people: Map<string, Record<string, unknown>>;
   readonly errors: string[];
   /** Changes each answer of the token endpoint. */
-  tamper: ((answer: Record<string, unknown>) => Record<string, unknown>) | null;
+  tamper: ((answer: Answer) => Answer | Promise<Answer>) | null;
 }
 
 /** `redirectUris`: those of the gateways. The provider signs people in who have the cookie `who`, and asks all others. */
@@ -55,7 +57,7 @@ export async function startCompany(t: ExecutionContext, redirectUris: () => read
   provider.use(async (ctx, next) => {
     await next();
     const body: unknown = ctx['body'];
-    if (ctx.path === '/token' && company.tamper !== null) ctx['body'] = company.tamper(body as Record<string, unknown>);
+    if (ctx.path === '/token' && company.tamper !== null) ctx['body'] = await company.tamper(body as Answer);
   });
   const callback = provider.callback();
 
