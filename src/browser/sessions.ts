@@ -139,14 +139,26 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
     },
 
     /**
-     * Begins a session for a user whom the caller has authenticated, and sets its cookie. Throws AppError `forbidden` if the user is
-     * disabled.
+     * Begins a session for a user whom the caller has authenticated, and sets its cookie. `iat`: when a provider issued the token that
+     * proves it, in seconds since the epoch; null: no provider did. Throws AppError `forbidden` if the user is disabled, was linked to a
+     * different account meanwhile, or if the token is one of those that were ended.
      */
-    async signIn(req: IncomingMessage, res: ServerResponse, { id }: Pick<User, 'id'>, how: SignInFacts): Promise<void> {
+    async signIn(
+      req: IncomingMessage,
+      res: ServerResponse,
+      { id, issuer, subject }: Pick<User, 'id' | 'issuer' | 'subject'>,
+      how: SignInFacts,
+      iat: number | null = null,
+    ): Promise<void> {
       const value = await transact(database, async (trx) => {
         const user = await userStore(trx).lock(id);
         if (user === null || !isAdmissible(user))
           throw new AppError('forbidden', 'Your account is disabled. Ask an administrator.');
+        if (user.issuer !== issuer || user.subject !== subject)
+          throw new AppError('forbidden', 'Your account has changed. Sign in again.');
+        // The session would outlive the end of everything by which the user was signed in.
+        if (iat !== null && user.valid_after !== null && iat * 1_000 <= user.valid_after)
+          throw new AppError('forbidden', 'Your sign-ins have just been ended. Sign in again in a few minutes.');
         return await open(trx, req, user, how);
       });
       setCookie(res, value);

@@ -85,7 +85,8 @@ export function withProviderRoutes({ trustProxy, limits, sessions, signIn, fault
     const finished = await signIn.finish(provider, urlOf(req).replace(/^[^?]*\??/, ''), pending);
     if (isFault(finished)) return refuse(res, provider, finished);
     try {
-      await sessions.signIn(req, res, finished.user, { method: provider.name, provedAt: finished.provedAt });
+      const { user, iat, provedAt } = finished;
+      await sessions.signIn(req, res, user, { method: provider.name, provedAt }, iat);
     } catch (error) {
       if (!(error instanceof AppError) || error.code !== 'forbidden') throw error;
       return showRefusal(res, 403, provider, error.message);

@@ -43,6 +43,8 @@ export interface Begun {
 
 export interface Finished {
   readonly user: User;
+  /** When the provider issued the ID token, in seconds since the epoch. */
+  readonly iat: number;
   readonly returnTo: string;
   /**
    * The time at which the provider last asked the user for a proof (`auth_time`), in milliseconds since the epoch. null: the provider does
@@ -147,7 +149,12 @@ export function createProviderSignIn(parts: ProviderSignInParts) {
       const user = await people.settle(provider, presented, 'an ID token');
       if (isFault(user)) return user;
       return (
-        refusalOf(user, provider, presented) ?? { user, returnTo: begun.returnTo, provedAt: provedAt(signed.payload, begun) }
+        refusalOf(user, provider, presented) ?? {
+          user,
+          iat: presented.iat,
+          returnTo: begun.returnTo,
+          provedAt: provedAt(signed.payload, begun),
+        }
       );
     },
   };

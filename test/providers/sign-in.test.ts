@@ -335,6 +335,21 @@ test.serial('a sign-in that is under way while the provider is changed is refuse
   t.deepEqual(await read(), before);
 });
 
+test.serial('a sign-in that is under way while the tokens of its user are ended gives no session', async (t) => {
+  const w = await world(t);
+  const { gateway, admin } = w;
+  await walker('alice').go(gateway.url + START);
+  const { body } = await gateway.rest<{ id: string; subject: string }[]>(200, 'GET', '/api/users', { token: admin.token });
+  const user = body.find(({ subject }) => subject === 'alice')?.id;
+  const signIn = await inFlight(w);
+  await gateway.rest(200, 'POST', `/api/users/${user}/end-tokens`, { token: admin.token });
+  const refused = await signIn.goOn();
+  t.is(refused.status, 403, refused.text);
+  t.regex(refused.text, /just been ended/);
+  const sessions = await gateway.rest<object[]>(200, 'GET', `/api/auth/browser-sessions?user_id=${user}`, { token: admin.token });
+  t.deepEqual(sessions.body, []);
+});
+
 test.serial('a provider that is down gives a page that says so', async (t) => {
   const w = await world(t);
   await w.gateway.rest(201, 'POST', '/api/providers', {
