@@ -49,13 +49,13 @@ export function createScimRouter(parts: ScimParts): Router {
     const resource = userResource(row, base(session));
     if (status === 201) res.setHeader('Location', resource.meta.location);
     res.setHeader('ETag', versionOf(row));
-    send(res, status, JSON.stringify(selected(req, resource)));
+    send(res, status, JSON.stringify(selected(readWanted(req), resource)));
   }
 
   async function sendGroup(req: Request, res: Response, status: number, group: DirectoryGroup, session: Session): Promise<void> {
     if (status === 201) res.setHeader('Location', `${base(session)}/Groups/${group.id}`);
     res.setHeader('ETag', versionOf(group));
-    const members = wantsMembers(req) ? await membersOf(group.id) : null;
+    const members = readWanted(req)('members') ? await membersOf(group.id) : null;
     send(res, status, await joinInSlices(groupJson(group, members, base(session))));
   }
 
@@ -103,7 +103,8 @@ export function createScimRouter(parts: ScimParts): Router {
       const { users } = directoryStore(database.knex);
       const total = await users.count(session.provider.id, condition);
       const rows = count === 0 ? [] : await users.page(session.provider.id, condition, { offset: startIndex - 1, limit: count });
-      const texts = rows.map((row) => JSON.stringify(selected(req, userResource(row, base(session)))));
+      const isWanted = readWanted(req);
+      const texts = rows.map((row) => JSON.stringify(selected(isWanted, userResource(row, base(session)))));
       send(res, 200, await joinInSlices(list(texts, total, startIndex)));
     }),
   );
@@ -150,10 +151,11 @@ export function createScimRouter(parts: ScimParts): Router {
       const total = await store.groups.count(session.provider.id, condition);
       const page =
         count === 0 ? [] : await store.groups.page(session.provider.id, condition, { offset: startIndex - 1, limit: count });
+      const wantsMembers = readWanted(req)('members');
       const texts: string[] = [];
       let members = 0;
       for (const group of page) {
-        const own = wantsMembers(req) ? await membersOf(group.id) : null;
+        const own = wantsMembers ? await membersOf(group.id) : null;
         members += own?.length ?? 0;
         if (texts.length > 0 && members > MOST_MEMBERS) break;
         texts.push((await joinInSlices(groupJson(group, own, base(session)))).toString());
@@ -281,19 +283,22 @@ function names(req: Request, parameter: 'attributes' | 'excludedAttributes'): Re
   return new Set(text.slice(0, 1_024).split(',').map(bare));
 }
 
-function isWanted(req: Request, attribute: string): boolean {
-  const name = attribute.toLowerCase();
-  const only = names(req, 'attributes');
-  if (only !== null) return only.has(name);
-  return names(req, 'excludedAttributes')?.has(name) !== true;
-}
+type IsWanted = (attribute: string) => boolean;
 
-const wantsMembers = (req: Request): boolean => isWanted(req, 'members');
+/** Reads which attributes the client wants. Call this once for a request: a page has thousands of attributes. */
+function readWanted(req: Request): IsWanted {
+  const only = names(req, 'attributes');
+  const excluded = names(req, 'excludedAttributes');
+  return (attribute) => {
+    const name = attribute.toLowerCase();
+    return only === null ? excluded?.has(name) !== true : only.has(name);
+  };
+}
 
 const ALWAYS: readonly string[] = ['schemas', 'id'];
 
-function selected(req: Request, resource: object): object {
-  return Object.fromEntries(Object.entries(resource).filter(([name]) => ALWAYS.includes(name) || isWanted(req, name)));
+function selected(isWanted: IsWanted, resource: object): object {
+  return Object.fromEntries(Object.entries(resource).filter(([name]) => ALWAYS.includes(name) || isWanted(name)));
 }
 
 function list(resources: readonly string[], totalResults: number, startIndex: number): string[] {

@@ -1,5 +1,6 @@
 /** A directory that keeps users and groups of the gateway up to date. */
 import test from 'ava';
+import { request } from 'express';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import { person } from '../support/gateway.ts';
 import { registration } from '../support/provider.ts';
@@ -183,6 +184,29 @@ eachEngine(test.serial, 'an account that a directory has sent is not linked unti
   t.is(await signIn('bob'), 401, 'the tokens that were ended stay ended');
   await directory.patch(200, `/Users/${bob.id}`, { op: 'replace', path: 'active', value: false });
   t.is((await record(bob.id)).refusal, 'directory_inactive');
+});
+
+test.serial('the query of a request is parsed as often for a page of users as for one user', async (t) => {
+  const { directory } = await directoryWorld(t);
+  for (const name of ['ann', 'ben', 'cay', 'dan']) await directory.user(name);
+  const getter = Object.getOwnPropertyDescriptor(request, 'query') as PropertyDescriptor;
+  t.teardown(() => void Object.defineProperty(request, 'query', getter));
+  let parsed = 0;
+  const get = function (this: object): unknown {
+    parsed++;
+    return getter.get?.call(this);
+  };
+  Object.defineProperty(request, 'query', { ...getter, get });
+  const timesFor = async (count: number): Promise<number> => {
+    parsed = 0;
+    const { body } = await directory.send<Listing>(200, 'GET', `/Users?count=${count}&attributes=userName`);
+    t.deepEqual(
+      body.Resources.map((one) => Object.keys(one).sort()),
+      Array.from({ length: count }, () => ['id', 'schemas', 'userName']),
+    );
+    return parsed;
+  };
+  t.is(await timesFor(4), await timesFor(1));
 });
 
 test.serial('a patch of a user has at most 50 operations', async (t) => {
