@@ -3,6 +3,7 @@
  * message to a target is decided, recorded and checked as on that target's own endpoint. Here only names are changed.
  */
 
+import type { JsonSpan } from '../../base/json/json.ts';
 import { ACCEPTED, type Answer, finalOf, noSession, type OutEvent, refuse, unavailable } from '../../protocol/answer.ts';
 import { mergeServerCapabilities } from '../../protocol/capabilities.ts';
 import {
@@ -14,6 +15,7 @@ import {
   wholeText,
 } from '../../protocol/message.ts';
 import { isSessionRevision, LOG_LEVELS, SESSION_REVISIONS } from '../../protocol/mode.ts';
+import type { Located } from '../../protocol/rebuild.ts';
 import { EVERY_TARGET } from '../../sessions/session-store.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
@@ -45,6 +47,9 @@ import {
 const SERVER_INFO = { name: 'portcullis', version: '1' };
 /** The gateway always offers these lists, even if they are empty, and announces changes: a target may become usable later. */
 const LISTS = { tools: {}, prompts: {}, resources: {} };
+
+/** Characters of `params` in a message to all targets, without the cursor. */
+const MAX_PARAMS = 64 * 1024;
 
 /** Handles `initialize`. The session covers every target that the caller may use, now and later. */
 export const openAggregate = (caller: Caller, request: RpcRequest): Promise<Answer> =>
@@ -119,10 +124,22 @@ export async function handleAggregate(caller: Caller, posted: SessionMessage<Rpc
   }
   if (session === null) return noSession(id);
   if (plan.kind === 'own') return { kind: 'message', status: 200, text: resultMessage(id, '{}') };
+  const refused = refuseLong(posted.message, posted.located);
+  if (refused !== null) return refused;
   return amongAll(caller, id, async (now) => {
     await beginSession(now, session);
     return plan.kind === 'list' ? listAggregate(now, { ...posted, session }, plan) : setLevel(now, { ...posted, session }, plan);
   });
+}
+
+/** Every target gets a text of its own, so the length of `params` counts once for each. The cursor is the gateway's own. */
+function refuseLong(message: RpcRequest | RpcNotification, { span }: Located): Answer | null {
+  const params = span.members?.get('params');
+  const lengthOf = (at: JsonSpan | undefined): number => (at === undefined ? 0 : at.end - at.start);
+  if (lengthOf(params) - lengthOf(params?.members?.get('cursor')) <= MAX_PARAMS) return null;
+  const [id, status] = message.kind === 'request' ? [message.id, 200] : [null, 400];
+  const text = `Invalid params: a message to all targets may have at most ${MAX_PARAMS} characters in \`params\`, without the cursor`;
+  return refuse(id, { status, code: CODES.invalidParams, message: text });
 }
 
 async function handleAimed(
@@ -202,6 +219,8 @@ export async function notifyAggregate(
     return ACCEPTED;
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
+  const refused = refuseLong(message, located);
+  if (refused !== null) return refused;
   return amongAll(noted, null, async (begun) => {
     try {
       const halves = await upstreamSessionsOf(begun, session);

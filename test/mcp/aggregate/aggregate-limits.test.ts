@@ -126,3 +126,26 @@ test.serial('each message of a batch counts against the requests of a minute', a
   await at.send(inSession(session, ping(1_000)));
   t.deepEqual(counted, [undefined, 2, undefined, 3, undefined, undefined, 49]);
 });
+
+test.serial('a message to all targets is refused if its parameters are long, because each target would get them', async (t) => {
+  const at = await everywhere(t, { one: {}, two: {} });
+  const session = await openEverywhere(at);
+  const { one, two } = at.upstreams;
+  await at.ask(session, 'tools/list', { _meta: { a: 'a'.repeat(60_000) } });
+  const _meta = { a: 'a'.repeat(70_000) };
+  for (const [method, params] of [
+    ['tools/list', { _meta }],
+    ['tasks/list', { other: _meta }],
+    ['logging/setLevel', { level: 'info', _meta }],
+  ] as const) {
+    const { error } = await at.ask(session, method, params);
+    t.is(error?.code, -32602, method);
+    t.regex(error?.message, /at most 65536 characters/);
+  }
+  const roots = { jsonrpc: '2.0', method: 'notifications/roots/list_changed', params: { _meta } };
+  t.is((await at.send(inSession(session, roots))).status, 400);
+  const asked = [one, two].map(({ seen }) => seen().filter((method) => /list|level/i.test(method ?? '')));
+  t.deepEqual(asked, [['tools/list'], ['tools/list']], 'only the short one was passed on');
+  const { error } = await at.ask(session, 'tools/list', { cursor: 'a'.repeat(70_000) });
+  t.is(error?.message, 'Invalid params: params.cursor', 'a cursor may be long');
+});
