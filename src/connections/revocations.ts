@@ -1,4 +1,7 @@
-/** Revokes the tokens of ended connections at the authorization servers that gave them, and then deletes them. */
+/**
+ * Revokes the tokens of ended connections at the authorization servers that gave them, and then deletes them. Servers do not wait for each
+ * other: each has a line of its own.
+ */
 import type { Vault } from '../auth/vault.ts';
 import type { Log } from '../base/log.ts';
 import { repeat } from '../base/repeat.ts';
@@ -18,6 +21,7 @@ export interface RevocationParts {
 
 const EVERY_MS = 30_000;
 const BATCH = 20;
+const SERVERS_AT_ONCE = 10;
 /** The wait before the next attempt, which doubles. */
 const FIRST_WAIT_MS = 30_000;
 const MAX_WAIT_MS = 60 * 60_000;
@@ -28,12 +32,15 @@ export type Revocations = ReturnType<typeof createRevocations>;
 
 export function createRevocations({ database, vault, servers, now, log }: RevocationParts) {
   const store = connectionStore(database.knex);
-  let running: Promise<void> = Promise.resolve();
+  /** By issuer, the servers that are asked at the moment. */
+  const lines = new Map<string, { isWanted: boolean; ended: Promise<void> }>();
+  let beginning: Promise<void> = Promise.resolve();
   let stopped = false;
 
-  async function revokeOne(row: ConnectionRow): Promise<void> {
+  /** Returns false if the tokens are still valid, and this replica tries again later. */
+  async function revokeOne(row: ConnectionRow): Promise<boolean> {
     const wait = Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** row.attempts);
-    if (!(await store.takeRevocation(row, now() + wait))) return;
+    if (!(await store.takeRevocation(row, now() + wait))) return true;
     const tokens = openTokens(vault, row);
     const of = { connection_id: row.id, user_id: row.user_id, target_id: row.target_id };
     try {
@@ -41,39 +48,78 @@ export function createRevocations({ database, vault, servers, now, log }: Revoca
     } catch (err) {
       if (now() - (row.ended_at ?? 0) < GIVEN_UP_MS) {
         log.warn({ ...of, err }, 'tokens of an ended connection could not be revoked, retrying later');
-        return;
+        return false;
       }
       log.error({ ...of, err }, 'tokens of an ended connection could not be revoked for a day, deleting them');
     }
     await store.delete(row.id);
+    return true;
   }
 
-  async function run(): Promise<void> {
-    // Disabling a user ends the user's connections, too. This finds the connections of users that lost access in a different way.
-    for (const { id } of await store.strays(BATCH)) await store.end({ id }, now());
-    for (;;) {
-      const rows = await store.toRevoke(now(), BATCH);
+  /** Disabling a user ends the user's connections, too. This finds the connections of users that lost access in a different way. */
+  async function endStrays(): Promise<void> {
+    for (let some = BATCH; some === BATCH && !stopped; ) {
+      const strays = await store.strays(BATCH);
+      for (const { id } of strays) await store.end({ id }, now());
+      some = strays.length;
+    }
+  }
+
+  /** Returns false if some could not be revoked. The server then leaves its place to others until the next run. */
+  async function revokeAt(issuer: string): Promise<boolean> {
+    for (let isWell = true; ; ) {
+      const rows = await store.toRevoke(now(), BATCH, { issuer });
       for (const row of rows) {
-        if (stopped) return;
-        await revokeOne(row);
+        if (stopped) return false;
+        if (!(await revokeOne(row))) isWell = false;
       }
-      if (rows.length < BATCH) return;
+      if (!isWell || rows.length < BATCH) return isWell;
+    }
+  }
+
+  function beginLine(issuer: string): void {
+    const line = { isWanted: false, ended: Promise.resolve() };
+    lines.set(issuer, line);
+    const serve = async (): Promise<void> => {
+      try {
+        do line.isWanted = false;
+        while ((await revokeAt(issuer)) && line.isWanted);
+      } finally {
+        lines.delete(issuer);
+      }
+    };
+    line.ended = serve().catch(failed);
+  }
+
+  async function beginAll(): Promise<void> {
+    await endStrays();
+    // Connections may have ended after the line of their server had read which ones.
+    for (const line of lines.values()) line.isWanted = true;
+    while (lines.size < SERVERS_AT_ONCE && !stopped) {
+      const [next] = await store.toRevoke(now(), 1, { notAt: [...lines.keys()] });
+      if (next === undefined) return;
+      beginLine(next.issuer);
     }
   }
 
   const failed = (err: unknown): void => log.warn({ err }, 'revoking tokens of ended connections failed, retrying');
-  const next = (): Promise<void> => {
-    running = running.then(() => (stopped ? undefined : run())).catch(failed);
-    return running;
+  const begin = (): Promise<void> => {
+    beginning = beginning.then(() => (stopped ? undefined : beginAll())).catch(failed);
+    return beginning;
   };
-  const regular = repeat(next, { everyMs: EVERY_MS }, failed);
+  const allEnded = async (): Promise<void> => void (await Promise.all([...lines.values()].map(({ ended }) => ended)));
+  const regular = repeat(begin, { everyMs: EVERY_MS }, failed);
   return {
-    /** Revokes what is to be revoked now. Never rejects. */
-    run: next,
+    /** Revokes what is to be revoked now, at up to 10 servers. Never rejects. */
+    async run(): Promise<void> {
+      await begin();
+      await allEnded();
+    },
     async stop(): Promise<void> {
       stopped = true;
       await regular.stop();
-      await running;
+      await beginning;
+      await allEnded();
     },
   };
 }

@@ -175,10 +175,15 @@ export function connectionStore(db: Db) {
     },
 
     /** Returns ended connections whose tokens are to be revoked now, and whose renewal is not under way. */
-    async toRevoke(now: number, limit: number): Promise<ConnectionRow[]> {
+    async toRevoke(
+      now: number,
+      limit: number,
+      at: { readonly issuer: string } | { readonly notAt: readonly string[] },
+    ): Promise<ConnectionRow[]> {
       const rows = (await db<ConnectionRow>('connections')
         .where('revoke_at', '<=', now)
         .andWhere((query) => query.whereNull('renewing_until').orWhere('renewing_until', '<=', now))
+        .modify((query) => ('issuer' in at ? query.where('issuer', at.issuer) : query.whereNotIn('issuer', at.notAt)))
         .orderBy('revoke_at')
         .limit(limit)) as ConnectionRow[];
       return rows.map(stored);

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
+import { deferred } from '../../src/base/promises.ts';
 import { redirectUriOf } from '../../src/connections/clients.ts';
 import type { Visitor } from '../../src/connections/flows.ts';
 import type { HeldToken, NoToken } from '../../src/connections/tokens.ts';
@@ -504,6 +505,34 @@ eachEngine(test.serial, 'the connections of users who were disabled in any way, 
   await ends('another domain', (user) => users.update({ ...user, facts: facts('email_domain') }));
   await ends('deleted', ({ id }) => w.a.database.knex('users').where({ id }).delete());
   await ends('admitted', (user) => users.update({ ...user, facts: facts(null) }), false);
+});
+
+onSqlite('a server that does not answer delays neither the revocations at others nor the end of connections', async (t, db) => {
+  const w = await world(t, db);
+  const slow = await startProvider();
+  const server = await startAccountTarget(slow);
+  t.teardown(async () => {
+    await server.stop();
+    await slow.stop();
+  });
+  const slowTarget = await insertTarget(w.a.database, server.url);
+  const slowRow = await w.a.connect(w.visitor, slowTarget, 'alice');
+  const refused = await insertVisitor(w.a.database);
+  const row = await w.a.connect(refused, w.target, 'alice');
+  const isAsked = deferred();
+  let isHanging = true;
+  slow.intercept = (req, res) => {
+    if (!req.url?.includes('revocation')) return false;
+    res.once('close', () => (isHanging = false));
+    isAsked.resolve();
+    return true;
+  };
+  await w.a.connecting.end(w.visitor.caller, 'own', { id: slowRow.id });
+  await isAsked.promise;
+  await w.a.database.knex('users').where({ id: refused.caller.principal.sub }).delete();
+  void w.a.revocations.run();
+  while ((await w.a.store.find(row.id)) !== null) await sleep(5);
+  t.true(isHanging);
 });
 
 for (const challenged of [false, true]) {
