@@ -170,7 +170,9 @@ test.serial('each event to the client holds exactly one message, whatever the ta
   onCall(({ id }, res) => {
     const pretty = JSON.stringify({ jsonrpc: '2.0', id, result: { content } }, null, 2).replaceAll('\n', '\rdata: ');
     const log = '{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}';
-    const bytes = Buffer.from(`event: message\rid: 1\rfoo: bar\rdata: ${log}\r\r: comment\revent: evil\rdata: ping\r\rdata: ${pretty}\r\r`);
+    const bytes = Buffer.from(
+      `event: message\rid: 1\rfoo: bar\rdata: ${log}\r\r: comment\revent: evil\rdata: ping\r\rdata: ${pretty}\r\r`,
+    );
     const cut = bytes.indexOf(0xc3) + 1;
     res.writeHead(200, { 'content-type': 'text/event-stream' });
     res.write(bytes.subarray(0, cut));
