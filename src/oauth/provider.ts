@@ -23,6 +23,7 @@ import {
   ACCESS_TOKEN_SECONDS,
   CLI_CLIENT,
   defaultResource,
+  MOST_RESOURCES,
   OPENID_SCOPES,
   resourceOf,
   resourceServer,
@@ -251,7 +252,9 @@ function configurationOf(
         enabled: true,
         defaultResource: (_ctx, client, oneOf) => oneOf ?? defaultResource(client.clientId, publicUrl),
         useGrantedResource: () => true,
-        getResourceServerInfo(_ctx, indicator, client) {
+        getResourceServerInfo(ctx, indicator, client) {
+          if ([ctx.oidc.params?.['resource']].flat().length > MOST_RESOURCES)
+            throw new errors.InvalidTarget(`name at most ${MOST_RESOURCES} resources`);
           const resource = resourceOf(indicator, client.clientId, publicUrl);
           if (resource === null)
             throw new errors.InvalidTarget('use the address of this gateway with the path /mcp or /mcp/<target>');

@@ -7,6 +7,8 @@ export const CLI_CLIENT = 'portcullis-cli';
 const ENDPOINT = new RegExp(`^/mcp(/${TARGET_NAME.source.slice(1, -1)})?$`);
 const API = '/api';
 const MAX_LENGTH = 512;
+/** How many resources one request may name. All grants of a user are read at once, each with its resources. */
+export const MOST_RESOURCES = 20;
 
 export interface Resource {
   /** The path below the gateway's address. */

@@ -706,6 +706,27 @@ test('resources that are not endpoints of this gateway are refused', async (t) =
   }
 });
 
+test('an application that names more than 20 resources is refused, in a browser and at a device', async (t) => {
+  const s = await scene(t);
+  await approve(s, s.flow);
+  const { url } = s.gateway;
+  const grant_types = ['authorization_code', 'urn:ietf:params:oauth:grant-type:device_code'];
+  const { body: device } = await register(url, { grant_types });
+  const answers = async (count: number) => {
+    const resources = Array.from({ length: count }, (_, index) => ['resource', `${url}/mcp/t${index}`] as [string, string]);
+    const authorize = new URL(begin(url, s.clientId).authorizeUrl);
+    authorize.searchParams.delete('resource');
+    for (const [name, value] of resources) authorize.searchParams.append(name, value);
+    const visit = await s.tab.follow(authorize.href);
+    const body = new URLSearchParams([['client_id', device.client_id], ...resources]);
+    const answer = await fetch(`${url}/oauth/device_authorization`, { method: 'POST', body });
+    const { error = null } = (await answer.json()) as { readonly error?: string };
+    return [new URL(visit.to ?? visit.url).searchParams.get('error'), error];
+  };
+  t.deepEqual(await answers(20), [null, null]);
+  t.deepEqual(await answers(21), ['invalid_target', 'invalid_target']);
+});
+
 test('forged headers do not change the addresses that clients are told', async (t) => {
   const s = await scene(t);
   const headers = { 'x-forwarded-host': 'evil.example', 'x-forwarded-proto': 'https', forwarded: 'host=evil.example' };
