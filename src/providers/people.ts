@@ -98,8 +98,8 @@ export function createPeople({ database, changes, now }: PeopleParts) {
     /**
      * Returns the user who presents a verified token, after the record has what it says. `by` names the token in the log of changes.
      * `provider`: under whose settings the token was read; if they are not those of the database, the record stays as it is
-     * (`provider_changed`). A fault is a refusal; the caller notes it. Throws AppError `unavailable` if too many requests wait for the same account, or too many
-     * strangers of the provider.
+     * (`provider_changed`). A fault is a refusal; the caller notes it. Throws AppError `unavailable` if too many requests wait for the same
+     * account, or too many strangers of the provider.
      */
     settle: (provider: Provider, presented: Presented, by: string): Promise<User | ProviderFault> =>
       inTurnOfAccount(JSON.stringify([provider.issuer, presented.subject]), () => settleAlone(provider, presented, by)),

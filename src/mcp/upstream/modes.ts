@@ -122,7 +122,10 @@ async function bodyOf(answer: UpstreamAnswer, targetId: string): Promise<Respond
   return { response: text === null ? {} : await messageOf(text, targetId) };
 }
 
-/** Reads the events up to the response. A stream could go on for ever, so its length and time are limited. Without a response, the target is stateful. */
+/**
+ * Reads the events up to the response. A stream could go on for ever, so its length and time are limited. Without a response in that time, the
+ * target counts as stateful.
+ */
 async function responseIn(answer: UpstreamStream, targetId: string): Promise<Responded> {
   let isLate = false;
   const timer = setTimeout(() => {
