@@ -380,8 +380,8 @@ export async function claimFirstAdministrator(trx: Transaction, userId: string):
 }
 
 /**
- * `user`: an id or e-mail. Throws AppError `invalid_request` if several users have the e-mail: whoever registers an account with the e-mail of a
- * user of a provider must not stand for that user.
+ * `user`: an id or e-mail. Throws AppError `invalid_request` if several users have the e-mail. Otherwise somebody could register a local account
+ * with the e-mail of a user of a provider, and stand for that user.
  */
 export async function findUser(db: Connection, user: string): Promise<User | null> {
   const store = userStore(db);

@@ -1,7 +1,7 @@
 /**
- * A limit of keys that fall together in the engine. OPA keeps the members of an object in a hash table, and compares a new key with all keys in the
- * same slot. Its hash has no seed (`opa_string_hash` in OPA's wasm/src/value.c), so whoever writes policies could choose thousands of names for
- * one slot, and all requests would wait while the engine loads them.
+ * A limit of keys that fall together in the engine. OPA keeps the members of an object in a hash table with slots, and compares a new key with
+ * all keys in its slot. The hash has no seed (`opa_string_hash` in OPA's wasm/src/value.c). So a manager could choose thousands of names for one
+ * slot, and all requests would wait while the engine loads them.
  */
 
 import { edgeOf } from './lower.ts';
@@ -11,10 +11,10 @@ import { type Amount, type LimitByPlace, type Measure, type OwnedPolicy, problem
 
 /** How many comparisons loading the tables of one place may take, beside those that chance may bring: a millisecond or two. */
 const MAX_COLLISIONS = 10_000;
-/** Keys that nobody has chosen for this take fewer comparisons for each key, whatever their form: mostly less than one. */
+/** Ordinary keys take fewer comparisons than this for each key, and mostly less than one. */
 const BY_CHANCE = 4;
 /** So few keys never take more than MAX_COLLISIONS. */
-const FEW_KEYS = 140;
+export const FEW_KEYS = 140;
 /** Larger sets are refused in any case (owner-limits.ts), and would take long. */
 const MOST_KEYS = 400_000;
 const KEYS_AT_ONCE = 500;
@@ -136,7 +136,7 @@ const tableTypesOf = (policy: Policy): readonly string[] => ['use', ...typesOf(p
 /** By reading, because readings are cached. */
 const known = new WeakMap<PatternReading, readonly Key[]>();
 
-/** Where `placesOf` in compile.ts puts the texts of the pattern in tables. */
+/** The keys that `placesOf` in compile.ts makes of the pattern. */
 function textsOf({ resource_pattern: pattern }: Policy): readonly Key[] {
   const reading = pattern === null ? '' : readPattern(pattern);
   if (typeof reading === 'string') return [];
