@@ -108,8 +108,7 @@ export function recordStore(database: Pick<Database, 'knex'>) {
         const token = tokens().where({ key: hashOf(id) });
         if ((await use(token.clone())) === 0) return false;
         const { grant_id = null, rotation = null } = (await token.first<Rotation | undefined>('grant_id', 'rotation')) ?? {};
-        if (grant_id === null || rotation === null) return true;
-        await use(tokens().where({ grant_id }).where('rotation', '<=', rotation));
+        if (grant_id !== null && rotation !== null) await use(tokens().where({ grant_id }).where('rotation', '<=', rotation));
         return true;
       }),
 
