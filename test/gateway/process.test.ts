@@ -302,10 +302,3 @@ syncBuiltinESMExports();`;
   const again = await runGateway(t, { DATA_DIR });
   t.is((await rest(again.url, 'POST', '/api/auth/login', { body: account })).status, 401);
 });
-
-test.serial('a process that may open too few files says so in one line', async (t) => {
-  const few = ['sh', '-c', 'ulimit -n 24; exec "$0" "$@"'];
-  const { ended, output } = await spawnGateway(t, { DATA_DIR: dataDir(t) }, few);
-  t.is(await ended, 1);
-  t.regex(output(), /^portcullis: the process may open too few files: raise its limit \(ulimit -n\), for example to 65536\n$/);
-});
