@@ -18,6 +18,11 @@ export type Database = Awaited<ReturnType<typeof openDatabase>>;
 const ACQUIRE_TIMEOUT_MS = 5_000;
 /** A statement that takes longer fails. No statement takes this long on a healthy server, so the server is assumed to hang. */
 const STATEMENT_TIMEOUT_MS = 15_000;
+/**
+ * The server ends a connection that is silent for longer. Otherwise, a replica that freezes in the middle of a change would keep its locks, and
+ * no other replica could change anything. The pools close a free connection after half of this time.
+ */
+const SILENCE_SECONDS = 60;
 /** One connection reads the change counter; the others load the new state. */
 const READERS = 4;
 /** They share one thread. More than one, because a statement should not wait until this thread has taken the answer of the one before. */
@@ -58,7 +63,7 @@ interface RawConnection {
 }
 
 /** Prepares each connection separately, because behind a proxy they may lead to different servers. */
-async function prepare(connection: RawConnection): Promise<void> {
+async function prepare(connection: RawConnection, endsSilence: boolean): Promise<void> {
   const ask = (sql: string): Promise<unknown> =>
     new Promise((resolve, reject) => connection.query(sql, (error, rows) => (error ? reject(error) : resolve(rows))));
   try {
@@ -70,6 +75,7 @@ async function prepare(connection: RawConnection): Promise<void> {
     await ask('set session sql_select_limit = 18446744073709551615, session sql_safe_updates = 0');
     await ask("set session autocommit = 1, session completion_type = 'NO_CHAIN'");
     await ask('set session transaction isolation level read committed');
+    if (endsSilence) await ask(`set session wait_timeout = ${SILENCE_SECONDS}`);
     await makeCausal(ask);
   } catch (error) {
     // The pool would not close a connection that failed here.
@@ -78,7 +84,10 @@ async function prepare(connection: RawConnection): Promise<void> {
   }
 }
 
-function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number, client: string | typeof Knex.Client): Knex {
+const BOUNDED = boundedMysql(STATEMENT_TIMEOUT_MS);
+
+/** Migrations have no limits: a statement may take long, and the connection that holds their lock is silent meanwhile. */
+function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number, client: typeof BOUNDED | 'mysql2'): Knex {
   const url = new URL(config.url);
   const opened: Knex = knex({
     client,
@@ -100,8 +109,9 @@ function openMysql(config: DatabaseConfig & { kind: 'mysql' }, max: number, clie
     pool: {
       min: 0,
       max,
+      idleTimeoutMillis: (SILENCE_SECONDS * 1_000) / 2,
       afterCreate: (connection: RawConnection, done: (error: Error | null, c: unknown) => void) => {
-        prepare(connection).then(
+        prepare(connection, client === BOUNDED).then(
           () => done(null, connection),
           (error: Error) => done(error, connection),
         );
@@ -149,7 +159,6 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
 export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>) {
   let db: Knex | undefined;
   try {
-    // Migrations run without a statement timeout.
     db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, config.poolSize, 'mysql2');
     const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
     await migrate(db, collation, firstRows);
@@ -159,9 +168,8 @@ export async function openDatabase(config: DatabaseConfig, firstRows: (db: Conne
     throw new AppError('unavailable', explain(config, error), { cause: error });
   }
   if (config.kind === 'mysql') await db.destroy();
-  const bounded = boundedMysql(STATEMENT_TIMEOUT_MS);
-  const opened = config.kind === 'sqlite' ? db : openMysql(config, config.poolSize, bounded);
-  const reader = config.kind === 'sqlite' ? opened : openMysql(config, READERS, bounded);
+  const opened = config.kind === 'sqlite' ? db : openMysql(config, config.poolSize, BOUNDED);
+  const reader = config.kind === 'sqlite' ? opened : openMysql(config, READERS, BOUNDED);
   let probing: Promise<void> | null = null;
   return {
     kind: config.kind,

@@ -108,6 +108,14 @@ eachEngine(test.serial, 'errors and transactions of statements are those of knex
   t.is((await knex('things')).length, 41);
 });
 
+eachServer(test.serial, 'the server ends a connection, and with it the locks, of a replica that has frozen', async (t, at) => {
+  const { knex, reader } = await openTestDatabase(t, at);
+  for (const pool of [knex, reader]) {
+    const [[row]] = (await statement(pool, 'select @@session.wait_timeout as seconds')) as [[object]];
+    t.deepEqual({ ...row }, { seconds: 60 });
+  }
+});
+
 eachServer(test.serial, 'a broken connection is not used again', async (t, at) => {
   const { knex, reader } = await openTestDatabase(t, at);
   const current = async (): Promise<number> => {
