@@ -102,11 +102,12 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
     known: ((user: User) => User) | null = null,
   ): Promise<Change[]> => {
     const time = provider.updated_at;
-    const endedAt = time + provider.clock_skew_seconds * 1_000;
     const users = userStore(trx);
     const changes: Change[] = [];
     for (let after: string | null = null; ; ) {
       const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
+      // Until they were locked, the records could be confirmed by newer tokens, which were read under the old settings.
+      const endedAt = now() + provider.clock_skew_seconds * 1_000;
       const changed: User[] = [];
       for (const before of some) {
         await pause();

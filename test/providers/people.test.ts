@@ -1,13 +1,17 @@
 /** The records of people at a provider when many arrive at once. */
 import test, { type ExecutionContext } from 'ava';
+import type { Administer, Authority, Caller } from '../../src/auth/caller.ts';
 import type { Provider } from '../../src/auth/provider.ts';
+import { createVault } from '../../src/auth/vault.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { type Changes, createChanges } from '../../src/db/changes.ts';
 import type { Presented } from '../../src/providers/claims.ts';
 import { readProvider } from '../../src/providers/document.ts';
+import { createProviderEdits } from '../../src/providers/edit.ts';
 import { createPeople } from '../../src/providers/people.ts';
 import { providerStore } from '../../src/providers/provider-store.ts';
-import { userStore } from '../../src/users/user-store.ts';
+import { EVERYBODY } from '../../src/users/local-sign-in.ts';
+import { type User, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 
@@ -38,6 +42,7 @@ async function world(t: ExecutionContext) {
     return changes.change(actor, work);
   };
   return {
+    changes,
     people: createPeople({ database, changes: { change }, now: Date.now }),
     waiting,
     actors,
@@ -108,4 +113,26 @@ test('a record is never written from claims that were read under earlier setting
 
   await settle(changed, 'alice', 102, ['contractors']);
   t.deepEqual((await alice())?.groups, ['contractors'], 'the same token counts under the present settings');
+});
+
+test('a token that was read before the tokens of its user are ended confirms nothing afterwards', async (t) => {
+  const { settling, users, providers, changes } = await world(t);
+  const directory: Provider = { ...PROVIDER, groups_from: 'directory', clock_skew_seconds: 0 };
+  await settling(PROVIDER, presented('alice'));
+  await providers.update(directory);
+  const before = (await users.findBySubject(PROVIDER.issuer, 'alice')) as User;
+  // The change takes long: each look at the clock is a minute later.
+  let time = 0;
+  const now = () => (time += 60_000);
+  const administer: Administer = (_caller, _need, work) =>
+    changes.change({ id: 'admin', email: 'admin', request_id: 'r', reason: null }, (trx) => work(trx, {} as Authority));
+  const edits = createProviderEdits({
+    ...{ administer, vault: createVault(Buffer.alloc(32, 1)), addresses: () => null, publicUrl: 'http://127.0.0.1', now },
+    ...{ localSignIn: EVERYBODY, newId: () => 'new' },
+  });
+  await edits.update({} as Caller, directory.id, { groups_from: 'token' }, undefined);
+  const after = await users.findBySubject(PROVIDER.issuer, 'alice');
+  t.is(after?.valid_after, time, 'at the last look at the clock, when the record was locked');
+  t.false(await users.confirmFacts(before, 100, 101));
+  t.true(await users.confirmFacts(after as User, 100, 101));
 });
