@@ -89,18 +89,24 @@ async function positionOf(counter: Knex.QueryBuilder): Promise<Position> {
   return row;
 }
 
+type Counter = readonly [readonly [(Position & { readonly read_only: string }) | undefined]];
+
+const isWritable = ([[row]]: Counter): boolean => row === undefined || row.read_only === '0' || row.read_only === 'OFF';
+
 /**
  * Reads the position from a server that accepts writes. A read-only server may be a lagging replica or an expelled group member,
- * so its state may be old.
+ * so its state may be old. After a failover, the same address leads to a different server, so the connection is not used again.
  */
 async function readWritable(db: Connection): Promise<Position> {
-  const [[row]] = (await statement(
+  const found = (await statement(
     db,
     'select sequence, nonce, revision, cast(@@global.read_only as char) as read_only from counter where id = 1',
-  )) as [[(Position & { readonly read_only: string }) | undefined]];
+    (response) => isWritable(response as Counter),
+  )) as Counter;
+  const [[row]] = found;
   if (!row) throw new AppError('unavailable', 'The database has lost its change counter: restore it from a backup.');
-  const { sequence, nonce, revision, read_only } = row;
-  if (read_only !== '0' && read_only !== 'OFF') {
+  const { sequence, nonce, revision } = row;
+  if (!isWritable(found)) {
     throw new AppError(
       'unavailable',
       'The database server is read-only, so it may not have the newest state. Connect to a server that accepts writes.',

@@ -21,12 +21,16 @@ const Mysql2: typeof Knex.Client = createRequire(import.meta.url)('knex/lib/dial
 /** knex sends these texts at the beginning and the end of a transaction. */
 const BOUNDARY = /^(?:begin|commit|rollback|set transaction)\b/i;
 
+/** A server refuses writes with these, for example the primary before a failover, which is a replica now. */
+const READ_ONLY = new Set(['ER_OPTION_PREVENTS_STATEMENT', 'ER_READ_ONLY_MODE']);
+
 /**
  * A statement without an answer in time fails like a lost connection, and its connection is closed: the server may still execute
  * it and answer later. Streams have no timeout.
  *
  * So is the connection of a transaction whose end the server refuses, as a member of a cluster without majority does: the transaction stays open, and
- * what the pool would send on this connection next would be part of it.
+ * what the pool would send on this connection next would be part of it. And so is a connection to a server that has become read-only: a new one
+ * may lead to the server that has taken its place.
  */
 export function boundedMysql(timeoutMs: number): typeof Knex.Client {
   const unbounded = Mysql2.prototype as unknown as Dialect;
@@ -36,7 +40,8 @@ export function boundedMysql(timeoutMs: number): typeof Knex.Client {
       try {
         return await unbounded._query.call(this, connection, query);
       } catch (error) {
-        if (BOUNDARY.test(query.sql) || (error as { code?: string }).code === 'PROTOCOL_SEQUENCE_TIMEOUT') connection.destroy();
+        const { code = '' } = error as { code?: string };
+        if (BOUNDARY.test(query.sql) || code === 'PROTOCOL_SEQUENCE_TIMEOUT' || READ_ONLY.has(code)) connection.destroy();
         throw error;
       }
     }

@@ -12,7 +12,7 @@ export type Literal = (value: Value) => string;
 interface Client {
   readonly dialect: string;
   readonly driver: { escape(value: Value): string };
-  acquireConnection(): Promise<unknown>;
+  acquireConnection(): Promise<{ destroy(): void }>;
   releaseConnection(connection: unknown): Promise<void>;
   /** Runs the statement unchanged. */
   _query(connection: unknown, query: { sql: string }): Promise<{ readonly response?: unknown }>;
@@ -36,15 +36,21 @@ export function literalOf(db: Connection): Literal {
 
 /**
  * Runs `sql` unchanged, on a pool connection or on the transaction's own. Returns the driver's result: `[rows, fields]` for
- * MySQL, nothing useful for SQLite.
+ * MySQL, nothing useful for SQLite. `isOfUse`: whether the connection to MySQL is kept after this result.
  */
-export async function statement(db: Connection | Transaction, sql: string): Promise<unknown> {
+export async function statement(
+  db: Connection | Transaction,
+  sql: string,
+  isOfUse: (response: unknown) => boolean = () => true,
+): Promise<unknown> {
   const client = clientOf(db);
   const connection = await client.acquireConnection();
   try {
     // The pool may have given its connection to other work by now.
     if ('isCompleted' in db && db.isCompleted()) throw new Error('The transaction has ended.');
-    return (await client._query(connection, { sql })).response;
+    const { response } = await client._query(connection, { sql });
+    if (!isOfUse(response)) connection.destroy();
+    return response;
   } finally {
     void client.releaseConnection(connection);
   }

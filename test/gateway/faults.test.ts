@@ -5,6 +5,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { type Connection, createConnection } from 'mysql2/promise';
+import { readConfig } from '../../src/config/config.ts';
+import { createChanges, makeCounter } from '../../src/db/changes.ts';
+import { openDatabase } from '../../src/db/database.ts';
 import { enginesFor } from '../support/databases/each-engine.ts';
 import type { EngineName } from '../support/databases/engines.ts';
 import { createGuardian, type Guardian, lastLines } from '../support/databases/guardian.ts';
@@ -146,6 +149,26 @@ faultOnServers('read-only', (_t, server) => ({
   strike: () => withAdmin(server, async (admin) => void (await admin.query('set global read_only = 1'))),
   lift: () => withAdmin(server, async (admin) => void (await admin.query('set global read_only = 0'))),
 }));
+
+eachOwnServer(
+  'after a failover, a connection to the old primary, which is read-only, is not used again',
+  async (t, server, { url }) => {
+    const database = await openDatabase(readConfig({ DATABASE_URL: url }).database, makeCounter);
+    t.teardown(() => database.close());
+    const changes = await createChanges(database, Date.now);
+    const idOf = async (pool: 'knex' | 'reader'): Promise<number> =>
+      (await database[pool].raw('select connection_id() as id'))[0][0].id;
+    const setReadOnly = (value: 0 | 1) => withAdmin(server, (admin) => admin.query('set global read_only = ?', [value]));
+    t.teardown(() => setReadOnly(0));
+    const before = [await idOf('knex'), await idOf('reader')] as const;
+    await setReadOnly(1);
+    await t.throwsAsync(changes.position(), { message: /read-only/ });
+    await t.throwsAsync(database.probe(), { message: /read.only/ });
+    await setReadOnly(0);
+    t.not(await idOf('knex'), before[0]);
+    t.not(await idOf('reader'), before[1]);
+  },
+);
 
 /** Other clients take all connections of the server, and the gateway loses its own. */
 function crowded(
