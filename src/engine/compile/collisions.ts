@@ -5,6 +5,7 @@
  */
 
 import { edgeOf } from './lower.ts';
+import { MOST_ENTRIES } from './owner-limits.ts';
 import { formIn, type PatternReading, readPattern } from './pattern.ts';
 import { type Policy, typesOf } from './policy.ts';
 import { type Amount, type LimitByPlace, type Measure, type OwnedPolicy, problemsByPlace, type SetProblem } from './shares.ts';
@@ -15,8 +16,8 @@ const MAX_COLLISIONS = 10_000;
 const BY_CHANCE = 4;
 /** So few keys never take more than MAX_COLLISIONS. */
 export const FEW_KEYS = 140;
-/** Larger sets are refused in any case (owner-limits.ts), and would take long. */
-const MOST_KEYS = 400_000;
+/** Larger sets are refused in any case, and would take long. An entry (owner-limits.ts) has at most three keys. */
+const MOST_KEYS = 3 * MOST_ENTRIES;
 const KEYS_AT_ONCE = 500;
 const POLICIES_AT_ONCE = 100;
 const PLACES_AT_ONCE = 100;
@@ -75,7 +76,7 @@ export function* collisionProblems(
       if (node === undefined) continue;
       node.subjects += policy.subjects.length;
       node.texts += textsOf(policy).length;
-      most += policy.subjects.length * (1 + textsOf(policy).length);
+      most += policy.subjects.length * (type === 'use' ? 1 : 1 + textsOf(policy).length);
     }
   }
   if (most > MOST_KEYS) return [];

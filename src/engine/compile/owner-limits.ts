@@ -1,7 +1,7 @@
 /** Limits of what the policies of an owner take: all owners share the engine. */
 import { formIn, type PatternReading, readPattern } from './pattern.ts';
 import { type Policy, typesOf } from './policy.ts';
-import { type Amount, type Limit, type OwnedPolicy, overShares, ownerOf, type SetProblem } from './shares.ts';
+import { ABOVE, type Amount, type Limit, type OwnedPolicy, overShares, ownerOf, type SetProblem } from './shares.ts';
 
 /**
  * How many entries the policies of one owner, and of all owners, may take in the engine: one for each subject (at least one), type and fixed
@@ -10,6 +10,8 @@ import { type Amount, type Limit, type OwnedPolicy, overShares, ownerOf, type Se
  */
 const MAX_OWNER_ENTRIES = 50_000;
 const MAX_ENTRIES = 100_000;
+/** No change can bring more. */
+export const MOST_ENTRIES = ABOVE.ofNobody * MAX_ENTRIES;
 const ENTRIES_OF_TABLES = 4;
 /** The bytes of a text, in UTF-8, for which the engine takes one entry. */
 const ENTRY_BYTES = 40;

@@ -35,7 +35,7 @@ export interface Limit {
 }
 
 /** How far the policies of all together may exceed the limit: by those of owners with less than their share, and then by those of no owner. */
-const ABOVE = { ofOwners: 1.5, ofNobody: 2 };
+export const ABOVE = { ofOwners: 1.5, ofNobody: 2 };
 
 /** Plans need an owner. Policies of this one count as policies of no owner, so that a plan of it is judged like an edit of such policies. */
 export const NO_OWNER = 'console.preview';

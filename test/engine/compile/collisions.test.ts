@@ -93,6 +93,22 @@ test('two owners may not do together what neither may', (t) => {
   t.is(together.length, 2);
 });
 
+test('an owner cannot hide keys that collide behind the many entries of other owners', async (t) => {
+  const subjects = numbered(1_000).map((subject_value) => ({ id: subject_value, subject_type: 'group' as const, subject_value }));
+  const stored = ['a', 'b'].flatMap((owner) =>
+    numbered(50).map((name, n) => ({
+      ...policyWith({ id: `${owner}${n}`, resource_pattern: `^${name}$`, subjects }),
+      managed_as: `${owner}/${n}`,
+    })),
+  );
+  const bad = inPatterns(colliding(200), exact).map((policy) => ({ ...policy, managed_as: `c/${policy.id}` }));
+  const found = await problemsOfChange([...stored, ...bad], new Set(bad.map(({ id }) => id)), async () => stored);
+  t.deepEqual(
+    found.map(({ limit }) => limit.split(' ')[0]),
+    ['collisions'],
+  );
+});
+
 test('a set with very many keys is left to the limit of entries', (t) => {
   const subjects = numbered(1_000).map((subject_value) => ({ id: subject_value, subject_type: 'group' as const, subject_value }));
   const set = inPatterns(numbered(2_500), exact, { subjects, resource_type: 'all' });
