@@ -128,7 +128,14 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
   res.setHeader('X-Request-Id', requestId);
   res.on('error', () => undefined);
   const began = performance.now();
-  const held: Held = { principal: '', gone: createCancellation(), stopWatching: () => undefined, giveBack: () => undefined };
+  const revoked = createCancellation();
+  const held: Held = {
+    principal: '',
+    gone: createCancellation(),
+    revoked,
+    stopWatching: () => undefined,
+    giveBack: () => undefined,
+  };
   // One listener for all: every call comes here.
   res.on('close', () => {
     if (!res.writableFinished) held.gone.abort();
@@ -141,7 +148,7 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
     const answer = await answerRequest(endpoint, req, res, held);
     if (answer === null) return;
     const recipient = outbox.open(res, held.principal, log);
-    const writing = writeAnswer(res, answer, { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs, recipient });
+    const writing = writeAnswer(res, answer, { requestId, publicUrl, log, keepAliveMs: limits.keepAliveMs, recipient, revoked });
     if (writing instanceof Promise) await writing;
   } catch (error) {
     writeProblem(res, error, { requestId, publicUrl, log });
@@ -158,6 +165,7 @@ interface Held {
   principal: string;
   /** Aborted when the client is gone. */
   readonly gone: Cancellation;
+  readonly revoked: Cancellation;
   /** Ends the re-validation. */
   stopWatching: () => void;
   giveBack: () => void;
@@ -223,8 +231,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
     // Nobody waits for the answer any more.
     if (held.gone.aborted && work.do !== 'notification' && work.do !== 'response') return null;
   }
-  const { gone } = held;
-  const revoked = createCancellation();
+  const { gone, revoked } = held;
   // The whole request has arrived: every fact that decides about it is read after its last byte.
   const admittedAt = performance.now();
   const admitted = admitCaller(endpoint, arrived);

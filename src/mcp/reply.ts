@@ -1,5 +1,6 @@
 /** Writes answers: JSON-RPC messages, event streams, and problems (for requests without a JSON-RPC message). */
 import type { ServerResponse } from 'node:http';
+import { type Cancellable, onAbort } from '../base/cancellation.ts';
 import { type Now, turnEnd } from '../base/promises.ts';
 import { laneOnce } from '../base/turns/lane.ts';
 import { partsOf } from '../base/turns/slices.ts';
@@ -12,6 +13,7 @@ import { eventParts, formatEvent, KEEP_ALIVE } from '../protocol/sse.ts';
 export interface ReplyContext extends ProblemContext {
   readonly keepAliveMs: number;
   readonly recipient: Recipient;
+  readonly revoked: Cancellable;
 }
 
 /** The parts of an event are shorter than those of other texts, because line ends are looked for in them. */
@@ -32,7 +34,7 @@ export function writeAnswer(res: ServerResponse, answer: Answer, context: ReplyC
       res.setHeader('cache-control', 'no-store');
       return typeof answer.text === 'string' && answer.text.length <= LONG_TEXT
         ? writeShort(res, answer.text, context.recipient)
-        : writeLong(res, answer.text, context.recipient);
+        : writeLong(res, answer.text, context);
     case 'empty':
       res.writeHead(answer.status).end();
       return;
@@ -55,22 +57,24 @@ async function writeShort(res: ServerResponse, text: string, recipient: Recipien
 }
 
 /** Sends no Content-Length, because counting the bytes takes as long as writing them. */
-async function writeLong(res: ServerResponse, text: MessageText, recipient: Recipient): Promise<void> {
-  await writeParts(res, partsOf(partsOfText(text), LONG_TEXT), lengthOfText(text), recipient);
+async function writeLong(res: ServerResponse, text: MessageText, context: ReplyContext): Promise<void> {
+  await writeParts(res, partsOf(partsOfText(text), LONG_TEXT), lengthOfText(text), context);
   res.end();
-  if (res.writableLength > 0) await recipient.taken(0);
+  if (res.writableLength > 0) await context.recipient.taken(0);
 }
 
 /**
  * Writes a long text in parts, so that its encoding does not block other requests, and so that a slow client that reads some of
- * it does not count as stalled. `length`: about how many characters there are.
+ * it does not count as stalled. That client could take an hour, so a revocation breaks the answer off. `length`: about how many characters there are.
  */
 async function writeParts(
   res: ServerResponse,
   parts: Generator<string, undefined>,
   length: number,
-  recipient: Recipient,
+  { recipient, revoked }: ReplyContext,
 ): Promise<void> {
+  const breakOff = (): void => void res.destroy();
+  onAbort(revoked, breakOff);
   let rest = length;
   for (let isOver = false, isTaken = true; !isOver && !res.destroyed; ) {
     // Cutting and encoding a long text takes long, so each part has its turn in the lane.
@@ -83,6 +87,7 @@ async function writeParts(
     });
     if (!isTaken) await recipient.taken(Math.max(0, rest));
   }
+  revoked.removeEventListener('abort', breakOff);
 }
 
 export function writeProblem(
@@ -98,8 +103,9 @@ async function writeStream(
   res: ServerResponse,
   events: AsyncGenerator<OutEvent>,
   drain: boolean,
-  { keepAliveMs, recipient }: ReplyContext,
+  context: ReplyContext,
 ): Promise<void> {
+  const { keepAliveMs, recipient } = context;
   res.writeHead(200, {
     'content-type': 'text/event-stream',
     'cache-control': 'no-cache, no-transform',
@@ -114,7 +120,7 @@ async function writeStream(
       if (res.destroyed && !drain) break;
       if (!res.destroyed) {
         const length = lengthOfText(event.data);
-        if (length > LONG_TEXT) await writeParts(res, eventParts(event, EVENT_PART), length, recipient);
+        if (length > LONG_TEXT) await writeParts(res, eventParts(event, EVENT_PART), length, context);
         else if (!res.write(formatEvent(event))) await recipient.taken(0);
       }
       event.data = '';

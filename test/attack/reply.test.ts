@@ -4,6 +4,7 @@ import { createServer, get, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import test from 'ava';
+import { createCancellation } from '../../src/base/cancellation.ts';
 import { createLog } from '../../src/base/log.ts';
 import { writeAnswer, writeProblem } from '../../src/mcp/reply.ts';
 import type { OutEvent } from '../../src/protocol/answer.ts';
@@ -19,6 +20,7 @@ const context = {
   log: createLog('silent'),
   keepAliveMs: 60_000,
   recipient: { principal: 'ann', taken: async () => undefined },
+  revoked: createCancellation(),
 };
 
 test.serial(

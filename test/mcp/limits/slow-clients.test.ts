@@ -2,6 +2,7 @@
 import { EventEmitter, once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { createLog } from '../../../src/base/log.ts';
 import { createOutbox, type Recipient } from '../../../src/http/limits/outbox.ts';
@@ -191,6 +192,24 @@ test.serial('a token that is revoked after its answer has arrived gets no answer
     ['cancelled', 'cancelled'],
   );
 });
+
+for (const how of ['JSON', 'an event']) {
+  test.serial(`an answer that is being written breaks off when the token is revoked: ${how}`, async (t) => {
+    const world = await start(t, { watchMs: 20 }, undefined, how);
+    const client = unread(world, 'large');
+    let length = 0;
+    const reading = (async () => {
+      for await (const part of client) {
+        world.gateway.revoked.add('alice');
+        length += part.length;
+        // A slow client.
+        await sleep(10);
+      }
+    })();
+    await Promise.allSettled([reading]);
+    t.true(length > 0 && length < LARGE.length, `${length} bytes`);
+  });
+}
 
 test.serial('a client that reads gets a large answer completely', async (t) => {
   const world = await start(t, {});
