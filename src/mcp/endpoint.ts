@@ -135,6 +135,7 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
     revoked,
     stopWatching: () => undefined,
     giveBack: () => undefined,
+    isOver: false,
   };
   // One listener for all: every call comes here.
   res.on('close', () => {
@@ -156,6 +157,7 @@ async function serve(endpoint: Endpoint, req: IncomingMessage, res: ServerRespon
     // A call of a client that is gone continues for a while, so only its end is the end of the re-validation.
     held.stopWatching();
     held.giveBack();
+    held.isOver = true;
   }
 }
 
@@ -169,9 +171,15 @@ interface Held {
   /** Ends the re-validation. */
   stopWatching: () => void;
   giveBack: () => void;
+  isOver: boolean;
 }
 
 function alsoAtEnd(held: Held, then: () => void): void {
+  // An event may still be inspected for a client that has gone.
+  if (held.isOver) {
+    then();
+    return;
+  }
   const { giveBack } = held;
   held.giveBack = () => {
     giveBack();

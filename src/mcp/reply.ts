@@ -112,17 +112,21 @@ async function writeStream(
     'x-accel-buffering': 'no',
   });
   res.flushHeaders();
+  // Between the parts of an event, it would end a line in the middle.
+  let isInEvent = false;
   const keepAlive = setInterval(() => {
-    if (!res.writableNeedDrain && !res.destroyed) res.write(KEEP_ALIVE);
+    if (!isInEvent && !res.writableNeedDrain && !res.destroyed) res.write(KEEP_ALIVE);
   }, keepAliveMs);
   try {
     for await (const event of events) {
       if (res.destroyed && !drain) break;
       if (!res.destroyed) {
         const length = lengthOfText(event.data);
-        if (length > LONG_TEXT) await writeParts(res, eventParts(event, EVENT_PART), length, context);
+        isInEvent = length > LONG_TEXT;
+        if (isInEvent) await writeParts(res, eventParts(event, EVENT_PART), length, context);
         else if (!res.write(formatEvent(event))) await recipient.taken(0);
       }
+      isInEvent = false;
       event.data = '';
     }
   } finally {

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createServer, get, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { createCancellation } from '../../src/base/cancellation.ts';
 import { createLog } from '../../src/base/log.ts';
@@ -76,4 +77,21 @@ test.serial('a stream that breaks in the gateway is cut off', async (t) => {
   const [res] = await once(get({ port: (server.address() as AddressInfo).port, agent: false }), 'response');
   res.on('error', () => undefined).resume();
   await once(res, 'close');
+});
+
+async function* large(data: string): AsyncGenerator<OutEvent> {
+  yield { data };
+}
+
+test.serial('no sign of life lands within a large event', async (t) => {
+  const data = `"${'x'.repeat(2_000_000)}"`;
+  const slow = { principal: 'ann', taken: () => sleep(5) };
+  const server = createServer((_, res) =>
+    writeAnswer(res, { kind: 'stream', events: large(data), drain: false }, { ...context, keepAliveMs: 1, recipient: slow }),
+  );
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => void server.close());
+  const [res] = await once(get({ port: (server.address() as AddressInfo).port, agent: false }), 'response');
+  t.true((await text(res)).includes(`data: ${data}\n`));
 });

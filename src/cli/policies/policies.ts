@@ -176,7 +176,12 @@ const history: Command = {
   options: { limit: { value: 'N', help: 'how many, from 1 to 1000 (default: 20)' } },
   async run(given) {
     const limit = given.text('limit') ?? '20';
-    const rows = await connect(given).items<RevisionJson>(`/api/policies/history?${new URLSearchParams({ limit })}`);
+    const rows: RevisionJson[] = [];
+    // A page is shorter if its revisions have many changes.
+    for await (const { items } of connect(given).pages<RevisionJson>(`/api/policies/history?${new URLSearchParams({ limit })}`)) {
+      rows.push(...items.slice(0, Number(limit) - rows.length));
+      if (rows.length >= Number(limit)) break;
+    }
     return { text: rows.length === 0 ? 'There are no revisions yet.\n' : rows.map(revisionLine).join(''), json: rows };
   },
 };

@@ -261,7 +261,7 @@ export interface StateBinding {
 }
 
 export function stateBinding(fingerprint: string, method: string, params: JsonObject | undefined): StateBinding {
-  const name = params?.name ?? params?.uri;
+  const name = method === 'resources/read' ? params?.uri : params?.name;
   return { fingerprint, method, name: typeof name === 'string' ? name : null, arguments: params?.arguments };
 }
 

@@ -450,3 +450,34 @@ test.serial('docs/cli.md has every command and every option, and no other', asyn
   }
   t.deepEqual(documented.sort(), there.sort());
 });
+
+test.serial('history goes on if a page is shorter, because its revisions have many changes', async (t) => {
+  const revisions = [9, 8, 7, 6].map((revision) => ({
+    ...{ revision, at: '2026-01-01T00:00:00.000Z', actor: { id: 'a', email: 'a@b' }, request_id: 'r', reason: null },
+    ...{ created: 5_000, updated: 0, deleted: 0, override: false, policy: null },
+  }));
+  const asked: string[] = [];
+  const server = createServer((req, res) => {
+    asked.push(req.url ?? '');
+    const at = new URL(req.url ?? '', 'http://x').searchParams.get('cursor') === '8' ? 2 : 0;
+    if (at === 0) res.setHeader('Link', '</api/policies/history?cursor=8&limit=3>; rel="next"');
+    res.setHeader('x-request-id', 'x').end(JSON.stringify(revisions.slice(at, at + 2)));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const at = { PORTCULLIS_URL: `http://127.0.0.1:${port}`, PORTCULLIS_TOKEN: 'a.b.c' };
+  const { out, err } = await call(at, 'history', '--limit', '3', '--json');
+  t.is(err, '');
+  t.deepEqual(
+    (JSON.parse(out) as { revision: number }[]).map(({ revision }) => revision),
+    [9, 8, 7],
+  );
+  t.is((JSON.parse((await call(at, 'history', '--limit', '1', '--json')).out) as object[]).length, 1);
+  t.deepEqual(asked, [
+    '/api/policies/history?limit=3',
+    '/api/policies/history?cursor=8&limit=3',
+    '/api/policies/history?limit=1',
+  ]);
+});

@@ -14,6 +14,7 @@ import {
   sealEventId,
   sealSession,
   sealState,
+  stateBinding,
 } from '../../../src/mcp/sessions/sessions.ts';
 import { readMessage } from '../../../src/protocol/message.ts';
 
@@ -135,6 +136,9 @@ test('a request state is valid for the same request only, and for ten minutes', 
   }
   t.is(atOnce(openState(seal, { ...alice, sub: 'bob' }, 'one', binding, text, 0)), null);
   t.is(atOnce(openState(seal, alice, 'two', binding, text, 0)), null);
+  const read = (uri: string) => stateBinding('f', 'resources/read', { uri, name: 'x' });
+  const ofRead = atOnce(sealState(seal, alice, 'one', read('file:///a'), 'upstream state', 0));
+  t.is(atOnce(openState(seal, alice, 'one', read('file:///b'), ofRead, 0)), null, 'a name does not stand for the URI');
 });
 
 test('a request state is bound to long arguments in steps', (t) => {
