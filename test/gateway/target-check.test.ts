@@ -95,6 +95,7 @@ test.serial('a check says why initialize or tools/list got no result', async (t)
   const replies: readonly (readonly [kind: string, message: RegExp, Reply])[] = [
     ['http', /^refused `METHOD` with a JSON-RPC error: the key \[redacted\] is unknown \(code -32001\)$/, body({ error })],
     ['http', /^refused `METHOD` with a JSON-RPC error: the key \[redacted\]/, body({ error }, 400)],
+    ['http', /^refused `METHOD` with a JSON-RPC error: x \(code null\)$/, body({ error: { code: SECRET, message: 'x' } })],
     ['http', /^refuses the gateway's credential \(HTTP 401\)/, (res) => res.writeHead(401).end()],
     [
       'broken_off',

@@ -92,11 +92,13 @@ export async function noteFailure(
  * Returns the text for the caller about a JSON-RPC error with which a target refuses a request of the gateway's own. Administrators also find what
  * the target said.
  */
-export function noteRefusal({ deps, target, access }: FailedContext, method: string, { code, message }: JsonObject): string {
+export function noteRefusal({ deps, target, access }: FailedContext, method: string, error: JsonObject): string {
+  const { message } = error;
+  const code = typeof error.code === 'number' ? error.code : null;
   const text = `refused \`${method}\` with a JSON-RPC error`;
   const said = typeof message === 'string' ? hiding(access).hide(message) : '';
   deps.log.warn({ target: target.name, method, code }, 'target refused a request of the gateway');
-  deps.health.note(target, 'http', text, new Error(`${said} (code ${JSON.stringify(code)})`));
+  deps.health.note(target, 'http', text, new Error(`${said} (code ${code})`));
   return `The target \`${target.name}\` ${text}`;
 }
 
