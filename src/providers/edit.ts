@@ -63,7 +63,7 @@ export async function resealProviders(db: Connection, vault: Vault): Promise<voi
     if (sealed === null) continue;
     try {
       const resealed = vault.reseal(secretIdentity(provider), sealed);
-      if (resealed !== null) await store.setSealedSecret(provider.id, resealed);
+      if (resealed !== null) await store.replaceSealedSecret(provider.id, sealed, resealed);
     } catch {
       // It stays as it is and is unusable, until an administrator sets it again.
     }

@@ -72,6 +72,11 @@ export function providerStore(db: Connection) {
       await db('providers').where({ id }).update({ sealed_secret });
     },
 
+    /** Does nothing if an administrator has set a different secret meanwhile. */
+    async replaceSealedSecret(id: string, before: string, sealed_secret: string): Promise<void> {
+      await db('providers').where({ id, sealed_secret: before }).update({ sealed_secret });
+    },
+
     /** Throws AppError `provider_taken`. */
     async insert(provider: Provider): Promise<void> {
       try {

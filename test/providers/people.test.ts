@@ -7,7 +7,7 @@ import { AppError } from '../../src/base/errors.ts';
 import { type Changes, createChanges } from '../../src/db/changes.ts';
 import type { Presented } from '../../src/providers/claims.ts';
 import { readProvider } from '../../src/providers/document.ts';
-import { createProviderEdits } from '../../src/providers/edit.ts';
+import { clientSecret, createProviderEdits, resealProviders } from '../../src/providers/edit.ts';
 import { createPeople } from '../../src/providers/people.ts';
 import { providerStore } from '../../src/providers/provider-store.ts';
 import { EVERYBODY } from '../../src/users/local-sign-in.ts';
@@ -42,6 +42,7 @@ async function world(t: ExecutionContext) {
     return changes.change(actor, work);
   };
   return {
+    database,
     changes,
     people: createPeople({ database, changes: { change }, now: Date.now }),
     waiting,
@@ -136,4 +137,26 @@ test('a token that was read before the tokens of its user are ended confirms not
   t.is(after?.updated_at, 60_000);
   t.false(await users.confirmFacts(before, 100, 101));
   t.true(await users.confirmFacts(after as User, 100, 101));
+});
+
+test('a client secret that is set while a replica starts with a new master key is kept', async (t) => {
+  const { providers, database } = await world(t);
+  const [former, key] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
+  const running = createVault(former, [key]);
+  const starting = createVault(key, [former]);
+  const identity = JSON.stringify(['provider', PROVIDER.id, PROVIDER.issuer]);
+  const setSecret = (secret: string) => providers.setSealedSecret(PROVIDER.id, running.seal(identity, Buffer.from(secret)));
+  const secret = () => clientSecret(database.knex, starting, PROVIDER);
+  await setSecret('old');
+  await resealProviders(database.knex, starting);
+  t.is(await clientSecret(database.knex, createVault(key), PROVIDER), 'old');
+  await setSecret('old');
+  let set: Promise<void> = Promise.resolve();
+  const slow = (id: string, sealed: string): string | null => {
+    set = setSecret('new');
+    return starting.reseal(id, sealed);
+  };
+  await resealProviders(database.knex, { ...starting, reseal: slow });
+  await set;
+  t.is(await secret(), 'new');
 });
