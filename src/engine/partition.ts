@@ -1,6 +1,6 @@
 /** Distributes a compiled document over WASM instances. */
 import { atOnce } from '../base/turns/slices.ts';
-import { comparisonsOf, FEW_KEYS } from './compile/collisions.ts';
+import { comparisonsOf } from './compile/collisions.ts';
 import type { Bucket, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
 import { RESOURCE_TYPES, SUBJECT_TYPES } from './compile/policy.ts';
 import type { DataPiece } from './instance.ts';
@@ -15,6 +15,8 @@ export const MAX_PATTERNS = 99;
 const PIECE_BYTES = 200_000;
 /** Changes are refused that need more for one bucket (collisions.ts), but not deletions, after which a table has fewer slots. */
 const PIECE_COMPARISONS = 100_000;
+/** So few texts take 10,000 comparisons at most, and are not counted. */
+const FEW_TEXTS = 140;
 
 export interface Layout {
   /** Everything except the regexes of the other instances. Each of those is replaced by the number of its instance. */
@@ -113,13 +115,13 @@ function* tablePieces<T>(
   if (first !== '' && !isFull) yield { path, value: `${first}}` };
 }
 
-/** How often OPA compares texts while it loads the member. Tables with few texts are not counted. */
+/** How often OPA compares texts while it loads the member. */
 function comparisonsIn(member: unknown): number {
   const { exact = {}, edges = [] } = (typeof member === 'object' ? member : {}) as Bucket;
   let comparisons = 0;
   for (const table of [exact, ...edges.map(([, , table]) => table)]) {
     const texts = new Set(Object.keys(table));
-    if (texts.size > FEW_KEYS) comparisons += atOnce(comparisonsOf(texts));
+    if (texts.size > FEW_TEXTS) comparisons += atOnce(comparisonsOf(texts));
   }
   return comparisons;
 }

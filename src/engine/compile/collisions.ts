@@ -10,12 +10,15 @@ import { formIn, type PatternReading, readPattern } from './pattern.ts';
 import { type Policy, typesOf } from './policy.ts';
 import { type Amount, type LimitByPlace, type Measure, type OwnedPolicy, problemsByPlace, type SetProblem } from './shares.ts';
 
-/** How many comparisons loading the tables of one place may take, beside those that chance may bring: a millisecond or two. */
-const MAX_COLLISIONS = 10_000;
-/** Ordinary keys take fewer comparisons than this for each key, and mostly less than one. */
-const BY_CHANCE = 4;
+/**
+ * How many comparisons loading the tables of one place may take, beside those that chance may bring. A decision compares a name with all keys in
+ * its slot, in a table for each group of the caller.
+ */
+const MAX_COLLISIONS = 100;
+/** Ordinary keys take less than one comparison for each key. */
+const BY_CHANCE = 1;
 /** So few keys never take more than MAX_COLLISIONS. */
-export const FEW_KEYS = 140;
+const FEW_KEYS = 15;
 /** Larger sets are refused in any case, and would take long. An entry (owner-limits.ts) has at most three keys. */
 const MOST_KEYS = 3 * MOST_ENTRIES;
 const KEYS_AT_ONCE = 500;
