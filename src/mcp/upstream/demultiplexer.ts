@@ -74,6 +74,7 @@ export function createDemultiplexer(
   let waitingLength = 0;
   let room: Taken | null = null;
   let standing: Lane | null = null;
+  let isOver = false;
   let unread = 0;
   let awaited: ReturnType<typeof deferred<void>> | null = null;
 
@@ -170,7 +171,7 @@ export function createDemultiplexer(
    */
   function hold(text: string, unasked: Unasked | null): Unasked | null {
     const { length } = text;
-    if (length > ROOM) return unasked;
+    if (isOver || length > ROOM) return unasked;
     while (waiting.length >= MAX_WAITING || waitingLength + length > ROOM) {
       const at = waiting.findIndex((held) => held.unasked === null);
       if (at === -1) return unasked;
@@ -252,7 +253,9 @@ export function createDemultiplexer(
     },
     /** Whether all streams are closed. */
     isQuiet: (): boolean => lanes.size === 0,
+    /** Ends all streams, for ever. */
     fail(cause: Error): void {
+      isOver = true;
       waiting.length = 0;
       setWaiting(0);
       fail(cause);

@@ -50,6 +50,16 @@ test('messages that wait for a stream take a limited room of their target, and g
   t.is(await waited(later), MESSAGES * note(LENGTH).length);
 });
 
+test('what comes after the end of a session takes no room', (t) => {
+  const ended = Array.from({ length: SESSIONS }, () => open('ended'));
+  for (const session of ended) {
+    session.fail(new Error('ended'));
+    for (let i = 0; i < MESSAGES; i++) session.push(note(LENGTH));
+    t.deepEqual(session.push(request), { id: 7, method: 'roots/list' });
+  }
+  t.is(open('ended').push(request), null, 'a new session has room');
+});
+
 test('a request that waited keeps the stream that got it, and is not read again', async (t) => {
   const session = open('asking');
   const members = { progressToken: undefined, isError: false, hasResult: false, requestId: undefined };

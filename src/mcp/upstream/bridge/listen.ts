@@ -45,10 +45,12 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
   let current: Listening | null = null;
   let changes: Promise<unknown> = Promise.resolve();
   let retry: NodeJS.Timeout | undefined;
+  let isOver = false;
 
   async function change(reach: Reach, uris: ReadonlySet<string>, delayMs: number): Promise<ReadonlySet<string> | null> {
     clearTimeout(retry);
     const heard = await allowedOf(reach, uris);
+    if (isOver) return null;
     const notifications: JsonObject = {
       ...Object.fromEntries(deps.lists.map((list) => [list, true])),
       ...(heard.size === 0 ? {} : { resourceSubscriptions: [...heard] }),
@@ -165,6 +167,13 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     }
   }
 
+  /** Stops listening until the next `hear`. */
+  function stop(): void {
+    clearTimeout(retry);
+    current?.stream.abort();
+    current = null;
+  }
+
   return {
     /**
      * Listens for changes of these resources and of lists. Returns the resources that the target agrees to; null: it does not
@@ -172,11 +181,11 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
      */
     hear: (reach: Reach, uris: ReadonlySet<string>) => enqueue(toListen(reach), uris, RETRY_MS.first / 2),
     isOpen: () => current !== null,
-    /** Stops listening until the next `hear`. */
-    stop(): void {
-      clearTimeout(retry);
-      current?.stream.abort();
-      current = null;
+    stop,
+    /** Stops listening for ever: what waits to be heard is not. */
+    end(): void {
+      isOver = true;
+      stop();
     },
   };
 }

@@ -131,7 +131,7 @@ export function createBridgedSessions(parts: BridgeParts) {
   function end(session: Kept): void {
     sessions.delete(session.id);
     clearTimeout(session.unused);
-    session.listener.stop();
+    session.listener.end();
     for (const room of session.subscriptions.values()) room.giveBack();
     for (const running of session.running.values()) running.abort();
     session.mailbox.fail(new errors.RequestAbortedError('the session has ended'));

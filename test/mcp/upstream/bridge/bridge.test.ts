@@ -662,6 +662,28 @@ test.serial(
   },
 );
 
+test.serial('a session that has ended opens no stream at the target for subscriptions that waited', async (t) => {
+  const listens: ServerResponse[] = [];
+  const { driver } = await scripted(t, (received, res) => {
+    const { message } = received;
+    if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+    listens.push(res);
+    if (listens.length === 1) return;
+    const params = {
+      notifications: message.params?.['notifications'],
+      _meta: { 'io.modelcontextprotocol/subscriptionId': message.id },
+    };
+    res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+  });
+  await driver.open();
+  const subscribed = ['x:1', 'x:2'].map((uri) => driver.ask('resources/subscribe', { uri }));
+  await until(() => listens.length === 1);
+  t.is(statusOf(await driver.send({ method: 'DELETE' })), 200);
+  for (const { error } of await Promise.all(subscribed)) t.truthy(error);
+  t.is(listens.length, 1);
+});
+
 test.serial('the gateway listens again when the target ends the stream', async (t) => {
   let listens = 0;
   const { driver } = await scripted(t, (received, res) => {
