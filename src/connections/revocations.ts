@@ -88,7 +88,8 @@ export function createRevocations({ database, vault, servers, now, log }: Revoca
         lines.delete(issuer);
       }
     };
-    line.ended = serve().catch(failed);
+    // Others may have waited for a place.
+    line.ended = serve().then(begin, failed);
   }
 
   async function beginAll(): Promise<void> {
@@ -107,10 +108,12 @@ export function createRevocations({ database, vault, servers, now, log }: Revoca
     beginning = beginning.then(() => (stopped ? undefined : beginAll())).catch(failed);
     return beginning;
   };
-  const allEnded = async (): Promise<void> => void (await Promise.all([...lines.values()].map(({ ended }) => ended)));
+  async function allEnded(): Promise<void> {
+    while (lines.size > 0) await Promise.all([...lines.values()].map(({ ended }) => ended));
+  }
   const regular = repeat(begin, { everyMs: EVERY_MS }, failed);
   return {
-    /** Revokes what is to be revoked now, at up to 10 servers. Never rejects. */
+    /** Revokes what is to be revoked now, at up to 10 servers at a time. Never rejects. */
     async run(): Promise<void> {
       await begin();
       await allEnded();

@@ -2,9 +2,12 @@ import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
+import { createLog } from '../../src/base/log.ts';
 import { deferred } from '../../src/base/promises.ts';
 import { redirectUriOf } from '../../src/connections/clients.ts';
 import type { Visitor } from '../../src/connections/flows.ts';
+import { createRevocations } from '../../src/connections/revocations.ts';
+import type { Servers } from '../../src/connections/servers.ts';
 import type { HeldToken, NoToken } from '../../src/connections/tokens.ts';
 import { type AccountTarget, openTokens, sealTokens, type Tokens } from '../../src/targets/connections.ts';
 import { targetStore } from '../../src/targets/target-store.ts';
@@ -533,6 +536,22 @@ onSqlite('a server that does not answer delays neither the revocations at others
   void w.a.revocations.run();
   while ((await w.a.store.find(row.id)) !== null) await sleep(5);
   t.true(isHanging);
+});
+
+onSqlite('each of many servers is asked as soon as there is a place', async (t, db) => {
+  const database = await openTestDatabase(t, db);
+  const now = Date.now();
+  for (let n = 0; n < 25; n++) {
+    const id = { id: `c${n}`, user_id: 'u', target_id: `t${n}`, issuer: `https://as${n}.example.com` };
+    const times = { created_at: now, renewed_at: now, ended_at: now, revoke_at: now };
+    await database.knex('connections').insert({ ...id, scope: '', sealed: 'x', version: 1, ...times, attempts: 0 });
+  }
+  // The tokens cannot be opened, so they are only deleted.
+  const parts = { database, vault, servers: {} as Servers, now: Date.now, log: createLog('silent') };
+  const revocations = createRevocations(parts);
+  t.teardown(() => revocations.stop());
+  await revocations.run();
+  t.deepEqual(await database.knex('connections').pluck('id'), []);
 });
 
 for (const challenged of [false, true]) {
