@@ -541,17 +541,28 @@ onSqlite('a server that does not answer delays neither the revocations at others
 onSqlite('each of many servers is asked as soon as there is a place', async (t, db) => {
   const database = await openTestDatabase(t, db);
   const now = Date.now();
+  const client = { client_id: 'c', client_secret: null, auth_method: 'none' } as const;
   for (let n = 0; n < 25; n++) {
     const id = { id: `c${n}`, user_id: 'u', target_id: `t${n}`, issuer: `https://as${n}.example.com` };
+    const sealed = sealTokens(vault, id, 'o', { place: {}, client, access_token: 'a', refresh_token: 'r' } as unknown as Tokens);
     const times = { created_at: now, renewed_at: now, ended_at: now, revoke_at: now };
-    await database.knex('connections').insert({ ...id, scope: '', sealed: 'x', version: 1, ...times, attempts: 0 });
+    await database.knex('connections').insert({ ...id, scope: '', sealed, version: 1, ...times, attempts: 0 });
   }
-  // The tokens cannot be opened, so they are only deleted.
-  const parts = { database, vault, servers: {} as Servers, now: Date.now, log: createLog('silent') };
-  const revocations = createRevocations(parts);
+  let asked = 0;
+  const all = deferred();
+  const known = async () => {
+    if (++asked === 10) all.resolve();
+    await all.promise;
+    return { metadata: {} };
+  };
+  const revocations = createRevocations({
+    ...{ database, vault, servers: { known } as unknown as Servers },
+    ...{ now: Date.now, log: createLog('silent') },
+  });
   t.teardown(() => revocations.stop());
   await revocations.run();
   t.deepEqual(await database.knex('connections').pluck('id'), []);
+  t.is(asked, 25);
 });
 
 for (const challenged of [false, true]) {
