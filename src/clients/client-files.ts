@@ -185,15 +185,15 @@ console.log(await client.listTools());
   {
     title: 'Python SDK',
     text: ({ url }) => `import asyncio, os
-from mcp import ClientSession
-from mcp.client.streamable_http import streamablehttp_client
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 async def main():
     headers = {"Authorization": f"Bearer {os.environ['PORTCULLIS_TOKEN']}"}
-    async with streamablehttp_client(${JSON.stringify(url)}, headers=headers) as (read, write, _):
-        async with ClientSession(read, write) as session:
-            await session.initialize()
-            print(await session.list_tools())
+    async with httpx2.AsyncClient(headers=headers) as http:
+        async with Client(streamable_http_client(${JSON.stringify(url)}, http_client=http)) as client:
+            print(await client.list_tools())
 
 asyncio.run(main())
 `,

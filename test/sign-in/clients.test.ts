@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import test, { type ExecutionContext } from 'ava';
+import { SDK_TEXTS } from '../../src/clients/client-files.ts';
 import { folder } from '../cli/cli.ts';
 import { browserTest, type Open } from '../support/chromium.ts';
 import { program } from '../support/process.ts';
@@ -115,6 +116,12 @@ long('the Python SDK signs in by itself, calls and refreshes', async (t, open, s
     );
   }
   t.deepEqual(calledAt(s), ['tools/call echo', 'tools/call echo', 'tools/call echo', 'tools/call echo']);
+
+  await s.allow({ name: 'admins', subjects: [{ subject_type: 'role', subject_value: 'admin' }] });
+  const shown = SDK_TEXTS.find(({ title }) => title === 'Python SDK')?.text({ url: s.mcp }) ?? '';
+  const { code, output } = await start(t, python, ['-c', shown], { PORTCULLIS_TOKEN: s.admin.token }).ended;
+  t.is(code, 0, output);
+  t.regex(output, /name='echo'/);
 });
 
 long('mcp-remote signs in, keeps its login, and signs in again when the grant is ended', async (t, open, s) => {
