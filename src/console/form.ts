@@ -103,6 +103,10 @@ const withLineFeeds = (text: string): string => text.replaceAll(/\r\n?/g, '\n');
 export const box = (name: string, label: Content, isChecked: boolean): Markup =>
   html`<div class="check"><input type="checkbox" id="${`f-${name}`}" name="${name}" value="yes" ?checked="${isChecked}"> <label for="${`f-${name}`}">${label}</label></div>`;
 
+/** Says what was done before the browser came here. `words`: what the page may say, by the `done` of its address. */
+export const noteDone = (words: Readonly<Record<string, string>>, done: string): Content =>
+  Object.hasOwn(words, done) && note('done', words[done]);
+
 /** What the page says at its top after a refusal: each wrong field, with a link to it. */
 export function refusal(refused: Refused | null, fields: readonly Field[]): Content {
   if (refused === null) return null;

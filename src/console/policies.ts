@@ -1,10 +1,11 @@
 /** Policies in the order of evaluation, and one policy. */
 import { type Content, html, type Markup } from '../browser/html.ts';
-import { note, timeOf } from '../browser/page.ts';
+import { timeOf } from '../browser/page.ts';
 import type { OrderedPolicyJson, PolicyJson } from '../policies/schema.ts';
 import type { CountsJson } from '../rest/audit/contract.ts';
 import type { TargetJson } from '../targets/document.ts';
 import { FINDINGS, type Finding, findingMark, findingsBeside } from './findings.ts';
+import { noteDone } from './form.ts';
 import { inSlices } from './lists.ts';
 import { DEMAND } from './log/demand.ts';
 import {
@@ -99,7 +100,7 @@ export async function policiesPage(view: View): Promise<Shown> {
   return {
     title: 'Policies',
     body: html`${heading('Policies', 'Evaluated from the top. The first policy that matches a request decides. If no policy matches, the request is denied.', view.may('createPolicy') && html`<a class="btn cta" href="/console/policies/new">New policy</a>`)}
-${LIST_DONE[view.done] !== undefined && note('done', LIST_DONE[view.done])}
+${noteDone(LIST_DONE, view.done)}
 ${filterForm(POLICIES, 'Filter policies', [
   textField('text', 'Name, pattern or id', query['text'], true),
   choice(
@@ -217,7 +218,7 @@ export async function policyPage(view: View): Promise<Shown> {
   return {
     title: name,
     body: html`${heading(name, html`${effectMark(effect)} with priority ${priority}${position !== undefined && `, number ${number(position)} in the order of evaluation`}${!enabled && html` <span class="tag">disabled</span>`}`)}
-${DONE[view.done] !== undefined && note('done', DONE[view.done])}
+${noteDone(DONE, view.done)}
 ${description !== null && description !== '' && html`<p>${description}</p>`}
 ${its.length > 0 && html`<ul class="attention">${its.map((finding) => html`<li>${findingMark(finding)}</li>`)}</ul>`}
 <dl class="dl"><dt>Target</dt><dd>${targetMark(target_id, namesOf(targets))}</dd><dt>Covers</dt><dd>${TYPES[resource_type]}</dd>

@@ -45,6 +45,7 @@ eachEngine(test.serial, 'the pages show policies, decisions, targets, users, cha
   t.regex(textOf(await open(console_, '/console/policies?effect=deny')), /No environment(?!.*Everyone may echo)/);
   t.regex(textOf(await open(console_, '/console/policies?enabled=false&text=OLD')), /Old disabled(?!.*Everyone may echo)/);
   t.regex(textOf(await open(console_, '/console/policies?text=no+such')), /No policy matches the filter/);
+  await open(console_, '/console/policies?done=constructor');
   t.regex(textOf(await open(console_, '/console/policies?effect=maybe', 400)), /This does not work.*effect/);
   t.regex(textOf(await open(console_, '/console/policies/0190163d-8694-739b-aea5-966c26f8ad90', 404)), /Not found/);
 

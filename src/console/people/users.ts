@@ -4,7 +4,7 @@ import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import type { AccessRow } from '../../policies/access.ts';
 import type { UserDocument } from '../../users/document.ts';
-import { act, refusal } from '../form.ts';
+import { act, noteDone, refusal } from '../form.ts';
 import { inSlices } from '../lists.ts';
 import { column, empty, filterForm, heading, nextPage, subjectMark, table, textField } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
@@ -81,7 +81,7 @@ export async function userPage(view: View): Promise<Shown> {
   return {
     title: nameOf(user),
     body: html`${heading(nameOf(user), user.issuer === 'portcullis' ? 'A local account.' : `An account of ${user.issuer}.`)}
-${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}
+${noteDone(DONE, done)}${refusal(refused, [])}
 ${!user.enabled && note('warn', 'The user is disabled: all tokens of the user are refused.')}
 ${isCutOff && note('warn', 'The provider of the user is disabled or deleted: all requests of the user are refused.')}
 <dl class="dl"><dt>Role</dt><dd>${user.role}</dd><dt>Groups</dt><dd>${groupTags(user.groups)}</dd><dt>State</dt><dd>${state(user)}</dd>

@@ -6,7 +6,7 @@ import { type Content, html, type Markup } from '../../browser/html.ts';
 import { note, timeOf } from '../../browser/page.ts';
 import { possibleNames } from '../../policies/files/file.ts';
 import type { DraftJson, DraftSummaryJson } from '../../rest/policy-drafts/routes.ts';
-import { act, box, confirmation, type Field, field, REASON, refusal } from '../form.ts';
+import { act, box, confirmation, type Field, field, noteDone, REASON, refusal } from '../form.ts';
 import { inSlices, partOf } from '../lists.ts';
 import { column, empty, heading, number, table } from '../marks.ts';
 import { type Act, type Changing, type Shown, unlessRefused, type View } from '../view.ts';
@@ -42,7 +42,7 @@ export async function draftsPage(view: View): Promise<Shown> {
   return {
     title: 'Drafts',
     body: html`${heading('Drafts', 'Changes of policies that are saved, but decide nothing yet. A shadow evaluates a draft beside the policies, without effect.')}
-${LIST_DONE[done] !== undefined && note('done', LIST_DONE[done])}
+${noteDone(LIST_DONE, done)}
 ${
   drafts.length === 0
     ? empty(
@@ -71,7 +71,7 @@ export async function draftPage(view: View): Promise<Shown> {
   return {
     title: `Draft ${name}`,
     body: html`${heading(html`Draft ${name}`, html`Saved ${timeOf(Date.parse(updated_at))} by ${author.email === '' ? author.id : author.email}, for the owner ${owner}.${prune && ' Policies of the owner without a file in the draft will be deleted.'}`)}
-${DONE[done] !== undefined && note('done', DONE[done])}
+${noteDone(DONE, done)}
 ${mayManage && proofNote(view)}${refusal(refused, [REASON])}
 ${
   mayManage &&

@@ -6,7 +6,7 @@ import { note } from '../../browser/page.ts';
 import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
-import { act, confirmation, type Field, field, isAsShown, proofFirst, REASON, refusal } from '../form.ts';
+import { act, confirmation, type Field, field, isAsShown, noteDone, proofFirst, REASON, refusal } from '../form.ts';
 import { inSlices, partOf } from '../lists.ts';
 import { column, empty, heading, table } from '../marks.ts';
 import { emailsOf, userIdOf, usersIn } from '../people/names.ts';
@@ -224,7 +224,7 @@ export async function credentialsPage(view: View): Promise<Shown> {
   return {
     title: `Credentials of ${target.name}`,
     body: html`${heading(html`Credentials of ${target.name}`, 'With them the gateway calls the target. The most specific one wins: user, group, role, everybody.')}
-${CREDENTIAL_DONE[done] !== undefined && note('done', CREDENTIAL_DONE[done])}${refusal(refused, CREDENTIAL)}
+${noteDone(CREDENTIAL_DONE, done)}${refusal(refused, CREDENTIAL)}
 ${credentials.length === 0 ? empty('The gateway has no credential for this target.') : table('Credentials', [column('For'), column('Type'), column('Name'), column('State'), html`<th scope="col"><span class="hidden">Action</span></th>`], await inSlices(view, credentials, row))}${others}
 ${
   proofFirst(view) ??

@@ -1,11 +1,11 @@
 /** The MCP sessions that are open, of all, of a target or of a user. */
 import { invalidRequest } from '../../base/errors.ts';
 import { html, type Markup } from '../../browser/html.ts';
-import { note, timeOf } from '../../browser/page.ts';
+import { timeOf } from '../../browser/page.ts';
 import type { SessionJson } from '../../rest/sessions/contract.ts';
 import type { TargetJson } from '../../targets/document.ts';
 import type { UserDocument } from '../../users/document.ts';
-import { act, confirmation, type Form, refusal } from '../form.ts';
+import { act, confirmation, type Form, noteDone, refusal } from '../form.ts';
 import { inSlices } from '../lists.ts';
 import { column, empty, heading, nextPage, table } from '../marks.ts';
 import { emailsOf } from '../people/names.ts';
@@ -51,7 +51,7 @@ export async function sessionsPage(view: View): Promise<Shown> {
   return {
     title: 'Sessions',
     body: html`${heading(html`Sessions${whose}`, html`MCP sessions that clients have open. ${target_id !== undefined && html`Sessions with all targets are not in this list. <a href="${SESSIONS}">Show all sessions</a>`}`)}
-${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}
+${noteDone(DONE, done)}${refusal(refused, [])}
 ${
   sessions.length === 0
     ? empty('No session is open. A session appears here when a client connects. Clients of MCP revision 2026-07-28 need none.')

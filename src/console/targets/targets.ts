@@ -4,7 +4,7 @@ import { note, timeOf } from '../../browser/page.ts';
 import type { TargetCheck } from '../../mcp/check.ts';
 import type { CredentialJson } from '../../targets/credentials.ts';
 import type { TargetJson } from '../../targets/document.ts';
-import { act, refusal } from '../form.ts';
+import { act, noteDone, refusal } from '../form.ts';
 import { inSlices, partOf, SHOWN } from '../lists.ts';
 import { column, empty, heading, nextPage, table } from '../marks.ts';
 import { nextQuery, type Shown, unlessRefused, type View, withQuery } from '../view.ts';
@@ -115,7 +115,7 @@ export async function targetPage(view: View, said: Content = null): Promise<Show
   return {
     title: target.name,
     body: html`${heading(target.name, target.description ?? (target.transport === 'stdio' ? 'A program that the gateway runs.' : 'A server that the gateway reaches over HTTP.'), may('checkTarget') && target.enabled && html`<form method="post" action="${`${TARGETS}/${id}`}">${act('check', 'Check')}</form>`)}
-${DONE[done] !== undefined && note('done', DONE[done])}${refusal(refused, [])}${said}
+${noteDone(DONE, done)}${refusal(refused, [])}${said}
 ${health?.body.last_fault && faultNote(health.body)}
 <dl class="dl"><dt>State</dt><dd>${state(target)}</dd><dt>Transport</dt><dd>${target.transport}</dd><dt>Server</dt><dd>${place(target)}</dd>
 <dt>Endpoint</dt><dd><code>${publicUrl}/mcp/${target.name}</code></dd>
