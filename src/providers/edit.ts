@@ -102,16 +102,15 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
     known: ((user: User) => User) | null = null,
   ): Promise<Change[]> => {
     const time = provider.updated_at;
+    const endedAt = time + provider.clock_skew_seconds * 1_000;
     const users = userStore(trx);
     const changes: Change[] = [];
     for (let after: string | null = null; ; ) {
       const some: User[] = await users.lockOfIssuer(provider.issuer, USERS_AT_ONCE, after);
-      // Until they were locked, the records could be confirmed by newer tokens, which were read under the old settings.
-      const endedAt = now() + provider.clock_skew_seconds * 1_000;
       const changed: User[] = [];
       for (const before of some) {
         await pause();
-        const derived = rederived(provider, known?.(before) ?? before);
+        const derived = rederived(provider, known?.(before) ?? (isEnding ? asDirectorySaid(before) : before));
         if (derived === before && !isEnding) continue;
         const valid_after = isEnding ? Math.max(derived.valid_after ?? 0, endedAt) : derived.valid_after;
         const user: User = { ...derived, valid_after, updated_at: time };
@@ -275,6 +274,14 @@ const sentByDirectory = (isOwn: boolean): AppError =>
 function withoutDirectory(user: User): User {
   const { facts } = user;
   return facts?.directory?.active ? { ...user, facts: { ...facts, directory: null } } : user;
+}
+
+/** Tokens were read without groups: those of the directory count until the next token, and no token that was read before confirms them. */
+function asDirectorySaid(user: User): User {
+  const { facts } = user;
+  if (facts === null) return user;
+  const claims = { ...facts.claims, groups: facts.directory?.groups ?? facts.claims.groups };
+  return { ...user, facts: { ...facts, claims, claims_iat: 0 } };
 }
 
 const givenBefore = ({ facts }: User) => ({ role: facts?.given_role ?? null, groups: facts?.given_groups ?? [] });

@@ -51,7 +51,7 @@ export function createPeople({ database, changes, now }: PeopleParts) {
     const after = updated(provider, before, presented, now());
     if (isFault(after)) return unchanged(after);
     if (before.facts !== null && saysTheSame(before.facts.claims, after.facts?.claims ?? presented.claims)) {
-      await users.confirmFacts(before, before.facts.claims_iat, presented.iat);
+      await users.confirmFacts(before.id, before.facts.claims_iat, presented.iat);
       return unchanged(before);
     }
     await users.update(after);
@@ -77,7 +77,7 @@ export function createPeople({ database, changes, now }: PeopleParts) {
       if (moved !== null) return moved;
       // Remember the newer token, so that no older one can change the record afterwards. If the facts have changed meanwhile, the token
       // is compared with the new ones, under the lock.
-      if (await users.confirmFacts(known, known.facts.claims_iat, presented.iat)) return known;
+      if (await users.confirmFacts(known.id, known.facts.claims_iat, presented.iat)) return known;
     }
     const id = known?.id ?? uuidv7();
     const email = labelOf(known ?? { email: presented.claims.email, subject: presented.subject });
@@ -89,10 +89,10 @@ export function createPeople({ database, changes, now }: PeopleParts) {
   }
 
   return {
-    /** Returns the user whose record has facts of the provider; null: there is none. */
-    async known({ issuer }: Provider, subject: string): Promise<User | null> {
+    /** Returns the user whose record tells role and groups; null: there is none, or no token has told the groups. */
+    async known({ issuer, groups_from }: Provider, subject: string): Promise<User | null> {
       const user = await userStore(database.knex).findBySubject(issuer, subject);
-      return user?.facts ? user : null;
+      return user?.facts && (groups_from === 'directory' || user.facts.claims_iat > 0) ? user : null;
     },
 
     /**

@@ -331,11 +331,11 @@ export function userStore(db: Connection) {
 
     /**
      * Remembers that a newer token of a provider repeated the facts, so that no older token can change them. False: the facts are no longer
-     * those of `knownIat`, or tokens of the user were ended meanwhile.
+     * those of `knownIat`.
      */
-    async confirmFacts({ id, valid_after }: User, knownIat: number, iat: number): Promise<boolean> {
+    async confirmFacts(id: string, knownIat: number, iat: number): Promise<boolean> {
       const changed = await db('users')
-        .where({ id, valid_after })
+        .where({ id })
         .andWhere((query) => {
           query.where('claims_iat', knownIat);
           // A record without the time is read as one of time 0.

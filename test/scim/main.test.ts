@@ -110,6 +110,7 @@ eachEngine(test.serial, 'users show their groups again when groups come from tok
   const { valid_after } = (await record(alice.id)) as unknown as { valid_after: string };
   t.true(Date.parse(valid_after) >= time);
   t.is(await signIn('alice'), 401, 'this token needed no groups');
+  t.like(await record(alice.id), { groups: ['Blocked'], role: 'operator' }, 'API tokens have the last ones until the next token');
   const { body: changes } = await gateway.rest<{ action: string; object_id: string; after: object }[]>(
     200,
     'GET',
