@@ -18,6 +18,8 @@ import { policyStore } from './policy-store.ts';
 import { Moved, type Settle } from './settle.ts';
 
 const MOST = 1_000;
+/** Of the limits of all owners, as JSON, in characters or bytes: each plan reads all of them at once. */
+const MOST_LENGTH = 2 * 1024 * 1024;
 
 export interface OwnerEditParts {
   readonly database: Database;
@@ -104,6 +106,11 @@ export function createOwnerEdits(parts: OwnerEditParts) {
           await check(trx, await read(trx), notInTransaction, stepsOf(null));
         if (before === null && (await store.glance()).owners >= MOST)
           throw new AppError('limit_reached', `At most ${MOST} owners can have a record. Delete one first.`);
+        const length = JSON.stringify(limits).length;
+        if (length > JSON.stringify(before?.limits ?? {}).length && length + (await store.lengthBeside(name)) > MOST_LENGTH) {
+          const message = `The limits of all owners have more than ${MOST_LENGTH} characters of JSON. Use fewer or shorter subjects, for example groups.`;
+          throw new AppError('limit_reached', message);
+        }
         const owner: Owner = {
           ...{ name, limits, sequence: sequence + 1, revision },
           ...{ created_at: before?.created_at ?? time, updated_at: time },

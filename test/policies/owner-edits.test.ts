@@ -85,3 +85,35 @@ eachEngine(test.serial, 'a removal waits for the turns of changes that are check
   t.deepEqual(order, ['calm', 'stored']);
   t.is((await t.throwsAsync<AppError>(owners.remove(ADMIN, 'a', undefined)))?.code, 'not_found');
 });
+
+eachEngine(test.serial, 'the limits of all owners together have a limited length', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const changes = await createChanges(database, Date.now);
+  const owners = createOwnerEdits({
+    database,
+    administer: (_caller, _rights, work) =>
+      changes.change({ id: 'admin', email: 'a@example.com', request_id: 'r' }, (trx) => work(trx, ALL_RIGHTS)),
+    targetExists: async () => true,
+    checkPattern: () => null,
+    findNames: createNameSearch(),
+    settle: (_caller, work) => work(async () => undefined, false),
+    now: Date.now,
+  });
+  const put = (name: string, count: number) => {
+    const subjects = Array.from({ length: count }, (_, n) => ({
+      subject_type: 'group' as const,
+      subject_value: `${n}`.padEnd(256, 'x'),
+    }));
+    return owners.put(ADMIN, name, { limits: { subjects } }, undefined);
+  };
+  for (let n = 0; n < 6; n++) await put(`o${n}`, 1_000);
+  t.is((await t.throwsAsync<AppError>(put('more', 1_000)))?.code, 'limit_reached');
+  await put('small', 100);
+  t.is((await t.throwsAsync<AppError>(put('small', 1_000)))?.code, 'limit_reached', 'of all others, and of this one');
+  await database
+    .knex('owners')
+    .where({ name: 'small' })
+    .update({ limits: JSON.stringify({ x: 'x'.repeat(3_000_000) }) });
+  await put('small', 500);
+  t.false((await put('o1', 999)).created, 'what is above the limit can become less');
+});

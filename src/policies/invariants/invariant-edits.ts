@@ -38,6 +38,9 @@ export interface Checked {
 /** Runs in a thread, outside of transactions, in a turn of the caller. */
 export type CheckInvariants = (check: ToCheck, caller: Caller) => Promise<Checked>;
 
+/** Of all invariants, as JSON, in characters: each check reads all of them. */
+const MOST_LENGTH = 2 * 1024 * 1024;
+
 /** Returns a text that changes with every change of the policies or the invariants. */
 export async function glanceOf(db: Connection): Promise<{ readonly glance: string; readonly guarded: boolean }> {
   const { revision } = await readPosition(db);
@@ -266,6 +269,15 @@ export function createInvariantEdits(parts: InvariantEditParts) {
   };
 }
 
+function* lengthOf(invariants: readonly Invariant[]): Generator<undefined, number> {
+  let length = 0;
+  for (const invariant of invariants) {
+    length += JSON.stringify(invariant).length;
+    yield;
+  }
+  return length;
+}
+
 /** Throws AppError `invalid_request` if changed invariants name what does not exist, or share a name, and `limit_reached`. Pauses in between. */
 function* requireSound<T>(
   state: InvariantState,
@@ -280,6 +292,13 @@ function* requireSound<T>(
   if (left.length + brought.length > INVARIANT_LIMITS.invariants && brought.length > 0) {
     throw new AppError('limit_reached', `There can be at most ${INVARIANT_LIMITS.invariants} invariants. Delete one first.`);
   }
+  const before = yield* lengthOf(changes.flatMap(({ before }) => before ?? []));
+  const after = yield* lengthOf(brought);
+  if (after > before && after + (yield* lengthOf(left)) > MOST_LENGTH)
+    throw new AppError(
+      'limit_reached',
+      `All invariants have more than ${MOST_LENGTH} characters of JSON. Use fewer or shorter exceptions.`,
+    );
   const errors: FieldError[] = [];
   for (const change of changes) {
     yield;

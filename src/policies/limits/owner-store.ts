@@ -39,6 +39,13 @@ export function ownerStore(db: Connection) {
       const [row] = await db('owners').count({ owners: '*' }).max({ newest: 'sequence' });
       return { owners: Number(row?.['owners']), newest: Number(row?.['newest'] ?? 0) };
     },
+    /** How long the limits of all other owners are, as JSON. */
+    async lengthBeside(name: string): Promise<number> {
+      const [row] = await db('owners')
+        .whereNot({ name })
+        .select<{ length: number | string | null }[]>(db.raw('sum(length(limits)) as length'));
+      return Number(row?.length ?? 0);
+    },
     async put({ limits, ...owner }: Owner): Promise<void> {
       await db('owners')
         .insert({ ...owner, limits: JSON.stringify(limits) })

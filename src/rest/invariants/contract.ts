@@ -105,6 +105,7 @@ export const INVARIANT_OPERATIONS: Operations = {
         }),
       ),
     },
+    refuses: [409],
     heavy: true,
   },
   'POST /api/invariants/apply': {

@@ -244,6 +244,22 @@ test('too many invariants are refused before their patterns are looked at', asyn
   await call(200, 'PUT', `/invariants/${invariant.id}`, { reason: 'None is added' });
 });
 
+test('all invariants together have a limited length', async (t) => {
+  const { call, refused } = await scene(t);
+  const subjects = Array.from({ length: 100 }, (_, n) => ({
+    subject_type: 'group',
+    subject_value: `${n}`.padEnd(256, 'x'),
+  }));
+  const file = (n: number, count: number) =>
+    `name: Long ${n}\nreason: ${'x'.repeat(1_000)}\nnever:\n  resource_type: tool\n  subjects: ${JSON.stringify(
+      subjects.slice(0, count).map(({ subject_value }) => ({ group: subject_value })),
+    )}\n  except:\n    subjects: ${JSON.stringify(subjects.slice(0, count).map(({ subject_value }) => ({ group: subject_value })))}\n`;
+  const files = (count: number, length: number) =>
+    Object.fromEntries(Array.from({ length: count }, (_, n) => [`f${n}.yaml`, file(n, length)]));
+  t.is((await refused('POST', '/invariants/plan', { files: files(45, 100) })).code, 'limit_reached');
+  await call(200, 'POST', '/invariants/plan', { files: files(30, 100) });
+});
+
 test('a caller who may not change the policy does not learn which other policies break an invariant', async (t) => {
   const { gateway, admin, policy, call } = await scene(t);
   const team = await person(gateway, 'team@example.com');
