@@ -1,7 +1,7 @@
 /**
- * Finds names that are protocol names only after case folding: such a name is an attack, not data. Some receivers match member names
- * case-insensitively and read `"Name"` as `"name"`. Go's encoding/json does, with Unicode folding: U+017F is an `s`, U+212A a `k`. In Java, U+0130
- * is an `i`. Pure.
+ * Finds names that are protocol names only after case folding, or up to a NUL: such a name is an attack, not data. Some receivers match member
+ * names case-insensitively and read `"Name"` as `"name"`. Go's encoding/json does, with Unicode folding: U+017F is an `s`, U+212A a `k`. In Java,
+ * U+0130 is an `i`. cJSON reads `"name\u0000x"` as `"name"`. Pure.
  */
 import type { JsonObject } from '../base/json/json.ts';
 
@@ -25,6 +25,8 @@ const LETTERS: ReadonlyMap<number, string> = new Map(
 );
 
 const ASCII = 128;
+/** Readers in C end a name here. */
+const NUL = 0;
 const IS_ASCII = /^[\x20-\x7e]*$/;
 /** No letter leads back to the beginning. */
 const NOWHERE = 0;
@@ -66,6 +68,7 @@ function isImitation(name: string, { next, ends }: Names): boolean {
   let at = 0;
   for (let i = 0; i < name.length; i++) {
     const code = name.charCodeAt(i);
+    if (code === NUL) break;
     if (code < ASCII) at = next[ASCII * at + code] ?? NOWHERE;
     else {
       const letters = LETTERS.get(code) ?? '';

@@ -33,6 +33,9 @@ test('names that a case-insensitive receiver takes for protocol names are refuse
   t.is(kind({ jsonrpc: '2.0', id: 1, method: 'tools/call', 'param\u017f': { name: 'secret' } }), 'invalid');
   for (const params of [
     { name: 'ok', Name: 'secret' },
+    { 'name\0': 'secret', name: 'ok' },
+    { 'uri\0x': 'x' },
+    { '_meta\0': {} },
     { URI: 'x' },
     { 'ta\u017fk': {} },
     { 'ta\u017f\u212a': {} },
