@@ -124,7 +124,7 @@ export async function handleAggregate(caller: Caller, posted: SessionMessage<Rpc
   }
   if (session === null) return noSession(id);
   if (plan.kind === 'own') return { kind: 'message', status: 200, text: resultMessage(id, '{}') };
-  const refused = refuseLong(posted.message, posted.located);
+  const refused = refuseLong(posted.message, posted.located, plan.kind === 'list');
   if (refused !== null) return refused;
   return amongAll(caller, id, async (now) => {
     await beginSession(now, session);
@@ -132,13 +132,13 @@ export async function handleAggregate(caller: Caller, posted: SessionMessage<Rpc
   });
 }
 
-/** Every target gets a text of its own, so the length of `params` counts once for each. The cursor is the gateway's own. */
-function refuseLong(message: RpcRequest | RpcNotification, { span }: Located): Answer | null {
+/** Every target gets a text of its own, so the length of `params` counts once for each. The cursor of a list is the gateway's own. */
+function refuseLong(message: RpcRequest | RpcNotification, { span }: Located, isList: boolean): Answer | null {
   const params = span.members?.get('params');
   const lengthOf = (at: JsonSpan | undefined): number => (at === undefined ? 0 : at.end - at.start);
-  if (lengthOf(params) - lengthOf(params?.members?.get('cursor')) <= MAX_PARAMS) return null;
+  if (lengthOf(params) - (isList ? lengthOf(params?.members?.get('cursor')) : 0) <= MAX_PARAMS) return null;
   const [id, status] = message.kind === 'request' ? [message.id, 200] : [null, 400];
-  const text = `Invalid params: a message to all targets may have at most ${MAX_PARAMS} characters in \`params\`, without the cursor`;
+  const text = `Invalid params: a message to all targets may have at most ${MAX_PARAMS} characters in \`params\`, without the cursor of a list`;
   return refuse(id, { status, code: CODES.invalidParams, message: text });
 }
 
@@ -219,7 +219,7 @@ export async function notifyAggregate(
     return ACCEPTED;
   }
   if (method !== 'notifications/roots/list_changed') return ACCEPTED;
-  const refused = refuseLong(message, located);
+  const refused = refuseLong(message, located, false);
   if (refused !== null) return refused;
   return amongAll(noted, null, async (begun) => {
     try {

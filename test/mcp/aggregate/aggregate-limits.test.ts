@@ -137,6 +137,7 @@ test.serial('a message to all targets is refused if its parameters are long, bec
     ['tools/list', { _meta }],
     ['tasks/list', { other: _meta }],
     ['logging/setLevel', { level: 'info', _meta }],
+    ['logging/setLevel', { level: 'info', cursor: _meta.a }],
   ] as const) {
     const { error } = await at.ask(session, method, params);
     t.is(error?.code, -32602, method);
@@ -144,6 +145,7 @@ test.serial('a message to all targets is refused if its parameters are long, bec
   }
   const roots = { jsonrpc: '2.0', method: 'notifications/roots/list_changed', params: { _meta } };
   t.is((await at.send(inSession(session, roots))).status, 400);
+  t.is((await at.send(inSession(session, { ...roots, params: { cursor: _meta.a } }))).status, 400, 'not the cursor of a list');
   const asked = [one, two].map(({ seen }) => seen().filter((method) => /list|level/i.test(method ?? '')));
   t.deepEqual(asked, [['tools/list'], ['tools/list']], 'only the short one was passed on');
   const { error } = await at.ask(session, 'tools/list', { cursor: 'a'.repeat(70_000) });
