@@ -181,8 +181,13 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         grant.expires_at === expires_at,
     );
     const changes = await endIn(trx, id);
-    for (const copy of copies) changes.push(...(await endIn(trx, copy.id)));
-    return changes;
+    if (copies.length === 0) return changes;
+    await removeGrants(
+      trx,
+      copies.map((copy) => copy.id),
+    );
+    const client = await clientStore(trx).find(clientId);
+    return changes.concat(copies.map((grant) => ended({ grant, client })));
   }
 
   async function endAllOf(trx: Transaction, client: ClientRecord): Promise<Change[]> {
