@@ -272,7 +272,8 @@ async function* streams(
     for (const id of recoveredIds) connections.get(id)?.wake();
     recoveredIds.clear();
   };
-  const recovered = (targetId: string): void => {
+  const recovered = (targetId: string, missed: ReadonlySet<string> | null = null): void => {
+    if (missed?.has(caller.claims.sub) === false) return;
     if (!usableTargets(caller.admission).some(({ id }) => id === targetId)) return;
     recoveredIds.add(targetId);
     telling ??= setTimeout(tellRecovered, Math.max(0, toldAt + RECOVERED_EVERY_MS - performance.now())).unref();

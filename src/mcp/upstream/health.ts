@@ -60,6 +60,9 @@ interface Circuit {
   probeUntil: number;
 }
 
+/** `missed`: the principals for whom the target was suspended; null: for all. One principal's faults must not keep the clients of others busy. */
+type Recovered = (targetId: string, missed: ReadonlySet<string> | null) => void;
+
 interface Seen {
   successAt: number | null;
   fault: LastFault | null;
@@ -94,7 +97,7 @@ export function createHealth(now: () => number, elapsed: () => number = now) {
   const opened = new Map<string, Map<string, Circuit>>();
   /** When the target last answered a principal with these credentials. */
   const answers = new Map<string, { at: number }>();
-  const listeners = new Set<(targetId: string) => void>();
+  const listeners = new Set<Recovered>();
 
   function entryOf(target: Target): Seen {
     return entered(seen, addressKey(target), () => ({ successAt: null, fault: null }), KEPT);
@@ -127,14 +130,14 @@ export function createHealth(now: () => number, elapsed: () => number = now) {
     return { fault: 'suspended', until: epochOf(Math.max(circuit.until, circuit.probeUntil, elapsed())) };
   }
 
-  function recovered(target: Target): void {
-    for (const listener of listeners) listener(target.id);
+  function recovered(target: Target, missed: ReadonlySet<string> | null): void {
+    for (const listener of listeners) listener(target.id, missed);
   }
 
   /** A test request that outlives the connection timeout has reached the target, even if its call continues for hours. */
   function closeIfConnected(target: Target, circuit: Circuit): void {
     if (circuit.probeUntil === 0 || elapsed() < circuit.probeUntil) return;
-    recovered(target);
+    recovered(target, null);
     circuit.until = 0;
     circuit.probeUntil = 0;
   }
@@ -152,7 +155,7 @@ export function createHealth(now: () => number, elapsed: () => number = now) {
     const circuit = reached.get(addressKey(target));
     if (!isFault(answer)) {
       reached.delete(addressKey(target));
-      if (circuit !== undefined) recovered(target);
+      if (circuit !== undefined) recovered(target, null);
       if (answer.status < 300) entryOf(target).successAt = now();
       return;
     }
@@ -211,11 +214,12 @@ export function createHealth(now: () => number, elapsed: () => number = now) {
       const circuits = opened.get(circuitsKey(asked));
       if (circuits === undefined) return;
       opened.delete(circuitsKey(asked));
-      if ([...circuits.values()].some(({ until }) => until > 0)) recovered(asked.target);
+      const missed = [...circuits].flatMap(([principal, { until }]) => (until > 0 ? [principal] : []));
+      if (missed.length > 0) recovered(asked.target, new Set(missed));
     },
     note,
-    /** Calls the listener with the id of a suspended target that answers again. Returns how to unsubscribe. */
-    onRecovered(listener: (targetId: string) => void): () => void {
+    /** Calls the listener when a suspended target answers again. Returns how to unsubscribe. */
+    onRecovered(listener: Recovered): () => void {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },

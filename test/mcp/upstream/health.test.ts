@@ -133,6 +133,18 @@ test('a hanging list is suspended on its own, and a session that opens does not 
   t.deepEqual(recovered, [target.id]);
 });
 
+test('only principals for whom a target was suspended hear that it answers again', (t) => {
+  const { health } = setUp();
+  const heard: (readonly string[] | null)[] = [];
+  health.onRecovered((_id, missed) => heard.push(missed && [...missed]));
+  for (const principal of ['a', 'b']) health.failed(by(principal), 'timeout');
+  health.answered(by('c'));
+  t.deepEqual(heard, [['a', 'b']]);
+  health.failed(by('a'), 'malformed');
+  health.answered(by('a'));
+  t.is(heard.length, 1, 'one fault that came at once suspends nothing');
+});
+
 test('an unreachable target is reported once when it can be reached again', async (t) => {
   const { health } = setUp();
   const recovered: string[] = [];
