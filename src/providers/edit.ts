@@ -4,6 +4,7 @@ import type { Administer, Caller } from '../auth/caller.ts';
 import { endGrants, grantStore } from '../auth/grant-store.ts';
 import type { Provider } from '../auth/provider.ts';
 import { endSignInsOf } from '../auth/sign-in/sign-ins.ts';
+import { tokenStore } from '../auth/token-store.ts';
 import type { Vault } from '../auth/vault.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
@@ -225,6 +226,8 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         await users.update(after);
         await users.setPasswordHash(userId, '', now());
         const ended = await endSignInsOf(trx, userId, null, now());
+        // No token has told the groups of the user at this provider yet, and a user in no group passes policies that deny something to one.
+        if (!isLocal(before)) ended.push(...(await endApiTokensOf(trx, userId, now())));
         if (before.role === ADMIN && isLocal(before) && (await users.countEnabledAdministrators()) === 0) {
           throw new AppError(
             'last_administrator',
@@ -269,6 +272,15 @@ const sentByDirectory = (isOwn: boolean): AppError =>
     'identity_taken',
     `A directory has sent ${isOwn ? 'this user' : 'the user who has this identity'} over SCIM, and knows it by its id. Delete the user in the directory's application, link, and assign the account again. See "Link an account" in docs/providers.md.`,
   );
+
+async function endApiTokensOf(trx: Transaction, user_id: string, time: number): Promise<Change[]> {
+  const changes: Change[] = [];
+  const store = tokenStore(trx);
+  for (const { id, name } of await store.listOf(user_id))
+    if (await store.revoke(id, time))
+      changes.push({ action: 'token.revoke', object_id: id, before: { name, user_id }, after: null });
+  return changes;
+}
 
 /** A new provider has no directory yet. Users whom an earlier directory has deactivated stay so. */
 function withoutDirectory(user: User): User {

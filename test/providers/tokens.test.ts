@@ -2,7 +2,7 @@
 import test from 'ava';
 import { SignJWT } from 'jose';
 import { eachEngine } from '../support/databases/each-engine.ts';
-import { person, rest } from '../support/gateway.ts';
+import { apiToken, person, rest } from '../support/gateway.ts';
 import { AUDIENCE, type Claims, registration, seconds, startProvider } from '../support/provider.ts';
 import { type Health, type ProviderDocument, type User, world } from './support.ts';
 
@@ -402,6 +402,18 @@ test.serial('an account can be linked to a user, who keeps id, role and groups, 
     body: { ...body, subject: 'x' },
   });
   t.is(last.status, 409, 'the last local administrator stays local');
+});
+
+test.serial('the API tokens of a user of a provider end when the user is linked to a different account', async (t) => {
+  const { gateway, provider, me, admin } = await world(t);
+  const local = await person(gateway, 'local@example.com');
+  const { token } = await apiToken(gateway, local);
+  const link = (id: string, subject: string) =>
+    gateway.rest(200, 'POST', `/api/users/${id}/link`, { token: admin, body: { issuer: provider.issuer, subject } });
+  await link(local.id, 'first');
+  t.is((await me(token)).status, 200, 'of a local account they stay: its groups do, too');
+  await link(local.id, 'second');
+  t.is((await me(token)).status, 401);
 });
 
 test.serial('wrong settings of a provider are named by their paths, and its secret is never shown', async (t) => {

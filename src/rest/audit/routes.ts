@@ -18,7 +18,7 @@ import type { InTurn } from '../../base/turns/line.ts';
 import { joinInSlices, pause } from '../../base/turns/slices.ts';
 import { pathId, validate } from '../../base/validate.ts';
 import type { Connection, Database } from '../../db/database.ts';
-import { createTurns, eachInTurn } from '../../db/turns.ts';
+import { createTurns, eachInTurn, readInTurn } from '../../db/turns.ts';
 import { whileAllowed } from '../../http/allowed.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf } from '../../http/context.ts';
@@ -84,8 +84,11 @@ export function createLogRoutes(parts: LogRouteParts): Router {
     res.type('json').send(json);
   });
 
+  /** There is a head for each start of a replica. */
+  const checkpointFor = (res: Response): Promise<string> => readInTurn(ownerOf(res), () => heads.checkpoint());
+
   router.get('/checkpoint', async (_req, res) => {
-    res.json({ checkpoint: await heads.checkpoint() });
+    res.json({ checkpoint: await checkpointFor(res) });
   });
 
   async function verified(): Promise<VerifiedJson> {
@@ -118,7 +121,7 @@ export function createLogRoutes(parts: LogRouteParts): Router {
     const name = `audit-${new Date(at).toISOString().replaceAll(':', '')}.${format}`;
     const entries = (): AsyncGenerator<ExportedEntry> => allEntries(database.knex, filter);
     const all = async (): Promise<AsyncGenerator<string>> =>
-      ndjsonOf(auditLines(database.knex, at, await heads.checkpoint()), lineText);
+      ndjsonOf(auditLines(database.knex, at, await checkpointFor(res)), lineText);
     const some = (): AsyncGenerator<string> => (format === 'csv' ? logCsv(entries()) : ndjsonOf(entries(), JSON.stringify));
     const texts = whileAllowed(res, eachInTurn(inTurn, ownerOf(res), whole ? await all() : some()));
     await streamTo(res, { 'Content-Type': FORMATS[format], 'Content-Disposition': `attachment; filename="${name}"` }, texts);
