@@ -1,6 +1,5 @@
 /** `portcullis add`: makes a target, tries it, and makes a first policy from the list of its tools. */
-import { accessSync, constants, lstatSync, writeFileSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { printable } from '../../base/printable.ts';
 import {
   type Choice,
@@ -85,10 +84,12 @@ async function isNamed(client: Client, { id }: FoundTarget): Promise<boolean> {
 
 /** Throws CommandError if no new file can be written there. */
 function checkNewFile(path: string): void {
-  // A dot at the end, because a file is no folder.
-  changing(path, () => accessSync(`${dirname(path)}/.`, constants.W_OK | constants.X_OK));
-  if (lstatSync(path, { throwIfNoEntry: false }) !== undefined)
-    throw new CommandError(`${path} exists already: choose a different file`, 'file_exists');
+  if (existsSync(path)) throw new CommandError(`${path} exists already: choose a different file`, 'file_exists');
+  // Only a try tells: the name may be too long, or that of a folder.
+  changing(path, () => {
+    writeFileSync(path, '', { flag: 'wx' });
+    rmSync(path);
+  });
 }
 
 function writeFile(path: string, target: string, policies: readonly FirstPolicy[]): void {

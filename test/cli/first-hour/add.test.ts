@@ -224,6 +224,9 @@ test.serial('with --policy-file the policy goes into a new file, and not to the 
   for (const [wrong, said] of [
     [join(path, 'x.yaml'), /cannot be written: ENOTDIR/],
     [join(folder(t), 'none', 'x.yaml'), /cannot be written: ENOENT/],
+    ['', /cannot be written: ENOENT/],
+    [`${join(folder(t), 'x')}/`, /cannot be written: EISDIR/],
+    [join(folder(t), 'y'.repeat(300)), /cannot be written: ENAMETOOLONG/],
   ] as const) {
     const refused = await run('add', 'more', ...ALL, '--policy-file', wrong, ...server);
     t.is(refused.code, 1);
