@@ -140,7 +140,8 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
     const outcome = await command.run(read(group, command, rest), say, write);
     if (outcome !== null) write(outcome);
     return outcome?.code ?? EXIT.ok;
-  } catch (error) {
+  } catch (thrown) {
+    const error = faultOfFile(thrown) ?? thrown;
     const isUsage = error instanceof UsageError || error instanceof ConfigError;
     const isFailure = error instanceof CommandError || error instanceof AppError;
     // Other errors are unexpected, so they must not be reported as a failure of the command.
@@ -156,6 +157,12 @@ export async function runGroup(group: CommandGroup, argv: readonly string[], ter
     if (isUsage) return EXIT.usage;
     return error instanceof CommandError ? error.exit : EXIT.failed;
   }
+}
+
+/** Returns what is said about a path that a person passed and that cannot be used. null: the error is a different one. */
+function faultOfFile(error: unknown): CommandError | null {
+  if (!(error instanceof Error && 'syscall' in error && 'path' in error)) return null;
+  return new CommandError(`a file or folder cannot be used: ${error.message}`, 'invalid_file');
 }
 
 /** Returns the words in front of `--`. Those behind it belong to a different program. */

@@ -9,7 +9,7 @@ import { ENTRIES } from '../../src/cli/entries.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from '../../src/cli/policies/policy-folder.ts';
 import { file } from '../policies/sets.ts';
 import { program } from '../support/process.ts';
-import { folder, inProcess, portcullis } from './cli.ts';
+import { folder, inProcess, policies, portcullis } from './cli.ts';
 
 const VERSIONED = ['', 'user reset-password', 'policies plan'];
 const wordsOf = (command: string): string[] => command.split(' ').filter((word) => word !== '');
@@ -47,6 +47,23 @@ test.serial('a command with wrong arguments or variables exits with 2', async (t
   for (const wrong of [['nothing'], ['user', 'reset-password'], ['setup-code'], ['demo', '--port', 'abc']]) {
     const { code, err } = await portcullis({ PORT: 'x' }, ...wrong);
     t.is(code, 2, `${wrong.join(' ')}: ${err}`);
+  }
+});
+
+test.serial('a path that cannot be used is named, and is a failure of the command', async (t) => {
+  const dir = folder(t);
+  writeFileSync(join(dir, 'plain'), '');
+  writeFileSync(join(dir, 'a.yaml'), file());
+  const long = join(dir, 'x'.repeat(300));
+  for (const [words, said] of [
+    [['test', '--dir', join(dir, 'plain', 'x')], /ENOTDIR: .*plain/],
+    [['apply', '--dir', long], /ENAMETOOLONG: .*xxx/],
+    [['lint', '--dir', dir, '--invariants', long], /ENAMETOOLONG: .*xxx/],
+  ] as const) {
+    const { code, out, err } = await inProcess({}, (terminal) => policies([...words, '--json'], terminal));
+    t.is(code, 1, err);
+    t.regex(err, said);
+    t.is(JSON.parse(out).error.code, 'invalid_file');
   }
 });
 
