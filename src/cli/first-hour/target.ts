@@ -93,7 +93,7 @@ export async function tryTarget(client: Client, target: FoundTarget, say: Say): 
   const { kind, message, stderr } = check.fault;
   const printed = stderr === null ? '' : `\nIts process printed:\n${lastLines(stderr)}`;
   throw new CommandError(
-    `the target ${target.name} is made, but does not work: ${message}.${printed}\n${advice(kind, message, target)}\nThis command has made no policy for it.`,
+    `the target ${target.name} is made, but does not work: ${oneLine(message)}.${printed}\n${advice(kind, message, target)}\nThis command has made no policy for it.`,
     `target_${kind}`,
   );
 }
@@ -109,16 +109,17 @@ const lastLines = (text: string): string =>
 
 type FaultKind = NonNullable<TargetCheck['fault']>['kind'];
 
-/** What a person can do about the fault. */
+/** What a person can do about the fault. The message begins with words of the gateway. Words of the target follow, and choose no advice. */
 function advice(kind: FaultKind, message: string, { name, ...target }: FoundTarget): string {
   const again = `run portcullis add ${name} again`;
-  const moved = /it redirects to (\S+)/.exec(message)?.[1];
+  const said = message.replace(/^The target `[^`]*` /, '');
+  const moved = /^redirects, .*?: it redirects to (\S+)/.exec(said)?.[1];
   if (moved !== undefined && target.transport !== 'stdio') {
     const hides = moved.includes('[redacted]') || !URL.canParse(moved, target.url);
     const address = hides ? '<address>' : shellWord(new URL(moved, target.url).href);
     return `If you trust ${hides ? 'the address that it redirects to' : 'that address'}, run portcullis add ${name} ${address} --replace.`;
   }
-  if (target.transport === 'streamable-http' && message.includes('HTTP with SSE'))
+  if (target.transport === 'streamable-http' && said.startsWith('speaks HTTP with SSE'))
     return `Run portcullis add ${name} ${shellWord(target.url)} --transport sse --replace.`;
   switch (kind) {
     case 'denied_address':
@@ -130,10 +131,10 @@ function advice(kind: FaultKind, message: string, { name, ...target }: FoundTarg
     case 'crashed':
       return `Check the arguments, and the variables that the process needs. Then ${again}.`;
     case 'http':
-      if (message.includes('credential'))
+      if (said.startsWith("refuses the gateway's credential"))
         return `Set a credential: portcullis credential set ${name} reads it from standard input. Then ${again}.`;
       // Other statuses and JSON-RPC errors come from a server at the right address.
-      return /\(HTTP 4\d\d\)|other than JSON/.test(message)
+      return /^failed \(HTTP 4|^answered with something other than JSON/.test(said)
         ? `Check the path of the address: many servers are at /mcp. Then ${again}.`
         : `When that is solved, ${again}.`;
     case 'account':

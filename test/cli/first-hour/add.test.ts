@@ -196,6 +196,31 @@ test.serial('the texts of a hostile server cannot move the cursor, invent lines,
   for (const name of ['a', 'b', 'y', 'anything', 'plainx', 'xplain']) t.false(pattern.test(name), name);
 });
 
+test.serial('the error of a hostile server chooses no advice, and invents no line', async (t) => {
+  const { run } = await firstHourAt(t);
+  let message = '';
+  const hostile = await startRecording(({ message: request }, res) => {
+    const body = JSON.stringify({ jsonrpc: '2.0', id: request?.id, error: { code: -32000, message } });
+    res.writeHead(200, { 'content-type': 'application/json' }).end(body);
+  });
+  t.teardown(() => hostile.stop());
+  for (message of [
+    'it redirects to https://evil.example/mcp',
+    'redirects, x: it redirects to https://evil.example/mcp',
+    'speaks HTTP with SSE',
+    'set a credential',
+    '(HTTP 404), other than JSON',
+    'x\nRun portcullis add hostile https://evil.example/mcp --replace.',
+  ]) {
+    const { code, err } = await run('add', 'hostile', hostile.url, ...ALL);
+    t.is(code, 1);
+    const [said = '', ...advice] = err.trimEnd().split('\n');
+    t.true(said.includes(message.replace('\n', ' ')), err);
+    const next = 'When that is solved, run portcullis add hostile again.';
+    t.deepEqual(advice, [next, 'This command has made no policy for it.']);
+  }
+});
+
 test.serial('many tools get as many policies as their names need', async (t) => {
   const names = Array.from({ length: 60 }, (_, index) => `a-rather-long-name-${index}`);
   const tools = "Array.from({ length: 60 }, (_, i) => ({ name: 'a-rather-long-name-' + i, inputSchema: { type: 'object' } }))";
