@@ -210,10 +210,9 @@ export async function policyPage(view: View): Promise<Shown> {
     countsOf(view, [id]),
     findingsBeside(view, FINDINGS_MS),
     emailsOf(view, usersIn(subjects)),
-    view.get<OrderedPolicyJson[]>(withQuery('/policies/order', { text: id, limit: AT_ONCE })),
+    view.get<OrderedPolicyJson[]>(withQuery('/policies/order', { id })),
   ]);
-  // The names of other policies can hold the id, too.
-  const position = ordered.body.find((each) => each.policy.id === id)?.position;
+  const position = ordered.body[0]?.position;
   const its = findings?.filter((finding) => finding.policies.some((about) => about.id === id)) ?? [];
   return {
     title: name,

@@ -116,7 +116,7 @@ browserTest(
   },
 );
 
-test.serial('the page finds its policy, however many others have its id as their names', async (t) => {
+test.serial('a page finds the position of its policy, however many others have its id in their names', async (t) => {
   const { gateway, admin, browser } = await scene(t);
   const console_ = await browser(admin);
   const { body } = await gateway.rest<OrderedPolicyJson[]>(200, 'GET', '/api/policies/order', { token: admin.token });
@@ -126,4 +126,5 @@ test.serial('the page finds its policy, however many others have its id as their
   const files = Object.fromEntries(Array.from({ length: 1_001 }, (_, n) => [`f${n}.yaml`, named(n)]));
   await policySets(gateway, admin.token).apply(files, { owner: 'other' });
   t.regex((await console_.get(`/console/policies/${id}/move`)).text, /It is number 1004 in the order/);
+  t.regex((await console_.get(`/console/policies/${id}`)).text, /number 1,004 in the order of evaluation/);
 });
