@@ -4,7 +4,7 @@ import type { DemandJson } from '../../src/rest/audit/contract.ts';
 import { browserTest } from '../support/chromium.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import { apiToken, person } from '../support/gateway.ts';
-import { modernClient } from '../support/mcp.ts';
+import { modernClient, openSession } from '../support/mcp.ts';
 import { HOSTILE, scene } from './scene.ts';
 import { keyboard, start } from './start.ts';
 
@@ -76,6 +76,20 @@ test.serial('the page says who asked for what and how often, with the texts of s
   t.regex((await console_.get(`/console/log/${row?.id}`)).text, /Denied <a [^>]*>1 time<\/a> in the last 7 days, to 1 user/);
   const plain = await w.browser(w.user);
   t.is((await plain.get('/console/demand')).status, 403);
+});
+
+test.serial('a row about the target itself says that its link shows all denials of the target', async (t) => {
+  const { gateway, admin, token, target, mcp, browser } = await scene(t);
+  const deny = { name: 'closed', target_id: target.id, resource_type: 'all', effect: 'deny', priority: 9_000 };
+  const body = { ...deny, subjects: [{ subject_type: 'everyone' }] };
+  await gateway.rest(201, 'POST', '/api/policies', { token: admin.token, body });
+  await t.throwsAsync(openSession(mcp, token));
+  const { text } = await (await browser(admin)).get('/console/demand');
+  const all = `/console/log.effect=deny&#38;from=[^"]+&#38;target_id=${target.id}`;
+  t.regex(
+    text,
+    new RegExp(`the target itself.*data-label="Times">1<span class="sub"><a href="${all}">all denials of the target</a>`, 's'),
+  );
 });
 
 browserTest('what many asked for becomes a draft, by keyboard alone and without JavaScript', async (t, open) => {

@@ -39,7 +39,12 @@ export async function demandPage(view: View): Promise<Shown> {
 <td data-label="Users">${users.slice(0, USERS_SHOWN).map(({ id, email, denials: times }) => html`<span class="line"><a href="/console/users/${id}">${email === '' ? id : email}</a> <span class="muted">${number(times)}×</span></span>`)}${rest > 0 && html`<span class="sub">and ${number(rest)} more</span>`}</td>
 <td data-label="Denied by">${decisionMark('deny', last.policy_id)}${last.policy_id !== null && html`<span class="sub"><a href="/console/policies/${last.policy_id}">${last.policy_name ?? last.policy_id}</a></span>`}</td>
 <td data-label="Last"><a href="${`${LOG}/${last.id}`}">${timeOf(Date.parse(last.created_at))}</a>${isDraftable({ effect: 'deny', reason: last.reason } as LogJson) && draftButton(view, { id: last.id, user_email: users[0]?.email ?? '' })}</td>
-<td class="num" data-label="Times"><a href="${decisionsOf(wish, from)}">${number(wish.denials)}</a></td></tr>`;
+<td class="num" data-label="Times">${
+      // The log cannot be narrowed to decisions about no object.
+      resource_name === null
+        ? html`${number(wish.denials)}<span class="sub"><a href="${decisionsOf(wish, from)}">all denials of the target</a></span>`
+        : html`<a href="${decisionsOf(wish, from)}">${number(wish.denials)}</a>`
+    }</td></tr>`;
   };
   return {
     title: 'Denied requests',
