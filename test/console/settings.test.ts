@@ -111,6 +111,7 @@ test.serial('every setting of a target can be changed, and saving the form uncha
     [first, { timeout_ms: 'soon' }, 'timeout_ms'],
     [first, { timeout_ms: '1' }, 'timeout_ms'],
     [first, { user_credentials: 'cookie x' }, 'user_credentials'],
+    [first, { user_credentials: 'header x-own more' }, 'user_credentials'],
     [first, { extension_methods: 'acme/run tool' }, 'extension_methods'],
     [first, { extension_methods: 'tools/call tool name' }, 'extension_methods'],
     [first, { user_credentials: '', own: 'yes', issuer: 'ftp://x' }, 'issuer'],

@@ -132,7 +132,11 @@ function settingsIn(form: Form, { transport }: TargetJson): object {
     may_ask: ASKABLE.filter((one) => form[`ask-${one}`] === 'yes'),
     capture_arguments: form['capture'] === 'yes' ? { mask: linesOf(capture_mask) } : null,
     user_credentials: linesOf(user_credentials).map((line) => {
-      const [type, name] = line.split(' ');
+      const [type, name, ...rest] = line.split(' ');
+      if (rest.length > 0)
+        throw invalidRequest([
+          { path: 'user_credentials', message: `must have at most two words on each line, unlike "${line}"` },
+        ]);
       return { type, ...(name === undefined ? {} : { name }) };
     }),
     extension_methods: linesOf(extension_methods).map((line) => {
