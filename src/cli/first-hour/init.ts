@@ -3,6 +3,7 @@ import { openClient, serverOf } from '../client.ts';
 import { type Command, CommandError } from '../command.ts';
 import { readText } from '../read-text.ts';
 import { writeLogin } from '../sign-in/logins.ts';
+import { discover } from '../sign-in/oauth.ts';
 import { optionOrAnswer, type Person, personAtTerminal } from './ask.ts';
 import { signInWithPassword } from './sign-in.ts';
 
@@ -68,6 +69,8 @@ setup code, which it prints when it starts (portcullis setup-code prints it agai
       path === undefined
         ? await optionOrAnswer(given, 'password-file', person, (one) => askNewPassword(one, say))
         : readText(path);
+    // At a name that is not its own, the gateway would make the administrator, but sign nobody in.
+    await discover(url);
     const made = (setupCode: string | null): Promise<Made> => register(url, { email, password, setupCode });
     const user = await made(given.text('setup-code') ?? null).catch(async (error: unknown) => {
       if (!(error instanceof CommandError)) throw error;

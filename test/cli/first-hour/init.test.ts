@@ -59,6 +59,14 @@ test.serial('a gateway with users gets no further account from init', async (t) 
   t.is((await gateway.rest<unknown[]>(200, 'GET', '/api/users', { token })).body.length, 1);
 });
 
+test.serial('at an address that is not its own, init makes nothing and names that of the gateway', async (t) => {
+  const { gateway, init } = await empty(t, { publicUrl: 'https://gateway.example.com' });
+  const refused = await init();
+  t.is(refused.code, 1);
+  t.regex(refused.err, /calls itself https:\/\/gateway\.example\.com: name that address with --server/);
+  t.true(await gateway.gateway.awaitsAdministrator());
+});
+
 test.serial('init needs the setup code where the gateway does', async (t) => {
   const { gateway, init } = await empty(t, { setupCodeRequired: true });
   for (const wrong of [[], ['--setup-code', 'a guess']]) {
