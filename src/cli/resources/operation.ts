@@ -1,4 +1,5 @@
 /** Commands from operations of the REST contract: their options, their help, and how their answers are shown. */
+import { printable } from '../../base/printable.ts';
 import { OPERATIONS } from '../../rest/contract.ts';
 import { schemaOf } from '../../rest/openapi/from-joi.ts';
 import type { Operation } from '../../rest/openapi/operation.ts';
@@ -235,10 +236,21 @@ export async function perform(
       if (json === null) return { text: 'done\n', json };
       const rows = verb.rows === undefined ? undefined : (json as Record<string, readonly unknown[]>)[verb.rows];
       const isFault = verb.fault !== undefined && (json as Record<string, unknown>)[verb.fault] !== null;
-      const text: Outcome['text'] = (view) => (rows === undefined ? cardText(json) : tableText(rows, verb.columns ?? [], view));
+      const text: Outcome['text'] = (view) =>
+        rows === undefined ? cardText(json) : tableText(rows, verb.columns ?? [], view) + leftOutText(json, rows.length);
       return { code: isFault ? 1 : 0, text, json };
     }),
   );
+}
+
+/** Returns a line about what the rows leave out, or nothing. */
+function leftOutText(answer: unknown, rows: number): string {
+  const { more, names_count, read_to } = answer as { more?: boolean; names_count?: number; read_to?: string | null };
+  const said = [
+    ...(more === true || (names_count ?? 0) > rows ? [`These are the first ${rows}, and there are more.`] : []),
+    ...(typeof read_to === 'string' ? [`Denials before ${printable(read_to)} are not counted.`] : []),
+  ];
+  return said.length === 0 ? '' : `${said.join(' ')}\n`;
 }
 
 const isList = ({ gives }: Operation): boolean => gives[200]?.schema?.['type'] === 'array';

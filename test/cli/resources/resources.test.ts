@@ -406,6 +406,33 @@ test.serial('log: every filter, one decision, paging, export and checkpoint', as
   t.deepEqual([wrong.code, /effect/.test(wrong.err)], [1, true]);
 });
 
+test.serial('a last line says what the rows of an answer leave out', async (t) => {
+  const { run } = await start(t);
+  let answer = {};
+  const server = createServer((_req, res) => {
+    res.setHeader('content-type', 'application/json').setHeader('x-request-id', 'x').end(JSON.stringify(answer));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => void server.close());
+  const at = { PORTCULLIS_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+  const [id, time] = ['01a22de6-6170-704a-8b24-619372407659', '2026-01-01T00:00:00.000Z'];
+  for (const [line, members, last] of [
+    ['log count --by hour', { counts: [{ allowed: 7 }], more: true }, 'These are the first 1, and there are more.'],
+    ['log count --by hour', { counts: [], more: false }, 'none'],
+    [
+      'log demand',
+      { demand: [{ denials: 7 }], more: true, read_to: time },
+      `These are the first 1, and there are more. Denials before ${time} are not counted.`,
+    ],
+    ['log demand', { demand: [], more: false, read_to: time }, `Denials before ${time} are not counted.`],
+    ['log demand', { demand: [], more: false, read_to: null }, 'none'],
+    [`target catalogue ${id}`, { names: [{ resource_name: 'a' }], names_count: 2 }, 'These are the first 1, and there are more.'],
+  ] as const) {
+    answer = members;
+    t.is((await run(0, line, at)).trimEnd().split('\n').at(-1), last);
+  }
+});
+
 const ESCAPES = '\u001b]0;owned\u0007\u001b[2J\u009b31m\u202egpj.exe\r\nfake  row';
 
 test('text from others moves no cursor and makes no line, in a table, in a card and in JSON', async (t) => {
