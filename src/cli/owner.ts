@@ -1,5 +1,4 @@
 /** `portcullis owner`: the limits of owners of policies. */
-import { readFileSync } from 'node:fs';
 import Joi from 'joi';
 import { Document } from 'yaml';
 import { UUID } from '../base/validate.ts';
@@ -8,6 +7,7 @@ import { describePolicyFileError, readStrictYaml } from '../policies/files/yaml.
 import { limitsForm, type OwnerJson } from '../policies/owner-document.ts';
 import { CLIENT_NOTES, CLIENT_OPTIONS, type Client, connect } from './client.ts';
 import { type Command, CommandError, type CommandGroup, type Given, UsageError } from './command.ts';
+import { readWhole } from './read-text.ts';
 
 /** Checks the name before it becomes part of a path. */
 function pathOf(given: Given): string {
@@ -85,7 +85,7 @@ interface Written extends Readonly<Record<string, unknown>> {
 function readLimits(file: string): Written {
   let text: string;
   try {
-    text = readFileSync(file, 'utf8');
+    text = readWhole(file);
   } catch (error) {
     throw new CommandError(`${file} cannot be read (${(error as NodeJS.ErrnoException).code})`, 'invalid_file');
   }

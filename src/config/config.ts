@@ -1,11 +1,11 @@
 /** The configuration, read once from the environment. Nothing else reads `process.env`. */
-import { closeSync, openSync, readSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { homedir, hostname } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import Joi from 'joi';
 import type { LogLevel } from '../base/log.ts';
 import { isNetwork } from '../base/network/network-address.ts';
+import { readAtMost } from '../base/read-at-most.ts';
 
 /** Retention never removes a younger record. The configuration cannot change that. */
 export const MIN_RETENTION_DAYS = 30;
@@ -206,22 +206,8 @@ const urlHost = (host: string): string => (isIP(host) === 6 ? `[${host}]` : host
 /** Variables with secrets. `<name>_FILE` can name a file with the value instead, as Docker and Kubernetes mount it. */
 const FROM_FILES = ['MASTER_KEY', 'MASTER_KEY_PREVIOUS', 'DATABASE_URL', 'METRICS_TOKEN'] as const;
 
-/** Larger than any secret. A device such as /dev/zero has no end. */
+/** Larger than any secret. */
 const MAX_SECRET_BYTES = 64 * 1024;
-
-/** Returns the text of a file or pipe; null: it has more than MAX_SECRET_BYTES. */
-function secretIn(file: string): string | null {
-  const bytes = Buffer.alloc(MAX_SECRET_BYTES + 1);
-  const from = openSync(file, 'r');
-  try {
-    let size = 0;
-    for (let read = -1; read !== 0 && size < bytes.length; size += read)
-      read = readSync(from, bytes, size, bytes.length - size, null);
-    return size > MAX_SECRET_BYTES ? null : bytes.toString('utf8', 0, size);
-  } finally {
-    closeSync(from);
-  }
-}
 
 /** Returns the variables, with the values from the files. */
 function readFiles(environment: Variables): { readonly variables: Variables; readonly mistakes: readonly string[] } {
@@ -233,7 +219,7 @@ function readFiles(environment: Variables): { readonly variables: Variables; rea
     if (environment[name] !== undefined && environment[name] !== '')
       mistakes.push(`${name} and ${name}_FILE must not both be set`);
     try {
-      const value = secretIn(file)?.replace(/[\r\n]+$/, '');
+      const value = readAtMost(file, MAX_SECRET_BYTES)?.replace(/[\r\n]+$/, '');
       if (value === undefined) mistakes.push(`${name}_FILE must name a file with at most ${MAX_SECRET_BYTES} bytes`);
       // An empty variable counts as unset, so the gateway would use a different key or database.
       if (value === '') mistakes.push(`${name}_FILE must name a file that is not empty`);

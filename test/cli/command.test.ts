@@ -5,7 +5,7 @@ import { closeSync, mkdirSync, openSync, readFileSync, symlinkSync, unlinkSync, 
 import { join } from 'node:path';
 import test from 'ava';
 import { CommandError, runGroup } from '../../src/cli/command.ts';
-import { ENTRIES } from '../../src/cli/entries.ts';
+import { ENTRIES, runWords } from '../../src/cli/entries.ts';
 import { readPolicyFolder, removePolicyFile, writePolicyFile } from '../../src/cli/policies/policy-folder.ts';
 import { file } from '../policies/sets.ts';
 import { program } from '../support/process.ts';
@@ -64,6 +64,22 @@ test.serial('a path that cannot be used is named, and is a failure of the comman
     t.is(code, 1, err);
     t.regex(err, said);
     t.is(JSON.parse(out).error.code, 'invalid_file');
+  }
+});
+
+test.serial('a device without an end is no file of a command', async (t) => {
+  const dir = folder(t);
+  writeFileSync(join(dir, 'a.yaml'), file());
+  const at = { PORTCULLIS_URL: 'http://127.0.0.1:1', PORTCULLIS_TOKEN: 'a.b.c' };
+  for (const words of [
+    ...['baseline', 'context', 'invariants'].map((option) => ['policies', 'lint', '--dir', dir, `--${option}`]),
+    ['policies', 'simulate', '--dir', dir, '--requests'],
+    ['target', 'create', 'x', '--file'],
+    ['owner', 'set', 'x'],
+  ]) {
+    const ran = await inProcess(at, async (terminal) => (await runWords([...words, '/dev/zero'], terminal)) ?? -1);
+    t.is(ran.code, 1, words.join(' '));
+    t.regex(ran.err, /\/dev\/zero cannot be read.*(EFBIG|more than 67108864 bytes)/, words.join(' '));
   }
 });
 

@@ -1,11 +1,12 @@
 /** Commands of `portcullis policies` that ask and change nothing: explain, simulate, test, who-can and what-can. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { type AccessRow, accessCsv } from '../../policies/access.ts';
 import { junitOf } from '../../policies/files/junit.ts';
 import type { PolicyRef, TestReport } from '../../policies/files/test-run.ts';
 import type { Asked, objectJson } from '../../policies/sets/questions-about.ts';
 import { connect, type Say } from '../client.ts';
 import { type Command, CommandError, EXIT, type Given, type Option, UsageError } from '../command.ts';
+import { readWhole } from '../read-text.ts';
 import { dirOf, testDirOf } from './manifest.ts';
 import { changing } from './policy-folder.ts';
 import { type AnswerJson, answerText, pointing, quote, refText, SET_OPTIONS, setOf } from './policy-set.ts';
@@ -125,7 +126,7 @@ A principal is {"user"} or {"role", "sub", "groups"}.`,
 
 function readJsonFile(file: string): unknown {
   try {
-    return JSON.parse(readFileSync(file, 'utf8'));
+    return JSON.parse(readWhole(file));
   } catch (error) {
     throw new CommandError(`${file} cannot be read: ${error instanceof Error ? error.message : String(error)}`, 'invalid_file');
   }

@@ -41,7 +41,6 @@ export interface PolicyContext {
 }
 
 const VERSION = 1;
-export const CONTEXT_MAX_BYTES = 64 * 1024 * 1024;
 const MAX_VALUES = 10_000_000;
 
 export interface ContextParts {

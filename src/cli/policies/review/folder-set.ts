@@ -1,5 +1,5 @@
 /** The policy set of a folder, read without a gateway. */
-import { readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type PatternCheck, stateProblem } from '../../../engine/compile/pattern.ts';
 import { loadPolicyModule } from '../../../engine/engine.ts';
@@ -12,11 +12,11 @@ import {
   parseInvariantFile,
   targetsIn,
 } from '../../../policies/invariants/invariant-files.ts';
-import { CONTEXT_MAX_BYTES, type PolicyContext, readContext, surroundingsOf } from '../../../policies/review/context.ts';
+import { type PolicyContext, readContext, surroundingsOf } from '../../../policies/review/context.ts';
 import { offlineSet } from '../../../policies/sets/offline.ts';
 import type { Say } from '../../client.ts';
 import { CommandError, type Given, type Option, UsageError } from '../../command.ts';
-import { readText } from '../../read-text.ts';
+import { readText, readWhole } from '../../read-text.ts';
 import { dirOf, namedOwner } from '../manifest.ts';
 import { readPolicyFolder } from '../policy-folder.ts';
 import { policyFiles } from '../policy-set.ts';
@@ -63,10 +63,9 @@ function contextIn(given: Given, say: Say): PolicyContext | null {
     new CommandError(`${file} cannot be read: ${why}. Write it again with portcullis policies context`, 'invalid_file');
   let text: string;
   try {
-    if (statSync(file).size > CONTEXT_MAX_BYTES) throw refuse(`it has more than ${CONTEXT_MAX_BYTES} bytes`);
-    text = readFileSync(file, 'utf8');
+    text = readWhole(file);
   } catch (error) {
-    throw error instanceof CommandError ? error : refuse((error as Error).message);
+    throw refuse((error as Error).message);
   }
   const context = readContext(text);
   if (typeof context === 'string') throw refuse(context);

@@ -1,5 +1,5 @@
 /** `portcullis policies lint`. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import { VERSION } from '../../../base/version.ts';
 import { createEngine } from '../../../engine/engine.ts';
@@ -9,6 +9,7 @@ import { sarifOf } from '../../../policies/review/sarif.ts';
 import type { LintReport } from '../../../policies/sets/lint-report.ts';
 import { connect, type Progress, progressOf, type Say } from '../../client.ts';
 import { type Command, CommandError, counted, EXIT, type Given, jsonText, type Option, UsageError } from '../../command.ts';
+import { readWhole } from '../../read-text.ts';
 import { dirOf } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
 import { DIR, SET_OPTIONS } from '../policy-set.ts';
@@ -88,7 +89,7 @@ export async function lintSet(set: FolderSet, dir: string): Promise<FolderLint> 
 function baselineIn(file: string): ReadonlySet<string> {
   let text: string;
   try {
-    text = readFileSync(file, 'utf8');
+    text = readWhole(file);
   } catch (error) {
     const { message } = error as Error;
     throw new CommandError(
