@@ -338,6 +338,18 @@ test.serial('a change of roots is sent only to targets that may ask for roots', 
   const notification = { jsonrpc: '2.0', method: 'notifications/roots/list_changed' };
   t.is((await send(gateway, inSession(session, notification))).status, 202);
   t.is(upstream.received.length, seen);
+  t.is(gateway.audited().at(-1), 'notifications/roots/list_changed allow');
+  t.like(gateway.outcomes.at(-1), { decision_id: gateway.decisions.at(-1)?.id, outcome: 'ok' });
+  // Callers that may not use the target get the same answer as for one that does not exist, and the same row.
+  for (const path of ['/mcp/t', '/mcp/missing']) {
+    const decided = gateway.decisions.length;
+    t.is((await send(gateway, inSession('x', notification, { user: 'mallory', path }))).status, 202);
+    t.deepEqual(
+      gateway.decisions.slice(decided).map(({ method, effect }) => [method, effect]),
+      [[notification.method, 'deny']],
+    );
+  }
+  t.is((await send(gateway, inSession('x', notification))).status, 404, 'the session is checked as for other messages');
   const all = await setUp(t, ASKABLE);
   const other = await open(all.gateway);
   t.is((await send(all.gateway, inSession(other, notification))).status, 202);

@@ -38,7 +38,7 @@ import { isFault, type UpstreamAnswer } from '../upstream/upstream.ts';
 import { sendInSession, sendTo } from './session-requests.ts';
 import { standaloneStream } from './standalone-stream.ts';
 
-/** Forwarded only to targets that may ask for the roots; other targets know of none. */
+/** Sent only to targets that may ask for the roots; other targets know of none. */
 const ROOTS_CHANGED = 'notifications/roots/list_changed';
 
 /** Forwards a notification. Its sender gets no answer, so a denied one is recorded and dropped. */
@@ -47,7 +47,6 @@ export async function handleNotification(
   { session, message, located }: SessionMessage<RpcNotification>,
 ): Promise<Answer> {
   const target = caller.admission.snapshot.targets.get(caller.targetName);
-  if (message.method === ROOTS_CHANGED && target?.may_ask.includes('roots') === false) return ACCEPTED;
   const meta = message.params?._meta;
   const replaced = isObject(meta) && target !== undefined ? { _meta: inwardMeta(meta, taskScopeAt(caller, target)) } : {};
   const body = rebuildCall(message, located, replaced);
@@ -93,7 +92,10 @@ function inSlot(caller: Caller, work: () => Promise<Answer>): Promise<Answer> | 
   return leave === null ? tooManyCalls(null) : work().finally(leave);
 }
 
-/** Decides, records and forwards a message. `to` null: to the upstream session in use now. */
+/**
+ * Decides, records and forwards a message. `to` null: to the upstream session in use now. A message that is not forwarded is decided,
+ * too: otherwise its answer would tell that the target exists (law 10).
+ */
 async function post(
   caller: Caller,
   session: Session | null,
@@ -110,6 +112,10 @@ async function post(
   }
   const { target } = verdict;
   if (session === null || !isSessionAt(session, target, caller.admission.snapshot.sessions)) return lost(caller, verdict);
+  if (method === ROOTS_CHANGED && !target.may_ask.includes('roots')) {
+    recordEnd(caller, verdict, 'ok');
+    return ACCEPTED;
+  }
   const sessionTarget = sessionAt(session, target, caller);
   const link = to ?? (await deps.links.current(sessionTarget));
   if (link === ENDED) return lost(caller, verdict);
