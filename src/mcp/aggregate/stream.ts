@@ -4,15 +4,23 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { signalOf } from '../../base/cancellation.ts';
 import { AppError } from '../../base/errors.ts';
 import { type Answer, type OutEvent, problem, problemUnavailable } from '../../protocol/answer.ts';
+import type { Operation } from '../../protocol/operation.ts';
 import type { Admission } from '../../state/admission.ts';
 import type { Access, RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
-import { authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
+import { authorize, authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClaimedSession, contextOf } from '../context/context.ts';
 import { callerOfStream, readmitted, stillUsable } from '../context/readmission.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
-import { endSession, resumedRequest, SESSION_GONE, SESSION_MISSING } from '../requests/session-messages.ts';
+import {
+  EVENT_GONE,
+  endSession,
+  operationOf,
+  resumedRequest,
+  SESSION_GONE,
+  SESSION_MISSING,
+} from '../requests/session-messages.ts';
 import { sendTo } from '../requests/session-requests.ts';
 import { bindingNow, type Connected, connectAt, listChanged, rightsOf } from '../requests/standalone-stream.ts';
 import {
@@ -27,8 +35,6 @@ import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
 import { beginSession, forEach, live, recordEmptyAggregate, turnToConnect, upstreamSessionsOf, usableTargets } from './usable.ts';
-
-const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 
 /** The first pause before the gateway reconnects to a target's stream, and the longest. */
 const RETRY_MS = 1_000;
@@ -61,7 +67,7 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
   const recorded = new Set<string>();
   try {
     const record = async ({ id, name }: RoutedTarget, now: Caller): Promise<void> => {
-      if (await recordGet({ ...now, targetName: name })) recorded.add(id);
+      if (await recordGet({ ...now, targetName: name }, operationOf(resumed?.point.origin))) recorded.add(id);
     };
     await Promise.all(forEach(caller, targets, record));
   } catch (err) {
@@ -95,8 +101,8 @@ async function resume(caller: Caller, session: Session, lastEventId: string): Pr
   return point && { target, eventId: aimed.name, point };
 }
 
-async function recordGet(caller: Caller): Promise<boolean> {
-  const verdict = await authorizeUse(caller, 'GET');
+async function recordGet(caller: Caller, operation: Operation = { kind: 'target' }): Promise<boolean> {
+  const verdict = await authorize(caller, { method: 'GET', operation });
   recordEnd(caller, verdict, verdict.allowed ? 'ok' : 'denied');
   return verdict.allowed;
 }

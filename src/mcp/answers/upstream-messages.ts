@@ -153,8 +153,11 @@ function parting({ listening, awaited }: UpstreamContext): OutEvent | null {
 /** undefined: the stream cannot be resumed, because it has no session, or its answer cannot be filtered without the request. */
 function eventId({ deps, caller, linked, awaited }: UpstreamContext, upstreamId: string): string | undefined {
   if (linked === null || (awaited !== null && needsRequest(awaited))) return undefined;
-  const origin: StreamOrigin | null = awaited && { id: awaited.id, method: awaited.method, decisionId: awaited.decisionId };
-  return sealEventId(deps.seal, caller.admission.principal, caller.targetName, linked, upstreamId, origin);
+  return sealEventId(deps.seal, caller.admission.principal, caller.targetName, linked, upstreamId, awaited && originOf(awaited));
+}
+
+function originOf({ id, method, operation, decisionId }: AwaitedRequest): StreamOrigin {
+  return { id, method, object: operation.kind === 'object' ? operation.object : null, decisionId };
 }
 
 function needsRequest({ method, params, task }: AwaitedRequest): boolean {

@@ -16,9 +16,9 @@ import {
   unavailable,
 } from '../../protocol/answer.ts';
 import { CODES, type RpcNotification, type RpcResponse } from '../../protocol/message.ts';
-import { readOperation } from '../../protocol/operation.ts';
+import { type Operation, readOperation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, rebuildCall, rebuildResponse } from '../../protocol/rebuild.ts';
-import { authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
+import { authorize, authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type AwaitedRequest, type Caller, type ClaimedSession, contextOf, type SessionMessage } from '../context/context.ts';
 import { callerOfStream } from '../context/readmission.ts';
 import { taskScopeAt } from '../context/tasks-of-caller.ts';
@@ -29,6 +29,7 @@ import {
   isSessionAt,
   openAskedId,
   openEventId,
+  type ResumePoint,
   type Session,
   type StreamOrigin,
   type UpstreamSession,
@@ -149,23 +150,27 @@ function lost(caller: Caller, verdict: Verdict): Answer {
 }
 
 export const SESSION_GONE = new AppError('not_found', 'Session not found');
+export const EVENT_GONE = new AppError('not_found', 'The event id is not one of this session');
 export const SESSION_MISSING = new AppError('invalid_request', 'The Mcp-Session-Id header is missing.');
 
 /** Opens the standalone stream of a session, or resumes a stream that broke off. */
 export async function handleGet(caller: Caller, claimed: ClaimedSession, lastEventId: string | undefined): Promise<Answer> {
   const { deps } = caller;
-  const passed = await pass(caller, claimed, 'GET');
+  const { principal } = caller.admission;
+  const pointAt = (link: UpstreamSession | null): ResumePoint | null => {
+    if (lastEventId === undefined || claimed === null || claimed === 'missing') return null;
+    return openEventId(deps.seal, principal, caller.targetName, { session: claimed, link }, lastEventId);
+  };
+  const passed = await pass(caller, claimed, 'GET', operationOf(pointAt(null)?.origin));
   if ('kind' in passed) return passed;
   const { verdict, target, session } = passed;
-  const { principal } = caller.admission;
   const sessionTarget = sessionAt(session, target, caller);
   const link = await deps.links.current(sessionTarget);
   if (isUpstreamSessionFailure(link)) return refusal(caller, verdict, link);
-  const resume =
-    lastEventId === undefined ? null : openEventId(deps.seal, principal, caller.targetName, { session, link }, lastEventId);
+  const resume = pointAt(link);
   if (lastEventId !== undefined && resume === null) {
     recordEnd(caller, verdict, 'error');
-    return problem(new AppError('not_found', 'The event id is not one of this session'));
+    return problem(EVENT_GONE);
   }
   const connection = new AbortController();
   const signal = AbortSignal.any([signalOf(caller.gone), connection.signal]);
@@ -181,15 +186,21 @@ export async function handleGet(caller: Caller, claimed: ClaimedSession, lastEve
   return { kind: 'stream', events: standaloneStream(context, answer, connection), drain: false };
 }
 
-/** The request whose answer a resumed stream carries. */
-export function resumedRequest({ deps, arrivedAt }: Caller, origin: StreamOrigin): AwaitedRequest {
+/** What a stream, and the request to open it, is decided on. `origin` absent: the stream carries no answer. */
+export function operationOf(origin: StreamOrigin | null | undefined): Operation {
+  if (origin == null) return { kind: 'target' };
+  if (origin.object !== null) return { kind: 'object', object: origin.object, canonical: true };
   // Only lists need more than the method's name.
   const read = readOperation('stateful', origin.method, undefined);
-  const operation = 'kind' in read ? read : ({ kind: 'target' } as const);
+  return 'kind' in read ? read : { kind: 'target' };
+}
+
+/** The request whose answer a resumed stream carries. */
+export function resumedRequest({ deps, arrivedAt }: Caller, origin: StreamOrigin): AwaitedRequest {
   return {
     ...origin,
     params: undefined,
-    operation,
+    operation: operationOf(origin),
     end(outcome) {
       if (outcome !== null && outcome !== 'cancelled') recordEnd({ deps, arrivedAt }, origin, outcome);
     },
@@ -240,18 +251,23 @@ interface Passed {
   readonly session: Session;
 }
 
-/** Decides on the target first, for a method without a JSON-RPC message, and only then checks the session. */
-async function pass(caller: Caller, session: ClaimedSession, method: 'GET' | 'DELETE'): Promise<Passed | Answer> {
+/** Decides first, for a method without a JSON-RPC message, and only then checks the session. */
+async function pass(
+  caller: Caller,
+  session: ClaimedSession,
+  method: 'GET' | 'DELETE',
+  operation: Operation = { kind: 'target' },
+): Promise<Passed | Answer> {
   let verdict: Verdict;
   try {
-    verdict = await authorizeUse(caller, method);
+    verdict = await authorize(caller, { method, operation });
   } catch (cause) {
     caller.deps.log.error({ err: cause }, 'recording a decision failed; the request is refused');
     return problemUnavailable(cause);
   }
   if (!verdict.allowed) {
     recordEnd(caller, verdict, 'denied');
-    return problem(new AppError('not_found', noTargetText(caller.targetName)));
+    return problem(verdict.answer === 'denied' ? EVENT_GONE : new AppError('not_found', noTargetText(caller.targetName)));
   }
   const { target } = verdict;
   if (session !== null && session !== 'missing' && isSessionAt(session, target, caller.admission.snapshot.sessions)) {

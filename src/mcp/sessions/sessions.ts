@@ -7,6 +7,7 @@ import type { JsonObject, JsonValue } from '../../base/json/json.ts';
 import { jsonText } from '../../base/json/text.ts';
 import { keep, perObject } from '../../base/kept.ts';
 import { partsOf } from '../../base/turns/slices.ts';
+import type { NamedObject } from '../../engine/decision.ts';
 import type { Askable } from '../../protocol/capabilities.ts';
 import type { RpcId } from '../../protocol/message.ts';
 import type { SessionRevision } from '../../protocol/mode.ts';
@@ -46,10 +47,12 @@ export type ListKind = (typeof LIST_KINDS)[number];
 
 export const AGGREGATE = '*';
 
-/** The request whose answer a stream carries, so that a resumed stream is checked like the one that broke off. */
+/** The request whose answer a stream carries, so that a resumed stream is decided and checked like the one that broke off. */
 export interface StreamOrigin {
   readonly id: RpcId;
   readonly method: string;
+  /** What the request was decided on; null: on the use of the target. */
+  readonly object: NamedObject | null;
   readonly decisionId: string;
 }
 
@@ -214,7 +217,7 @@ export function sealEventId(
   const content: EventContent = {
     e: eventId,
     u: link.upstreamId,
-    ...(origin && { i: origin.id, m: origin.method, d: origin.decisionId }),
+    ...(origin && { i: origin.id, m: origin.method, o: origin.object, d: origin.decisionId }),
   };
   const sealed = seal.seal('event', ofSession(owner, targetName, session), content);
   return sealed.length > MAX_EVENT_ID_LENGTH ? undefined : sealed;
@@ -226,22 +229,22 @@ export interface ResumePoint {
   readonly origin: StreamOrigin | null;
 }
 
+/** `link` null: it is not known yet, and not compared. */
 export function openEventId(
   seal: Seal,
   owner: Owner,
   targetName: string,
-  { session, link }: SessionPair,
+  { session, link }: { readonly session: Session; readonly link: UpstreamSession | null },
   text: string,
 ): ResumePoint | null {
   if (text.length > MAX_EVENT_ID_LENGTH) return null;
   const content = seal.open('event', ofSession(owner, targetName, session), text) as EventContent | null;
   if (content === null) return null;
-  const { e: eventId, u: upstreamId, i: id, m: method, d: decisionId } = content;
-  if (upstreamId !== link.upstreamId) return { eventId: null, origin: null };
-  return {
-    eventId,
-    origin: id === undefined || method === undefined || decisionId === undefined ? null : { id, method, decisionId },
-  };
+  const { e: eventId, u: upstreamId, i: id, m: method, o: object, d: decisionId } = content;
+  if (link !== null && upstreamId !== link.upstreamId) return { eventId: null, origin: null };
+  if (id === undefined || method === undefined || decisionId === undefined) return { eventId, origin: null };
+  // An older version has sealed it without the object, so nothing can decide whether its stream may be resumed.
+  return object === undefined ? null : { eventId, origin: { id, method, object, decisionId } };
 }
 
 interface EventContent {
@@ -249,6 +252,7 @@ interface EventContent {
   readonly u: string | null;
   readonly i?: RpcId;
   readonly m?: string;
+  readonly o?: NamedObject | null;
   readonly d?: string;
 }
 

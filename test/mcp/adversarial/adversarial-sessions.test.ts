@@ -325,6 +325,39 @@ test.serial('only its own session can resume a stream from an event id', async (
   t.notRegex(long.text, /^id:/m);
 });
 
+test.serial('the answer of a call is resumed only if its tool is still allowed', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  const plain = upstream.script;
+  upstream.script = (received, res) => {
+    const { httpMethod, message } = received;
+    if (httpMethod !== 'GET' && message?.method !== 'tools/call') return plain(received, res);
+    startStream(res);
+    // The resumed stream breaks off, too.
+    if (httpMethod === 'GET' && received.headers['last-event-id'] === 'up~2')
+      res.end(event({ jsonrpc: '2.0', id: 1, result: { content: [{ type: 'text', text: 'the output' }] } }, 'up~3'));
+    else res.end(`id: ${httpMethod === 'GET' ? 'up~2' : 'up~1'}\ndata:\n\n`);
+  };
+  gateway.rights.set('alice', () => true);
+  const session = await open(gateway);
+  const idIn = ({ text }: { readonly text: string }): string => /^id: (.*)$/m.exec(text)?.[1] ?? '';
+  const resume = (id: string) => send(gateway, { method: 'GET', headers: ['mcp-session-id', session, 'last-event-id', id] });
+  const first = idIn(await send(gateway, inSession(session, OK)));
+  const decided = gateway.decisions.length;
+  const second = idIn(await resume(first));
+  t.regex((await resume(second)).text, /the output/);
+  t.deepEqual(gateway.audited().slice(decided), ['GET tool ok allow', 'GET tool ok allow']);
+  gateway.rights.set('alice', ({ resource_name }) => resource_name !== 'ok');
+  const seen = upstream.received.length;
+  for (const id of [first, second]) {
+    const refused = await resume(id);
+    t.is(refused.status, 404);
+    t.notRegex(refused.text, /the output/);
+    t.is(gateway.audited().at(-1), 'GET tool ok deny');
+    t.like(gateway.outcomes.at(-1), { decision_id: gateway.decisions.at(-1)?.id, outcome: 'denied' });
+  }
+  t.is(upstream.received.length, seen);
+});
+
 test.serial(
   'a standalone stream ends when its caller may no longer use the target, and delivers nothing afterwards',
   async (t) => {

@@ -399,6 +399,36 @@ test.serial('an answer that broke off resumes on its own stream, and is checked 
   );
 });
 
+test.serial('the answer of a tool that was denied meanwhile is not resumed', async (t) => {
+  const a = standing();
+  const at = await everywhere(t, {
+    a: (received, res) => {
+      if (received.message?.method !== 'tools/call') return a.script(received, res);
+      startStream(res);
+      res.end(event(log(1), 'e1'));
+    },
+  });
+  const session = await openEverywhere(at);
+  const first = await listen(at.gateway, session, { body: call('tools/call', { name: 'a__x' }, 7) });
+  await first.until(first.isEnded);
+  const resume = () => listen(at.gateway, session, { headers: ['last-event-id', first.ids()[0] ?? ''] });
+  const rest = await resume();
+  await until(() => a.streams.length === 1);
+  t.is(at.gateway.audited().at(-1), 'GET tool x allow');
+  at.gateway.rights.set('alice', ({ resource_name }) => resource_name !== 'x');
+  const { asked } = a;
+  t.is((await resume()).status, 404);
+  t.is(at.gateway.audited().at(-1), 'GET tool x deny');
+  t.is(a.asked, asked);
+  // A stream that was resumed before may finish, like the one that broke off.
+  tell(a, { id: 7, result: { content: [] } });
+  await rest.until(rest.isEnded);
+  t.deepEqual(
+    rest.messages().map(({ id }) => id),
+    [7],
+  );
+});
+
 test.serial('the stream ends with its session', async (t) => {
   const [a, keeps] = [standing(), standing()];
   const at = await everywhere(t, {

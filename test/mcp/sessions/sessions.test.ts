@@ -90,7 +90,8 @@ test('ids of target requests and events are valid in one session only', (t) => {
   });
   t.is(openAskedId(seal, alice, 'one', other, asked), null);
   t.is(openAskedId(seal, alice, 'one', session, 5), null);
-  const origin = { id: 'a', method: 'tools/list', decisionId: 'd' };
+  const object = { resource_type: 'tool', resource_name: 'x' } as const;
+  const origin = { id: 'a', method: 'tools/call', object, decisionId: 'd' };
   const event = sealEventId(seal, alice, 'one', linked, 'e~1', origin) ?? '';
   t.deepEqual(openEventId(seal, alice, 'one', linked, event), { eventId: 'e~1', origin });
   t.deepEqual(openEventId(seal, alice, 'one', linked, sealEventId(seal, alice, 'one', linked, 'e', null) ?? ''), {
@@ -98,9 +99,13 @@ test('ids of target requests and events are valid in one session only', (t) => {
     origin: null,
   });
   t.is(openEventId(seal, alice, 'one', { session: other, link: other }, event), null);
+  // Older versions sealed no object.
+  const old = sealEventId(seal, alice, 'one', linked, 'e~1', { ...origin, object: undefined } as never) ?? '';
+  t.is(openEventId(seal, alice, 'one', linked, old), null);
   // The upstream session has been replaced: its stream starts again from the beginning.
   const replaced = { session, link: { ...session, upstreamId: 'v' } };
   t.deepEqual(openEventId(seal, alice, 'one', replaced, event), { eventId: null, origin: null });
+  t.deepEqual(openEventId(seal, alice, 'one', { session, link: null }, event), { eventId: 'e~1', origin });
 });
 
 test('a client can answer with the longest id that the gateway seals, and gets no event id that it cannot send', (t) => {
@@ -111,7 +116,7 @@ test('a client can answer with the longest id that the gateway seals, and gets n
   t.like(readMessage({ jsonrpc: '2.0', id, error: { code: 1, message: 'no' } }), { kind: 'response', id });
   t.is(readMessage({ jsonrpc: '2.0', id, method: 'ping' }).kind, 'invalid');
   t.is(openAskedId(seal, alice, 'one', session, id)?.id, longest);
-  const origin = { id: 'i'.repeat(1_000), method: 'tools/list', decisionId: 'd' };
+  const origin = { id: 'i'.repeat(1_000), method: 'tools/list', object: null, decisionId: 'd' };
   const event = sealEventId(seal, alice, 'one', linked, 'e'.repeat(2_000), origin) ?? '';
   t.is(openEventId(seal, alice, 'one', linked, event)?.eventId?.length, 2_000);
   t.is(sealEventId(seal, alice, 'one', linked, 'e'.repeat(8_000), origin), undefined);
