@@ -164,6 +164,9 @@ export function declaresTasks(params: JsonObject | undefined): boolean {
 
 export const MISSING_TASKS: JsonObject = { requiredCapabilities: { extensions: { [TASKS_EXTENSION]: {} } } };
 
+/** The message that the client gets instead of a withheld error. */
+export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
+
 /**
  * Whether an error of a target must not reach the client. Such an error carries URLs although the target may not ask for
  * them (2025-11-25, URL elicitation required), or it complains about capabilities that the gateway itself has withheld.

@@ -5,7 +5,7 @@ import type { Now } from '../../base/promises.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Answer, noTarget, refuse, rpcError, unavailable } from '../../protocol/answer.ts';
-import { isWithheldError } from '../../protocol/capabilities.ts';
+import { isWithheldError, NOT_ITS_TO_ASK } from '../../protocol/capabilities.ts';
 import { CODES, type RpcId, type RpcRequest } from '../../protocol/message.ts';
 import { type Mode, unsupportedVersion } from '../../protocol/mode.ts';
 import type { Operation } from '../../protocol/operation.ts';
@@ -26,8 +26,6 @@ import { decideShown, filteredNow, UndecidedFault } from './readmission.ts';
 export interface FailedContext extends Pick<UpstreamContext, 'target' | 'access'> {
   readonly deps: Pick<RequestDeps, 'health' | 'limits' | 'log' | 'upstream'>;
 }
-
-export const NOT_ITS_TO_ASK = 'The target asks for something that it may not ask its clients for';
 
 /**
  * Answers for a target that answered with a failure. A JSON-RPC error in reply to this very request is the target's answer and

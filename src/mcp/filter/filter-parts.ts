@@ -8,10 +8,17 @@ import { atOnce } from '../../base/turns/slices.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Decide, decided } from '../../engine/estimate.ts';
-import { type Askable, declaredCapabilities, isOffered, reduceClientCapabilities } from '../../protocol/capabilities.ts';
+import {
+  type Askable,
+  declaredCapabilities,
+  isOffered,
+  isWithheldError,
+  NOT_ITS_TO_ASK,
+  reduceClientCapabilities,
+} from '../../protocol/capabilities.ts';
 import { applyEdits, type Draft, replaceMember, setMember } from '../../protocol/draft.ts';
 import { imitationOf } from '../../protocol/imitation.ts';
-import { isLongState } from '../../protocol/message.ts';
+import { CODES, isLongState } from '../../protocol/message.ts';
 import type { Mode } from '../../protocol/mode.ts';
 import type { Operation } from '../../protocol/operation.ts';
 import { type Located, type MemberTexts, withMembers } from '../../protocol/rebuild.ts';
@@ -306,8 +313,10 @@ export function* filterTask(draft: Draft, context: ResultContext): Filtering<Fil
   if (unasked !== null) return unasked;
   const failure = draft.span.members?.get('error');
   if (isObject(error) && failure !== undefined) {
-    const changed = yield* filterError(error, undefined, context.decide);
-    replaceMember(draft, 'error', withMembers(draft.text, failure, changed));
+    const text = isWithheldError(error, context.mode, context.mayAsk, context.params)
+      ? JSON.stringify({ code: CODES.internal, message: NOT_ITS_TO_ASK })
+      : withMembers(draft.text, failure, yield* filterError(error, undefined, context.decide));
+    replaceMember(draft, 'error', text);
   }
   const span = draft.span.members?.get('result');
   if (!isObject(result) || span === undefined) return UNCHANGED;

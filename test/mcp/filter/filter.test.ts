@@ -427,6 +427,10 @@ test('the state of a task names its own id, asks only allowed input and links on
   const failed = (uri: string) => state({ taskId: 'u', error: { code: -32002, message: 'x', data: { uri, x: 1 } } }).value?.error;
   t.like(failed('file:///a'), { code: -32002, data: { uri: 'file:///a', x: 1 } });
   t.deepEqual(failed('file:///b'), { code: -32002, message: 'x', data: { x: 1 } });
+  const visit = { taskId: 'u', status: 'failed', error: { code: -32042, message: 'x', data: { elicitations: [] } } };
+  t.like(state(visit).value?.error, { code: -32042 });
+  const error = { code: -32603, message: 'The target asks for something that it may not ask its clients for' };
+  t.like(state(visit, { mayAsk: ['elicitation'] }).value, { status: 'failed', error });
   t.truthy(state({ taskId: 'u', Error: { data: { uri: 'file:///b' } } }).fault);
 });
 
