@@ -9,7 +9,7 @@ import { declaresTasks, reduceClientCapabilities } from '../../protocol/capabili
 import { nameHeader } from '../../protocol/headers.ts';
 import { CODES, type RpcRequest } from '../../protocol/message.ts';
 import { isSessionRevision, META_KEYS, SESSION_REVISIONS } from '../../protocol/mode.ts';
-import { methodNotFound } from '../../protocol/operation.ts';
+import { isRequestMethod, methodNotFound } from '../../protocol/operation.ts';
 import { rebuildCall } from '../../protocol/rebuild.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
 import { type ClientMode, type ClientRequest, type RequestContext, turnsOf } from '../context/context.ts';
@@ -128,7 +128,10 @@ function replacedParams(
   scope: TaskScope,
 ): { [name: string]: JsonValue | undefined } {
   const replaced: { [name: string]: JsonValue | undefined } = {};
-  if (method === 'tools/call') replaced.task = mayMakeTasks(client) ? taskWish(params?.task) : undefined;
+  // Of the methods of the protocol, only calls of tools make tasks.
+  if (isRequestMethod(method)) {
+    replaced.task = method === 'tools/call' && mayMakeTasks(client) ? taskWish(params?.task) : undefined;
+  }
   if (method === 'initialize') {
     const { protocolVersion, capabilities } = params ?? {};
     if (!isSessionRevision(protocolVersion)) replaced.protocolVersion = SESSION_REVISIONS[0];

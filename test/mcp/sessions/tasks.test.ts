@@ -286,6 +286,19 @@ test.serial('2025-11-25: a task that the client did not ask for is not a valid a
   }
 });
 
+test.serial('a target gets the wish for a task only with calls of tools', async (t) => {
+  const { upstream, ask } = await setUp(t, 'stateful');
+  for (const [method, params] of [
+    ['prompts/get', { name: 'p' }],
+    ['resources/subscribe', { uri: 'file:///a' }],
+    ['logging/setLevel', { level: 'info' }],
+    ['tasks/list', {}],
+  ] as const) {
+    await ask(method, { ...params, task: { ttl: 5 } });
+    t.like(upstream.received.at(-1)?.message, { method, params: { ...params, task: undefined } });
+  }
+});
+
 test.serial('a client can name only its own tasks as related tasks', async (t) => {
   const { gateway, upstream, made, ask, make, sessionOf } = await setUp(t, 'stateful');
   const id = await make('ok');
