@@ -187,7 +187,7 @@ async function pageOf(
   const page = await askAmong(caller, sessionTarget, message.method, async (aimed) => {
     const changeItem = operation.kind === 'list' ? itemRenaming(target.name, message.method) : undefined;
     const final = await finalOf(
-      await handleRequest(aimed, { client, message: own, located, operation, changeItem, decidedBy: decided }),
+      await handleRequest({ ...aimed, decidedBy: decided }, { client, message: own, located, operation, changeItem }),
     );
     const read = final === null ? null : await readPage({ caller, target, method: message.method, member }, final);
     if (read?.items != null) caller.deps.health.answered({ ...askedAt(sessionTarget), list: message.method });

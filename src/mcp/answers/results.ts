@@ -6,15 +6,15 @@ import { isObject, type JsonObject } from '../../base/json/json.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
 import { type Now, whenThere } from '../../base/promises.ts';
 import { laneSteps, restInLane } from '../../base/turns/lane.ts';
+import type { Decide } from '../../engine/estimate.ts';
 import type { ListedItems } from '../../protocol/answer.ts';
 import { declaresTasks, isWithheldError, NOT_ITS_TO_ASK } from '../../protocol/capabilities.ts';
 import { type MessageText, type RpcId, resultText } from '../../protocol/message.ts';
 import { itemObject } from '../../protocol/operation.ts';
 import { type Located, rebuildResponse } from '../../protocol/rebuild.ts';
-import type { Admission } from '../../state/admission.ts';
 import { type AwaitedRequest, type RequestContext, turnsOf, type UpstreamContext } from '../context/context.ts';
 import { shownError } from '../context/failure.ts';
-import { decideShown, filteredNow, UndecidedFault } from '../context/readmission.ts';
+import { filteredNow, UndecidedFault } from '../context/readmission.ts';
 import { ownTasks, rememberTask, taskScopeAt } from '../context/tasks-of-caller.ts';
 import { settingOf } from '../context/upstream-opening.ts';
 import { filterInSteps, filterWhole, isLongList } from '../filter/filter.ts';
@@ -73,9 +73,8 @@ export function relayResult(context: RequestContext, located: Located, result: J
 function filtered(context: RequestContext, located: Located, result: JsonObject): Now<FilteredResult> {
   const { caller, target, awaited } = context;
   return whenThere(ownTasks(context, taskIdsIn(result)), (tasks) =>
-    filteredNow(caller, (admission) => {
-      if (admission !== null) awaited.decidedBy?.(admission);
-      const by = filteredBy(context, awaited, admission, tasks);
+    filteredNow(caller, target.id, (decide) => {
+      const by = filteredBy(context, awaited, decide, tasks);
       const source = turnsOf(caller, target.id);
       const inSteps = located.text.length > LARGE_TEXT || isLongList(result, by);
       return inSteps
@@ -120,11 +119,11 @@ function noteListed({ deps, target, caller, awaited: { operation } }: RequestCon
   deps.catalogue.note({ target, access }, list.resource_type, names);
 }
 
-/** `admission`: the one that decides what the caller may see. null: there is none (`decideShown`). */
+/** `decide`: what the caller may see. */
 export function filteredBy(
   context: UpstreamContext,
   { method, params, operation, changeItem }: Pick<AwaitedRequest, 'method' | 'params' | 'operation' | 'changeItem'>,
-  admission: Admission | null,
+  decide: Decide,
   tasks: ReadonlyMap<string, Task>,
 ): ResultContext {
   const { caller, target, mode, linked } = context;
@@ -138,7 +137,7 @@ export function filteredBy(
     params,
     operation,
     changeItem,
-    decide: decideShown(admission, target.id),
+    decide,
     sealState: (state) =>
       sealState(
         context.deps.seal,

@@ -180,7 +180,7 @@ async function relayTaskState(context: UpstreamContext, { method, params }: RpcN
     const news = await decideNews(context, method, operation);
     if (news === null) return DROP;
     const asked = { method, params: context.awaited?.params, operation };
-    const by = filteredBy(context, asked, news.admission, tasks);
+    const by = filteredBy(context, asked, decideListed(news.admission, context.target.id), tasks);
     const filtered = await restInLane(turnsOf(context.caller, context.target.id), filterTaskParams(located, params, by));
     if (!filtered.ok) {
       context.deps.log.warn(

@@ -92,6 +92,8 @@ export interface Caller {
   readonly whenAnswered: (then: () => void) => void;
   /** The request is an element of a batch: its client gets one answer, and no requests of the target. Absent: it is not. */
   readonly isInBatch?: true;
+  /** Called with the admission that has decided what an answer shows; the last call counts. Not called if nothing was decided. */
+  readonly decidedBy?: (admission: Admission) => void;
 }
 
 /** The client's mode: within a session, opening a session, or stateless. */
@@ -108,8 +110,6 @@ export interface ClientRequest {
   readonly operation: Operation;
   /** For a list: see `ListedItems`. */
   readonly changeItem?: ChangeItem | undefined;
-  /** Called with the admission that decides what the answer shows. */
-  readonly decidedBy?: ((admission: Admission) => void) | undefined;
 }
 
 /** A message of a session. null: the caller has no such session on this target. */
@@ -135,7 +135,6 @@ export interface AwaitedRequest {
   readonly task?: Task | null;
   readonly decisionId: string;
   readonly changeItem?: ChangeItem | undefined;
-  readonly decidedBy?: ((admission: Admission) => void) | undefined;
   /** Frees the caller's slot. null: the outcome is not known yet, and the stream that resumes the answer records it. */
   readonly end: (outcome: Outcome | null) => void;
 }

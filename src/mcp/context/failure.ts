@@ -20,7 +20,7 @@ import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type
 import type { Verdict } from './authorize.ts';
 import { type Caller, type RequestContext, type RequestDeps, turnsOf, type UpstreamContext } from './context.ts';
 import { accountAnswer, accountText } from './own-account.ts';
-import { decideShown, filteredNow, UndecidedFault } from './readmission.ts';
+import { filteredNow, UndecidedFault } from './readmission.ts';
 
 /** A target that failed, and the services with which that is described and noted. */
 export interface FailedContext extends Pick<UpstreamContext, 'target' | 'access'> {
@@ -59,8 +59,8 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
 
 /** The members of a target's error that must change before the caller sees it. null: nothing can decide what it may show. */
 export function shownError({ caller, target, awaited }: RequestContext, error: JsonObject): Now<MemberTexts | null> {
-  const changes = filteredNow(caller, (admission) =>
-    restInLane(turnsOf(caller, target.id), filterError(error, awaited.params, decideShown(admission, target.id))),
+  const changes = filteredNow(caller, target.id, (decide) =>
+    restInLane(turnsOf(caller, target.id), filterError(error, awaited.params, decide)),
   );
   if (!(changes instanceof Promise)) return changes;
   return changes.catch((err: unknown) => {

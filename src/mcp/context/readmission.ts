@@ -1,10 +1,10 @@
 /** The caller by the state of this moment, for what is decided or sent later than the request was admitted. */
 import { principalKey, type TokenClaims } from '../../auth/principal.ts';
-import type { Now } from '../../base/promises.ts';
+import { type Now, whenThere } from '../../base/promises.ts';
 import { restInLane } from '../../base/turns/lane.ts';
 import type { NamedObject } from '../../engine/decision.ts';
 import { type Decide, decided } from '../../engine/estimate.ts';
-import { type Admission, type Admit, decideListed, mayUseTarget } from '../../state/admission.ts';
+import { type Admission, type Admit, decideListed, isDecidedAlike, mayUseTarget } from '../../state/admission.ts';
 import type { Access, RoutedTarget, StillAllowed } from '../../targets/target.ts';
 import { fingerprintOf } from '../sessions/sessions.ts';
 import type { Caller } from './context.ts';
@@ -67,6 +67,7 @@ export function stillUsable(admission: Admission, name: string, target: RoutedTa
  */
 const HOLDS_MS = 100;
 const MOST_LOOKS = 5;
+const MOST_FILTERED = 3;
 
 /**
  * The admission that decides what an answer may show: a target can take long, and a deny that was answered meanwhile must count. null: as
@@ -81,30 +82,52 @@ const isFresh = ({ admittedAt }: Caller): boolean => performance.now() - admitte
 /** An answer names an object, and nothing can decide whether the caller may see it. */
 export class UndecidedFault extends Error {}
 
-/** Decides what an answer may show. `admission` null: throws UndecidedFault if there is anything to decide. */
-export function decideShown(admission: Admission | null, targetId: string): Decide {
-  if (admission !== null) return decideListed(admission, targetId);
-  return (objects) => {
-    if (objects.length > 0) throw new UndecidedFault('there is no admission');
-    return [];
-  };
-}
+/** Filters an answer. It may be called several times. */
+type Filter<T> = (decide: Decide) => Now<T>;
 
 /**
- * Filters an answer by `admissionNow`. A late answer is first filtered without an admission: most name nothing, and need no look at the state,
- * which can be unreadable for seconds. Throws UndecidedFault, or rejects with it.
+ * Filters an answer of this target by `admissionNow`. A late answer is first filtered without an admission: most name nothing, and need no
+ * look at the state, which can be unreadable for seconds. Throws UndecidedFault, or rejects with it.
  */
-export function filteredNow<T>(caller: Caller, filter: (admission: Admission | null) => Now<T>): Now<T> {
-  return isFresh(caller) ? filter(caller.admission) : filteredLate(caller, filter);
+export function filteredNow<T>(caller: Caller, targetId: string, filter: Filter<T>): Now<T> {
+  return isFresh(caller) ? filteredBy(caller, targetId, filter) : filteredLate(caller, targetId, filter);
 }
 
-async function filteredLate<T>(caller: Caller, filter: (admission: Admission | null) => Now<T>): Promise<T> {
+async function filteredLate<T>(caller: Caller, targetId: string, filter: Filter<T>): Promise<T> {
   try {
-    return await filter(null);
+    return await filter((objects) => {
+      if (objects.length > 0) throw new UndecidedFault('there is no admission');
+      return [];
+    });
   } catch (err) {
     if (!(err instanceof UndecidedFault)) throw err;
   }
-  return await filter(await readmit(caller));
+  return await filteredBy(await readmittedToDecide(caller), targetId, filter);
+}
+
+async function readmittedToDecide(caller: Caller): Promise<Caller> {
+  const now = await readmitted(caller);
+  if (now === null) throw new UndecidedFault('there is no admission');
+  return now;
+}
+
+/** Filters by the caller's own admission. A long answer waits for its turn in the lane, and a deny that was answered meanwhile must count. */
+function filteredBy<T>(caller: Caller, targetId: string, filter: Filter<T>, turn = 1): Now<T> {
+  const { admission, decidedBy } = caller;
+  const decide = decideListed(admission, targetId);
+  let hasDecided = false;
+  const filtered = filter((objects) => {
+    hasDecided ||= objects.length > 0;
+    return decide(objects);
+  });
+  return whenThere(filtered, (done) => {
+    if (!hasDecided) return done;
+    decidedBy?.(admission);
+    if (isFresh(caller) || turn === MOST_FILTERED) return done;
+    return readmittedToDecide(caller).then((now) =>
+      isDecidedAlike(admission, now.admission) ? done : filteredBy(now, targetId, filter, turn + 1),
+    );
+  });
 }
 
 /**

@@ -57,7 +57,7 @@ export async function handleRequest(arrived: Caller, request: ClientRequest): Pr
     }
 
     // Rebuild the message from its checked members (law 9).
-    const { changeItem, decidedBy } = request;
+    const { changeItem } = request;
     const awaited = {
       id,
       method,
@@ -67,7 +67,6 @@ export async function handleRequest(arrived: Caller, request: ClientRequest): Pr
       client,
       decisionId: verdict.decisionId,
       changeItem,
-      decidedBy,
       end,
     };
     const context = contextOf(caller, verdict.target, client.mode, awaited);

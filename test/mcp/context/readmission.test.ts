@@ -1,11 +1,12 @@
 import test from 'ava';
 import type { TokenClaims } from '../../../src/auth/principal.ts';
 import type { NamedObject } from '../../../src/engine/decision.ts';
+import type { Decide } from '../../../src/engine/estimate.ts';
 import type { Caller } from '../../../src/mcp/context/context.ts';
-import { accessFor } from '../../../src/mcp/context/readmission.ts';
+import { accessFor, filteredNow, UndecidedFault } from '../../../src/mcp/context/readmission.ts';
 import type { Admission } from '../../../src/state/admission.ts';
 import type { RoutedTarget } from '../../../src/targets/target.ts';
-import { noCredentials, routed } from '../gateway.ts';
+import { admissionOf, noCredentials, routed } from '../gateway.ts';
 
 const [OLD, NEW] = [-1_000, 0];
 const tool = (resource_name: string): NamedObject => ({ resource_type: 'tool', resource_name });
@@ -112,4 +113,72 @@ test.serial('if the state cannot be read, nobody can say it', async (t) => {
   const { w, stillAllowed } = world(OLD);
   w.isDown = true;
   await t.throwsAsync(async () => stillAllowed(), { message: 'down' });
+});
+
+/** An answer for a caller who was admitted `agoMs` before now. Its filter waits for longer than a decision holds. */
+function answering(agoMs: number) {
+  const all = admissionOf('ann', new Map(), () => true);
+  const w = {
+    state: all as Admission | null,
+    filtered: 0,
+    decidedBy: null as Admission | null,
+    whileItWaits: (): unknown => null,
+  };
+  const admit = async () => {
+    if (w.state === null) throw new Error('down');
+    return w.state;
+  };
+  const caller = {
+    ...{ deps: { admit }, claims: {}, admission: all, admittedAt: performance.now() + agoMs },
+    decidedBy: (by: Admission) => {
+      w.decidedBy = by;
+    },
+  } as unknown as Caller;
+  const filter =
+    (names: readonly string[]) =>
+    async (decide: Decide): Promise<unknown> => {
+      const allowed = decide(names.map(tool));
+      w.filtered++;
+      for (const until = performance.now() + 101; performance.now() < until; );
+      w.whileItWaits();
+      return allowed;
+    };
+  return { w, filtered: async (...names: string[]) => filteredNow(caller, 'a', filter(names)) };
+}
+
+for (const since of [OLD, NEW]) {
+  const when = since === NEW ? 'early' : 'late';
+  test.serial(`an answer that came ${when} and has waited is filtered again if the policies have changed`, async (t) => {
+    const same = answering(since);
+    t.deepEqual(await same.filtered('secret'), [true]);
+    t.is(same.w.filtered, 1);
+    const { w, filtered } = answering(since);
+    const denied = admissionOf('ann', new Map(), () => false);
+    w.whileItWaits = () => {
+      w.state = denied;
+    };
+    t.deepEqual(await filtered('secret'), [false]);
+    t.is(w.decidedBy, denied);
+  });
+
+  test.serial(`an answer that came ${when} needs a state that can be read only if it names something`, async (t) => {
+    for (const names of [['secret'], []]) {
+      const { w, filtered } = answering(since);
+      w.whileItWaits = () => {
+        w.state = null;
+      };
+      if (names.length > 0) await t.throwsAsync(filtered(...names), { instanceOf: UndecidedFault });
+      else t.deepEqual(await filtered(), []);
+      t.is(w.decidedBy === null, names.length === 0);
+    }
+  });
+}
+
+test.serial('an answer is filtered three times at most, although the policies change all the time', async (t) => {
+  const { w, filtered } = answering(NEW);
+  w.whileItWaits = () => {
+    w.state = admissionOf('ann', new Map(), () => true);
+  };
+  t.deepEqual(await filtered('secret'), [true]);
+  t.is(w.filtered, 3);
 });
