@@ -3,16 +3,19 @@
  * other: each has a line of its own.
  */
 import type { Vault } from '../auth/vault.ts';
+import { uuidv7 } from '../base/ids.ts';
 import type { Log } from '../base/log.ts';
 import { repeat } from '../base/repeat.ts';
+import type { Changes } from '../db/changes.ts';
 import type { Database } from '../db/database.ts';
 import { type ConnectionRow, connectionStore } from '../targets/connection-store.ts';
-import { openTokens } from '../targets/connections.ts';
+import { connectionChange, openTokens } from '../targets/connections.ts';
 import { revoke } from './oauth.ts';
 import type { Servers } from './servers.ts';
 
 export interface RevocationParts {
   readonly database: Database;
+  readonly changes: Pick<Changes, 'change'>;
   readonly vault: Vault;
   readonly servers: Servers;
   readonly now: () => number;
@@ -21,6 +24,8 @@ export interface RevocationParts {
 
 const EVERY_MS = 30_000;
 const BATCH = 20;
+const STRAYS_AT_ONCE = 100;
+const ACTOR = { id: 'gateway', email: '', reason: 'the user is no longer admitted' } as const;
 const SERVERS_AT_ONCE = 10;
 /** The wait before the next attempt, which doubles. */
 const FIRST_WAIT_MS = 30_000;
@@ -30,7 +35,7 @@ const GIVEN_UP_MS = 24 * 60 * 60_000;
 
 export type Revocations = ReturnType<typeof createRevocations>;
 
-export function createRevocations({ database, vault, servers, now, log }: RevocationParts) {
+export function createRevocations({ database, changes, vault, servers, now, log }: RevocationParts) {
   const store = connectionStore(database.knex);
   /** By issuer, the servers that are asked at the moment. */
   const lines = new Map<string, { isWanted: boolean; ended: Promise<void> }>();
@@ -56,12 +61,26 @@ export function createRevocations({ database, vault, servers, now, log }: Revoca
     return true;
   }
 
-  /** Disabling a user ends the user's connections, too. This finds the connections of users that lost access in a different way. */
+  /**
+   * Disabling a user ends the user's connections, too. This finds the connections of users that lost access in a different way. Their end is
+   * a change: a replica that has not read it would use their tokens again when the users are admitted again.
+   */
   async function endStrays(): Promise<void> {
-    for (let some = BATCH; some === BATCH && !stopped; ) {
-      const strays = await store.strays(BATCH);
-      for (const { id } of strays) await store.end({ id }, now());
-      some = strays.length;
+    for (let after: string | null = null; !stopped; ) {
+      const ids: string[] = await store.strayIds(STRAYS_AT_ONCE, after);
+      if (ids.length > 0) {
+        await changes.change({ ...ACTOR, request_id: uuidv7() }, async (trx) => {
+          const own = connectionStore(trx);
+          const rows = await own.straysAmong(ids);
+          await own.endAll(
+            rows.map(({ id }) => id),
+            now(),
+          );
+          return { result: null, changes: rows.map((row) => connectionChange('end', row)) };
+        });
+      }
+      if (ids.length < STRAYS_AT_ONCE) return;
+      after = ids.at(-1) ?? null;
     }
   }
 

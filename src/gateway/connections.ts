@@ -16,12 +16,12 @@ const RENEWALS_MS = 3_000;
 export type Connections = ReturnType<typeof createConnections>;
 
 export function createConnections(base: Base, { administer, outbound }: Accounts) {
-  const { config, vault, database, newId, now, log } = base;
+  const { config, vault, database, changes, newId, now, log } = base;
   const { publicUrl } = config;
   const servers = createServers({ fetchFor: createFetchFor(outbound), now });
   const clients = createClients({ database, vault, publicUrl, now });
   const tokens = createTokens({ database, vault, servers, clients, processId: newId(), now, log });
-  const revocations = createRevocations({ database, vault, servers, now, log });
+  const revocations = createRevocations({ database, changes, vault, servers, now, log });
   const connecting = createConnecting({
     ...{ database, vault, administer, servers, clients, revocations, publicUrl, newId, now, log },
   });

@@ -75,6 +75,13 @@ export type ConnectionStore = ReturnType<typeof connectionStore>;
 export function connectionStore(db: Db) {
   const live = () => db<ConnectionRow>('connections').whereNull('ended_at');
   const end = (time: number) => ({ ended_at: time, revoke_at: time });
+  const strays = () =>
+    db('connections')
+      .leftJoin('users', 'users.id', 'connections.user_id')
+      .whereNull('connections.ended_at')
+      .andWhere((query) =>
+        query.whereNull('users.id').orWhere('users.enabled', false).orWhere('users.facts', 'like', REFUSED_FACTS),
+      );
   const listed = async (where: Partial<ConnectionRow>): Promise<ConnectionRow[]> =>
     ((await live().where(where).orderBy('id')) as ConnectionRow[]).map(stored);
 
@@ -111,16 +118,26 @@ export function connectionStore(db: Db) {
     async end(where: Partial<Pick<ConnectionRow, 'id' | 'user_id' | 'target_id'>>, time: number): Promise<number> {
       return live().where(where).update(end(time));
     },
-    /** Returns connections of users that are disabled, gone, or refused because of what their provider says of them. */
-    async strays(limit: number): Promise<LiveConnection[]> {
-      return (await db('connections')
-        .leftJoin('users', 'users.id', 'connections.user_id')
-        .whereNull('connections.ended_at')
-        .andWhere((query) =>
-          query.whereNull('users.id').orWhere('users.enabled', false).orWhere('users.facts', 'like', REFUSED_FACTS),
-        )
+    async endAll(ids: readonly string[], time: number): Promise<void> {
+      await live().whereIn('id', ids).update(end(time));
+    },
+    /**
+     * Returns the ids of connections of users that are disabled, gone, or refused because of what their provider says of them: at most
+     * `limit`, after the id `after` (null: from the first).
+     */
+    async strayIds(limit: number, after: string | null): Promise<string[]> {
+      return strays()
+        .modify((query) => {
+          if (after !== null) query.where('connections.id', '>', after);
+        })
+        .orderBy('connections.id')
         .limit(limit)
-        .select('connections.id', 'connections.user_id', 'connections.target_id')) as LiveConnection[];
+        .pluck('connections.id');
+    },
+    /** Returns those of these connections that `strayIds` returns. */
+    async straysAmong(ids: readonly string[]): Promise<ConnectionRow[]> {
+      const rows: ConnectionRow[] = await strays().whereIn('connections.id', ids).select('connections.*');
+      return rows.map(stored);
     },
 
     /**

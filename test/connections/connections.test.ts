@@ -9,6 +9,7 @@ import type { Visitor } from '../../src/connections/flows.ts';
 import { createRevocations } from '../../src/connections/revocations.ts';
 import type { Servers } from '../../src/connections/servers.ts';
 import type { HeldToken, NoToken } from '../../src/connections/tokens.ts';
+import { createChanges } from '../../src/db/changes.ts';
 import { type AccountTarget, openTokens, sealTokens, type Tokens } from '../../src/targets/connections.ts';
 import { targetStore } from '../../src/targets/target-store.ts';
 import { type FactsRefusal, type ProviderFacts, type User, userStore } from '../../src/users/user-store.ts';
@@ -556,7 +557,7 @@ onSqlite('each of many servers is asked as soon as there is a place', async (t, 
     return { metadata: {} };
   };
   const revocations = createRevocations({
-    ...{ database, vault, servers: { known } as unknown as Servers },
+    ...{ database, changes: await createChanges(database, Date.now), vault, servers: { known } as unknown as Servers },
     ...{ now: Date.now, log: createLog('silent') },
   });
   t.teardown(() => revocations.stop());

@@ -7,8 +7,9 @@ import { COOKIE } from '../../src/browser/sessions.ts';
 import { browse, signIn } from '../browser/browser.ts';
 import { browserTest } from '../support/chromium.ts';
 import { eachServer } from '../support/databases/each-engine.ts';
-import { apiToken, startGateway } from '../support/gateway.ts';
+import { apiToken, person, startGateway } from '../support/gateway.ts';
 import { MODERN_META, post } from '../support/mcp.ts';
+import { registration, startProvider } from '../support/provider.ts';
 import { linkIn, OWN, signInAt, startAccountTarget } from '../support/upstreams/account-target.ts';
 import { call, connect, open, textOf, type User, type World, world } from './world.ts';
 
@@ -370,6 +371,51 @@ test.serial('a target that moves, and a user who is disabled, lose their connect
   t.is(await listed(), 0);
   const { session } = await open(`${w.gateway.url}/mcp/git`, w.ann.api);
   t.is((await call(`${w.gateway.url}/mcp/git`, w.ann.api, session))?.error?.code, -32603);
+});
+
+test.serial('an account that ended because its user was refused is not used when the user is admitted again', async (t) => {
+  const w = await world(t);
+  const { token } = w.admin;
+  // Access tokens of many servers stay valid after their revocation.
+  w.provider.intercept = (req, res) => {
+    const isRevocation = req.url?.includes('revocation') === true;
+    if (isRevocation) res.end();
+    return isRevocation;
+  };
+  const cy = await person(w.gateway, 'cy@example.com');
+  const user: User = { ...cy, browser: browse(w.gateway), api: (await apiToken(w.gateway, cy)).token };
+  await signIn(user.browser, cy);
+  await connect(w, user, 'cysaccount');
+  const { body: other } = await w.gateway.rest<{ id: string }>(201, 'POST', '/api/targets', {
+    token,
+    body: { name: 'other', url: w.server.url, own_accounts: OWN },
+  });
+  await connect({ ...w, targetId: other.id }, w.ben, 'bensaccount');
+  const company = await startProvider(t);
+  const { body: provider } = await w.gateway.rest<{ id: string }>(201, 'POST', '/api/providers', {
+    token,
+    body: registration(company, {}),
+  });
+  await w.gateway.rest(200, 'POST', `/api/users/${cy.id}/link`, { token, body: { issuer: company.issuer, subject: 'cy' } });
+  const mcp = `${w.gateway.url}/mcp/git`;
+  const answer = async () => call(mcp, user.api, (await open(mcp, user.api)).session);
+  t.is(textOf(await answer()), 'cysaccount');
+
+  const admit = (email_domains: readonly string[]) =>
+    w.gateway.rest(200, 'PUT', `/api/providers/${provider.id}`, { token, body: { email_domains } });
+  await admit(['other.example']);
+  const path = (target: string) => `/api/targets/${target}/connections`;
+  const listed = async (target: string) => (await w.gateway.rest<{ id: string }[]>(200, 'GET', path(target), { token })).body;
+  // The end of any connection lets the gateway look for those of refused users.
+  await w.gateway.rest(204, 'DELETE', `${path(other.id)}/${(await listed(other.id))[0]?.id}`, { token });
+  while ((await listed(w.targetId)).length > 0) await sleep(5);
+  await admit([]);
+  t.is((await answer())?.error?.code, -32603);
+  const { body: changes } = await w.gateway.rest<{ action: string; actor: object; before: { user_id: string } }[]>(
+    ...([200, 'GET', '/api/changes?limit=10', { token }] as const),
+  );
+  const end = changes.find(({ action, before }) => action === 'connection.end' && before.user_id === cy.id);
+  t.deepEqual(end?.actor, { id: 'gateway', email: '' });
 });
 
 test.serial('a different user or browser cannot finish a sign-in, and forms come only from the page itself', async (t) => {

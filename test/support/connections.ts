@@ -70,7 +70,7 @@ export async function replica(t: ExecutionContext, database: Database, now: () =
   const servers = createServers({ fetchFor: createFetchFor(outbound), now });
   const clients = createClients({ database, vault, publicUrl: PUBLIC_URL, now });
   const tokens = createTokens({ database, vault, servers, clients, processId: randomUUID(), now, log });
-  const revocations = createRevocations({ database, vault, servers, now, log });
+  const revocations = createRevocations({ database, changes, vault, servers, now, log });
   const connecting = createConnecting({
     ...{ database, vault, administer, servers, clients, revocations, publicUrl: PUBLIC_URL, newId: randomUUID, now, log },
   });
