@@ -8,7 +8,7 @@ import type { Policy, PolicySubject } from '../../src/engine/compile/policy.ts';
 import { checkPolicySet, MAX_SEARCHES } from '../../src/engine/compile/set-limits.ts';
 import { searches } from '../../src/engine/compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
-import { createEngine, loadPolicyModule } from '../../src/engine/engine.ts';
+import { createEngine, loadPolicyModule, type PolicyModule } from '../../src/engine/engine.ts';
 import { decideInSteps, estimateInSteps, SHORT_MS } from '../../src/engine/estimate.ts';
 import { policyWith } from './support.ts';
 
@@ -173,6 +173,33 @@ test('decisions that take long are made in short steps, and in order', (t) => {
     t.is(pauses, engine.batches.length - 1);
   }
   t.true(SHORT_MS <= 1);
+});
+
+test('a new engine is tried out with one decision in a step', async (t) => {
+  const module = await loadPolicyModule();
+  let evaluations = 0;
+  const counting: PolicyModule = {
+    ...module,
+    instantiate() {
+      const bare = module.instantiate();
+      const counted = (context: number): number => {
+        evaluations++;
+        return bare.exports.eval(context);
+      };
+      return { ...bare, exports: { ...bare.exports, eval: counted } };
+    },
+  };
+  const inSteps: number[] = [];
+  await createEngine({ module: counting, policies: many(100, (n) => `^n${n}$`), revision: 1 }, async (steps) => {
+    for (;;) {
+      const before = evaluations;
+      const step = steps.next();
+      inSteps.push(evaluations - before);
+      if (step.done === true) return step.value;
+    }
+  });
+  t.is(evaluations, 100);
+  t.is(Math.max(...inSteps), 1);
 });
 
 test('a decision that is in the cache takes no time', (t) => {
