@@ -64,40 +64,47 @@ function inOrder<P extends Policy>(policies: readonly P[], read: readonly ReadPo
 }
 
 /**
- * Returns a reading of every policy, in the order of evaluation. `read`: what the compiler made of `policies` for the engine, in the order of
- * evaluation. Neither list may change later.
+ * Returns a reading of every policy, in the order of evaluation. Pauses after each. `read`: what the compiler made of `policies` for the engine, in
+ * the order of evaluation. Neither list may change later.
  */
-export function readingsFor<P extends Policy>(
+export function* readingsInSteps<P extends Policy>(
   policies: readonly P[],
   read: readonly ReadPolicy[],
   question: Question,
-): Reading<P>[] {
-  return inOrder(policies, read).map(({ policy, as }): Reading<P> => {
-    if (as === null) return { policy, misfit: policy.enabled ? 'unreadable' : 'enabled', pattern: null };
-    const misfit = misfitOf(as, question);
-    return { policy, misfit, pattern: misfit === null && question.object !== null ? as.pattern : null };
-  });
+): Generator<undefined, Reading<P>[]> {
+  const groups = new Set(question.principal.groups);
+  const readings: Reading<P>[] = [];
+  for (const { policy, as } of inOrder(policies, read)) {
+    if (as === null) readings.push({ policy, misfit: policy.enabled ? 'unreadable' : 'enabled', pattern: null });
+    else {
+      const misfit = misfitOf(as, question, groups);
+      readings.push({ policy, misfit, pattern: misfit === null && question.object !== null ? as.pattern : null });
+    }
+    yield;
+  }
+  return readings;
 }
 
-function misfitOf({ target, type, subjects, pattern, effect }: ReadPolicy, question: Question): Misfit | null {
-  const { principal, targetId, object } = question;
+/** `groups`: those of the principal. A policy can be about a thousand groups, and the principal in as many. */
+function misfitOf(as: ReadPolicy, { principal, targetId, object }: Question, groups: ReadonlySet<string>): Misfit | null {
+  const { target, type, subjects, pattern, effect } = as;
   const onTarget = object === null;
   if (target !== null && target !== targetId) return 'target';
   if (onTarget ? effect === 'deny' && type !== 'all' : type !== 'all' && type !== object.resource_type) return 'resource_type';
-  if (!subjects.some((subject) => fitsSubject(subject, principal))) return 'subject';
+  if (!subjects.some((subject) => fitsSubject(subject, principal, groups))) return 'subject';
   return onTarget && effect === 'deny' && pattern !== null ? 'pattern' : null;
 }
 
-function fitsSubject([kind, value = '']: readonly string[], { sub, role, groups }: PrincipalFacts): boolean {
+function fitsSubject([kind, value = '']: readonly string[], principal: PrincipalFacts, groups: ReadonlySet<string>): boolean {
   switch (kind) {
     case 'everyone':
       return true;
     case 'role':
-      return value === role;
+      return value === principal.role;
     case 'group':
-      return groups.includes(value);
+      return groups.has(value);
     case 'user':
-      return value === sub;
+      return value === principal.sub;
     default:
       return false;
   }

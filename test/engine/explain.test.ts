@@ -1,8 +1,10 @@
 import test from 'ava';
 import fc from 'fast-check';
+import { atOnce } from '../../src/base/turns/slices.ts';
+import { compile } from '../../src/engine/compile/compile.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createEngine, fittingNames, fittingPatterns, loadPolicyModule } from '../../src/engine/engine.ts';
-import { explain, type Misfit, patternsToTry, type Question, readingsFor } from '../../src/engine/explain.ts';
+import { explain, type Misfit, patternsToTry, type Question, readingsInSteps } from '../../src/engine/explain.ts';
 import { matcher, world } from './arbitraries.ts';
 import { type Answer, decide, decideTarget } from './oracle.ts';
 import { answerOf, policyWith } from './support.ts';
@@ -15,7 +17,7 @@ const modules = loadPolicyModule();
 async function explained(policies: readonly Policy[], question: Question) {
   const module = await modules;
   const engine = await createEngine({ module, policies, revision: 1 });
-  const readings = readingsFor(policies, engine.compiled.document.policies, question);
+  const readings = atOnce(readingsInSteps(policies, engine.compiled.document.policies, question));
   const name = question.object?.resource_name ?? '';
   return explain(readings, await fittingPatterns(module, patternsToTry(readings), name));
 }
@@ -35,7 +37,7 @@ test('the explanation names the policy that the engine names, and why each earli
           { principal, targetId, object },
           { principal, targetId, object: null },
         ]) {
-          const readings = readingsFor(policies, read, question);
+          const readings = atOnce(readingsInSteps(policies, read, question));
           const fitting = await fittingPatterns(module, patternsToTry(readings), question.object?.resource_name ?? '');
           const { policy, passedOver } = explain(readings, fitting);
           const decision =
@@ -120,6 +122,30 @@ test('the explanation names the first member that does not match', async (t) => 
     passedOver.map(({ policy: { id }, misfit }) => `${id} ${misfit}`),
     ['a enabled', 'b target', 'c resource_type', 'd subject', 'e pattern'],
   );
+});
+
+test('a question of many groups about policies of many groups is answered in short steps', (t) => {
+  const subjects = Array.from({ length: 1_000 }, (_, n) => ({
+    ...{ id: `s${n}`, subject_type: 'group' as const, subject_value: `g${n}` },
+  }));
+  const policies = ['a', 'b', 'c'].map((id) => policyWith({ id, subjects }));
+  const { document } = compile(policies, { checkPattern: () => null });
+  let looks = 0;
+  const groups = new Proxy(
+    Array.from({ length: 1_000 }, (_, n) => `other${n}`),
+    {
+      get(target, member) {
+        looks++;
+        return Reflect.get(target, member) as unknown;
+      },
+    },
+  );
+  const question = { principal: { ...principal, groups }, targetId: 't', object: tool('echo') };
+  const steps = readingsInSteps(policies, document.policies, question);
+  t.is([...steps].length, policies.length);
+  t.true(looks < 3_000, 'each group is looked at once, with its place and the length of the list');
+  groups[0] = 'g999';
+  t.true(atOnce(readingsInSteps(policies, document.policies, question)).every(({ misfit }) => misfit === null));
 });
 
 test('an unreadable allow grants nothing, and an unreadable deny covers as much as possible', async (t) => {

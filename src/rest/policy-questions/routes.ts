@@ -1,6 +1,6 @@
 import { Router } from 'express';
 import { AppError } from '../../base/errors.ts';
-import { pause } from '../../base/turns/slices.ts';
+import { inSlices, pause } from '../../base/turns/slices.ts';
 import { validate } from '../../base/validate.ts';
 import type { Position } from '../../db/changes.ts';
 import type { Database } from '../../db/database.ts';
@@ -8,7 +8,7 @@ import { readInTurn } from '../../db/turns.ts';
 import type { Policy } from '../../engine/compile/policy.ts';
 import { fittingPatterns, type PolicyModule } from '../../engine/engine.ts';
 import type { EngineCache } from '../../engine/engines.ts';
-import { explain, type Misfit, patternsToTry, readingsFor } from '../../engine/explain.ts';
+import { explain, type Misfit, patternsToTry, readingsInSteps } from '../../engine/explain.ts';
 import { admissionOf } from '../../http/context.ts';
 import { policyRef } from '../../policies/files/test-run.ts';
 import type { HeavyWork } from '../../policies/heavy/heavy.ts';
@@ -70,7 +70,7 @@ export function createQuestionRoutes(parts: QuestionRouteParts): Router {
     // With 10,000 policies, each step takes some milliseconds.
     const answer = decideOne(engine, given.question);
     await pause();
-    const readings = readingsFor(policies, engine.compiled.document.policies, given.question);
+    const readings = await inSlices(readingsInSteps(policies, engine.compiled.document.policies, given.question));
     await pause();
     const fitting = await fittingPatterns(module, patternsToTry(readings), given.question.object?.resource_name ?? '');
     await pause();
