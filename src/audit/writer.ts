@@ -5,7 +5,7 @@
 import type { AppError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { gathered } from '../base/promises.ts';
-import { sortedInSlices } from '../base/turns/slices.ts';
+import { inSlices, sortedInSteps } from '../base/turns/slices.ts';
 import { type ChainWriterParts, createChainWriter, type Item, isAboutRows, refusal, type Settle } from './chain-writer.ts';
 import { createRowMaker, isTooLarge, outcomesByRecord, type Stored } from './records/log-rows.ts';
 import type { DecisionRecord, OutcomeRecord, ShownRecord } from './records/records.ts';
@@ -158,7 +158,7 @@ export function createAuditWriter(parts: AuditWriterParts) {
     },
     async shown(record: ShownRecord): Promise<void> {
       // Sorting long names takes tens of milliseconds. `namesJson` sorts them again, which is fast for sorted names.
-      const names = isTooLarge(record.names) ? await sortedInSlices(record.names, (a, b) => a < b) : record.names;
+      const names = isTooLarge(record.names) ? await inSlices(sortedInSteps(record.names, (a, b) => a < b)) : record.names;
       const stored = rows.shown({ ...record, names });
       return enqueue(stored, (settle) => ({ kind: 'shown', stored, settle }));
     },

@@ -18,7 +18,7 @@ import { estimateInSteps, SHORT_MS } from './estimate.ts';
 import { GOLDEN_POLICIES, GOLDEN_QUESTIONS, goldenId } from './golden.ts';
 import { batches, listInput, objectInput, targetInput } from './input.ts';
 import { type Bare, builtinsOf, type DataPiece, type Instance, loadInstance, type OpaExports, readResult } from './instance.ts';
-import { layOut, MAX_PATTERNS } from './partition.ts';
+import { layOutInSteps, MAX_PATTERNS } from './partition.ts';
 
 /** The package's ES module lacks this function, although its types declare it. */
 const { loadPolicySync } = createRequire(import.meta.url)('@open-policy-agent/opa-wasm') as typeof OpaWasm;
@@ -207,7 +207,7 @@ function* loadEngine(
   { module, revision, onFault = () => {}, patternsPerInstance = MAX_PATTERNS }: Omit<EngineOptions, 'policies'>,
 ): Generator<undefined, LoadedEngine> {
   const { document, hash: dataHash, findings } = compiled;
-  const layout = layOut(document, Math.min(patternsPerInstance, MAX_PATTERNS));
+  const layout = yield* layOutInSteps(document, Math.min(patternsPerInstance, MAX_PATTERNS));
   yield;
   const share = HEAP_BYTES / (layout.others.length + 1);
   const ceiling = Math.min(HEAP_PER_INSTANCE.most, Math.max(HEAP_PER_INSTANCE.least, share));

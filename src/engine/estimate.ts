@@ -91,10 +91,14 @@ const total = (weights: Weights): Weight =>
 
 function* weighNode(node: IndexNode, unknown: NewWork): Generator<undefined, NodeWeights> {
   const weighed = {} as Record<ResourceType, Weights>;
+  let buckets = 0;
   for (const type of RESOURCE_TYPES) {
     const weights = { everyone: new Map(), role: new Map(), group: new Map(), user: new Map() } satisfies Weights;
     for (const kind of SUBJECT_TYPES) {
-      for (const [value, { tests = [], edges = [] }] of Object.entries(node[type][kind])) {
+      const table = node[type][kind];
+      for (const value of Object.keys(table)) {
+        if (++buckets % BUCKETS_AT_ONCE === 0) yield;
+        const { tests = [], edges = [] } = table[value] ?? {};
         if (tests.length === 0 && edges.length === 0) continue;
         weights[kind].set(value, yield* weigh(tests, edges, unknown));
       }
@@ -115,8 +119,9 @@ function* weigh(tests: readonly NameTest[], edges: NonNullable<Bucket['edges']>,
   return sum;
 }
 
-/** How many tests are weighed in one step. */
+/** How many tests are weighed in one step, and how many subjects are looked at. */
 const TESTS_AT_ONCE = 50;
+const BUCKETS_AT_ONCE = 100;
 
 function* weightOfAll(tests: readonly NameTest[], unknown: NewWork): Generator<undefined, Weight> {
   let sum = NOTHING;

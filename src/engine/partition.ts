@@ -11,6 +11,8 @@ import type { DataPiece } from './instance.ts';
  */
 export const MAX_PATTERNS = 99;
 
+const BUCKETS_AT_ONCE = 100;
+
 /** A piece is loaded without a pause, so it must not be long: OPA reads some 60 bytes per microsecond. */
 const PIECE_BYTES = 200_000;
 /** Changes are refused that need more for one bucket (collisions.ts), but not deletions, after which a table has fewer slots. */
@@ -28,12 +30,17 @@ export interface Layout {
 /** The place of a pattern: the number of the additional instance that holds it, and the pattern's number there. */
 type Home = readonly [instance: number, number: number];
 
-export function layOut(document: CompiledDocument, maxPatterns: number): Layout {
+/** Pauses every hundred subjects of a table. */
+export function* layOutInSteps(document: CompiledDocument, maxPatterns: number): Generator<undefined, Layout> {
   // The main instance answers every question, so it holds as many patterns as it can.
   const here = new Set<string>();
   const elsewhere = new Map<string, Home>();
   const others: string[][] = [];
   for (const pattern of patternsOf(document)) {
+    if (pattern === undefined) {
+      yield;
+      continue;
+    }
     if (here.has(pattern) || elsewhere.has(pattern)) continue;
     if (here.size < maxPatterns) {
       here.add(pattern);
@@ -59,11 +66,17 @@ export function layOut(document: CompiledDocument, maxPatterns: number): Layout 
   };
 }
 
-function* patternsOf(document: CompiledDocument): Generator<string> {
+/** Yields undefined for a pause. */
+function* patternsOf(document: CompiledDocument): Generator<string | undefined> {
+  let buckets = 0;
   for (const [, node] of nodes(document)) {
     for (const type of RESOURCE_TYPES) {
       for (const kind of SUBJECT_TYPES) {
-        for (const { tests = [], edges = [] } of Object.values(node[type][kind])) {
+        const table = node[type][kind];
+        // A table can have a hundred thousand subjects. `Object.values` takes several times as long as `Object.keys`.
+        for (const value of Object.keys(table)) {
+          if (++buckets % BUCKETS_AT_ONCE === 0) yield;
+          const { tests = [], edges = [] } = table[value] ?? {};
           const all = [...tests, ...edges.flatMap(([, , table]) => Object.values(table).flat())];
           for (const test of all) if (test[1] === 'regex') yield test[3];
         }
@@ -101,7 +114,8 @@ function* tablePieces<T>(
   let first = '';
   let comparisons = 0;
   let isFull = false;
-  for (const [key, member] of Object.entries(table)) {
+  for (const key of Object.keys(table)) {
+    const member = table[key] as T;
     const value = JSON.stringify(shown(member));
     if (isFull) {
       yield { path: [...path, key], value };

@@ -10,6 +10,7 @@ import { searches } from '../../src/engine/compile/weight.ts';
 import type { Decision, Engine, NamedObject, PrincipalFacts } from '../../src/engine/decision.ts';
 import { createEngine, loadPolicyModule, type PolicyModule } from '../../src/engine/engine.ts';
 import { decideInSteps, estimateInSteps, SHORT_MS } from '../../src/engine/estimate.ts';
+import { layOutInSteps, MAX_PATTERNS } from '../../src/engine/partition.ts';
 import { policyWith } from './support.ts';
 
 const ANN: PrincipalFacts = { sub: 'ann', role: 'dev', groups: ['a', 'b'] };
@@ -130,6 +131,15 @@ test('only the policies that are about the caller, the target and the type count
 test('a large set is weighed in short steps', (t) => {
   const { document } = compile(many(5_000, contained), { checkPattern: () => null });
   t.true([...estimateInSteps(document)].length >= 5_000 / 50);
+});
+
+test('a table of many subjects is weighed and laid out in short steps', (t) => {
+  const subjects = Array.from({ length: 1_000 }, (_, n) => ({
+    ...{ id: `s${n}`, subject_type: 'group' as const, subject_value: `g${n}` },
+  }));
+  const { document } = compile([policyWith({ id: 'p', subjects })], { checkPattern: () => null });
+  t.true([...estimateInSteps(document)].length >= 1_000 / 100);
+  t.true([...layOutInSteps(document, MAX_PATTERNS)].length >= 1_000 / 100);
 });
 
 const DENY: Decision = { effect: 'deny', reason: 'default', policy: null };

@@ -1,7 +1,8 @@
 import test from 'ava';
+import { atOnce } from '../../src/base/turns/slices.ts';
 import type { Policy } from '../../src/engine/compile/policy.ts';
 import { createEngine, type LoadedEngine, loadPolicyModule } from '../../src/engine/engine.ts';
-import { layOut, MAX_PATTERNS } from '../../src/engine/partition.ts';
+import { layOutInSteps, MAX_PATTERNS } from '../../src/engine/partition.ts';
 import { policyWith } from './support.ts';
 
 /** OPA's regex cache fails with 100 patterns on one heap (see MAX_PATTERNS). */
@@ -66,7 +67,7 @@ for (const patterns of [99, 100, 101, 5_000]) {
 
   test(`${patterns} patterns are laid out so that no instance exceeds OPA's cache`, async (t) => {
     const { compiled } = await createEngine({ module, policies: policiesWith(patterns), revision: 1 });
-    const { main, others } = layOut(compiled.document, MAX_PATTERNS);
+    const { main, others } = atOnce(layOutInSteps(compiled.document, MAX_PATTERNS));
     const held = [main, ...others].map((pieces) => new Set([...pieces()].flatMap(({ value }) => value.match(/\^x\d+_/g) ?? [])));
     for (const { size } of held) t.true(size <= 99, `${size}`);
     t.is(new Set(held.flatMap((patterns) => [...patterns])).size, patterns);
@@ -107,7 +108,7 @@ test('a bucket that is too long to be read in one piece is decided', async (t) =
     policyWith({ id: `p${n}`, priority: n, resource_pattern: `^x${n}_${'long'.repeat(20)}[0-9]+$` }),
   );
   const engine = await createEngine({ module, policies, revision: 1, onFault: (error) => t.log(error) });
-  const { main } = layOut(engine.compiled.document, MAX_PATTERNS);
+  const { main } = atOnce(layOutInSteps(engine.compiled.document, MAX_PATTERNS));
   t.true([...main()].length > 3);
   for (const n of [0, 98, 99, 1_234, 3_999]) {
     const object = { resource_type: 'tool' as const, resource_name: `x${n}_${'long'.repeat(20)}7` };

@@ -1,8 +1,9 @@
 /** The pieces in which an instance gets its data. Each is loaded without a pause. */
 import test from 'ava';
+import { atOnce } from '../../src/base/turns/slices.ts';
 import { hashOf } from '../../src/engine/compile/collisions.ts';
 import { compile } from '../../src/engine/compile/compile.ts';
-import { layOut, MAX_PATTERNS } from '../../src/engine/partition.ts';
+import { layOutInSteps, MAX_PATTERNS } from '../../src/engine/partition.ts';
 import { policyWith } from './support.ts';
 
 /** Returns how many groups are in each piece of tools for groups. Each group has these names. */
@@ -14,7 +15,9 @@ function groupsInPieces(names: readonly string[], end = '$'): number[] {
     policyWith({ id: `p${n}`, resource_pattern: `^(${names.slice(n * 25, n * 25 + 25).join('|')})${end}`, subjects }),
   );
   const { document } = compile(policies, { checkPattern: () => null });
-  const pieces = [...layOut(document, MAX_PATTERNS).main()].filter(({ path }) => path[1] === 'every' && path[2] === 'tool');
+  const pieces = [...atOnce(layOutInSteps(document, MAX_PATTERNS)).main()].filter(
+    ({ path }) => path[1] === 'every' && path[2] === 'tool',
+  );
   return pieces.map(({ path, value }) => (path.length > 4 ? 1 : Object.keys(JSON.parse(value)).length));
 }
 

@@ -1,6 +1,6 @@
 /** Recorded decisions with the facts that they are based on, oldest first, so that a different policy set can decide them again. */
 import type { Knex } from 'knex';
-import { pause, sortedInSlices } from '../../base/turns/slices.ts';
+import { inSlices, pause, sortedInSteps } from '../../base/turns/slices.ts';
 import type { Connection } from '../../db/database.ts';
 import type { ResourceType } from '../../engine/compile/policy.ts';
 import { KEY_BYTES } from '../chain/facts.ts';
@@ -248,5 +248,5 @@ export async function inOrder<T extends SeenObject>(objects: readonly T[]): Prom
     await pause();
     rows.set(`${object.target_id} ${object.resource_type} ${object.resource_name}`, object);
   }
-  return (await sortedInSlices([...rows], ([a], [b]) => a < b)).map(([, object]) => object);
+  return (await inSlices(sortedInSteps([...rows], ([a], [b]) => a < b))).map(([, object]) => object);
 }

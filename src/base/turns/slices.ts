@@ -18,11 +18,11 @@ export async function pause(): Promise<void> {
 
 const RUN = 128;
 
-/** Returns the items in order, sorted in slices. `isBefore`: whether the first item belongs before the second. */
-export async function sortedInSlices<T>(items: readonly T[], isBefore: (a: T, b: T) => boolean): Promise<readonly T[]> {
+/** Returns the items in order. `isBefore`: whether the first item belongs before the second. */
+export function* sortedInSteps<T>(items: readonly T[], isBefore: (a: T, b: T) => boolean): Generator<undefined, readonly T[]> {
   let runs: (readonly T[])[] = [];
   for (let at = 0; at < items.length; at += RUN) {
-    await pause();
+    if (at > 0) yield;
     runs.push(items.slice(at, at + RUN).sort((a, b) => (isBefore(a, b) ? -1 : isBefore(b, a) ? 1 : 0)));
   }
   while (runs.length > 1) {
@@ -32,7 +32,7 @@ export async function sortedInSlices<T>(items: readonly T[], isBefore: (a: T, b:
       const both: T[] = [];
       let [i, j] = [0, 0];
       while (i < one.length && j < other.length) {
-        if (both.length % RUN === 0) await pause();
+        if (both.length % RUN === 0) yield;
         const [a, b] = [one[i] as T, other[j] as T];
         const isOther = isBefore(b, a);
         both.push(isOther ? b : a);

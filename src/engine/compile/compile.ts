@@ -3,7 +3,7 @@
  * any order. The head of `rego/gateway.rego` describes the form of the document.
  */
 import { createHash } from 'node:crypto';
-import { atOnce } from '../../base/turns/slices.ts';
+import { atOnce, sortedInSteps } from '../../base/turns/slices.ts';
 import { edgeOf, type Screen, type Shape } from './lower.ts';
 import { formIn, type PatternCheck, readPattern } from './pattern.ts';
 import {
@@ -127,6 +127,10 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
   let json = '';
   let part = '';
   for (const piece of canonicalPieces(document)) {
+    if (piece === undefined) {
+      yield;
+      continue;
+    }
     part += piece;
     if (part.length < PART_LENGTH) continue;
     json += part;
@@ -143,7 +147,7 @@ export function* compileInSteps(policies: readonly Policy[], { checkPattern }: C
 export function* readInSteps(
   policies: readonly Policy[],
   read: (policy: Policy) => ReadPolicy | null,
-): Generator<undefined, ReadPolicy[]> {
+): Generator<undefined, readonly ReadPolicy[]> {
   const found: ReadPolicy[] = [];
   let subjects = 0;
   for (const [i, policy] of policies.entries()) {
@@ -156,9 +160,7 @@ export function* readInSteps(
     if (reading !== null) found.push(reading);
   }
   yield;
-  found.sort(byReadingOrder);
-  yield;
-  return found;
+  return yield* sortedInSteps(found, (a, b) => byReadingOrder(a, b) < 0);
 }
 
 /**
@@ -350,8 +352,8 @@ function canonical(value: unknown): string {
   return json === '' ? '{}' : `${json}}`;
 }
 
-/** Yields `canonical(document)` in pieces. */
-function* canonicalPieces({ index, order, policies, unmatched }: CompiledDocument): Generator<string> {
+/** Yields `canonical(document)` in pieces, and undefined for a pause. */
+function* canonicalPieces({ index, order, policies, unmatched }: CompiledDocument): Generator<string | undefined> {
   yield '{"index":';
   yield* piecesOf(index);
   yield ',"order":';
@@ -362,17 +364,19 @@ function* canonicalPieces({ index, order, policies, unmatched }: CompiledDocumen
 }
 
 /** Yields `canonical(value)` in pieces: one policy can apply to a thousand subjects, and one subject can have all policies. */
-function* piecesOf(value: unknown): Generator<string> {
+function* piecesOf(value: unknown): Generator<string | undefined> {
   if (typeof value !== 'object' || value === null) return yield canonical(value);
   const isList = Array.isArray(value);
   yield isList ? '[' : '{';
   if (isList) {
     for (const [i, element] of value.entries()) yield `${i === 0 ? '' : ','}${canonical(element)}`;
   } else {
-    const members = Object.entries(value).sort(([a], [b]) => compareText(a, b));
-    for (const [i, [key, member]] of members.entries()) {
+    const members = value as Readonly<Record<string, unknown>>;
+    // `Object.entries` takes several times as long as `Object.keys`.
+    const keys = yield* sortedInSteps(Object.keys(members), (a, b) => a < b);
+    for (const [i, key] of keys.entries()) {
       yield `${i === 0 ? '' : ','}${JSON.stringify(key)}:`;
-      yield* piecesOf(member);
+      yield* piecesOf(members[key]);
     }
   }
   yield isList ? ']' : '}';

@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { compile, compileInSteps } from '../../../src/engine/compile/compile.ts';
+import { compile, compileInSteps, readInSteps, readStrictly } from '../../../src/engine/compile/compile.ts';
 import { lower } from '../../../src/engine/compile/lower.ts';
 import type { Effect, Policy } from '../../../src/engine/compile/policy.ts';
 import { parse } from '../../../src/engine/compile/re2.ts';
@@ -33,6 +33,18 @@ test('policies with many subjects are read and placed in short steps', (t) => {
   );
   // One step for each of the policies that are read, and for each 20 subjects that are placed.
   t.true([...compileInSteps(policies, module)].length >= 3 + 3 * 50);
+});
+
+test('many policies, and many subjects of different policies, are put in order in short steps', (t) => {
+  const policies = Array.from({ length: 1_000 }, (_, n) =>
+    policyWith({ id: `p${n}`, subjects: [{ id: 's', subject_type: 'group', subject_value: `g${n}` }] }),
+  );
+  // 50 policies are read or placed in one step. To put 128 in order takes two steps at least.
+  const inOrder = 2 * Math.floor(1_000 / 128);
+  const read = readInSteps(policies, (policy) => readStrictly(policy, module.checkStoredPattern));
+  t.true([...read].length >= 1_000 / 50 + inOrder);
+  // The policies, and the groups in the tables of `use` and `tool`.
+  t.true([...compileInSteps(policies, module)].length >= (2 * 1_000) / 50 + 3 * inOrder);
 });
 
 test('a list of tests has each test once, with its least rank, however long it is', (t) => {
