@@ -79,8 +79,8 @@ export interface AdministerParts {
 }
 
 /**
- * Locks the record of the principal's user until the transaction ends. Returns whether the user is still admitted, and the token or session
- * still in force.
+ * Locks the record of the principal's user until the transaction ends (`lockForSignIn`). Returns whether the user is still admitted, and the
+ * token or session still in force.
  */
 export type StillAdmits = (trx: Transaction, principal: Principal) => Promise<boolean>;
 
@@ -88,7 +88,7 @@ export function createStillAdmits({
   providerAdmits = async () => false,
   now = Date.now,
 }: Omit<AdministerParts, 'changes'>): StillAdmits {
-  return async (trx, principal) => isAdmitted(trx, principal, userStore(trx).lock(principal.sub), providerAdmits, now());
+  return async (trx, principal) => isAdmitted(trx, principal, userStore(trx).lockForSignIn(principal.sub), providerAdmits, now());
 }
 
 async function isAdmitted(

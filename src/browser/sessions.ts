@@ -79,7 +79,7 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
     void res.appendHeader('Set-Cookie', `${COOKIE}=${value}; ${ATTRIBUTES}`);
 
   /**
-   * Begins a session in the caller's transaction, which holds the record of the user. Returns the value for `setCookie`. If the request
+   * Begins a session in the caller's transaction, which has called `lockForSignIn` of the user. Returns the value for `setCookie`. If the request
    * has a cookie, the session of that cookie ends, because an attacker may know its value.
    */
   async function open(trx: Transaction, req: IncomingMessage, user: User, { method, provedAt }: SignInFacts): Promise<string> {
@@ -151,7 +151,7 @@ export function createBrowserSessions(parts: BrowserSessionParts) {
       iat: number | null = null,
     ): Promise<void> {
       const value = await transact(database, async (trx) => {
-        const user = await userStore(trx).lock(id);
+        const user = await userStore(trx).lockForSignIn(id);
         if (user === null || !isAdmissible(user))
           throw new AppError('forbidden', 'Your account is disabled. Ask an administrator.');
         if (user.issuer !== issuer || user.subject !== subject)

@@ -30,6 +30,7 @@ import * as verification from './migrations/0024-verification.ts';
 import * as countsByKey from './migrations/0025-counts-by-key.ts';
 import * as shadowBeginners from './migrations/0026-shadow-beginners.ts';
 import * as unusedRecords from './migrations/0027-unused-records.ts';
+import * as signIns from './migrations/0028-sign-ins.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -63,6 +64,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0025-counts-by-key', countsByKey.up],
   ['0026-shadow-beginners', shadowBeginners.up],
   ['0027-unused-records', unusedRecords.up],
+  ['0028-sign-ins', signIns.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -170,8 +170,8 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
     trx: Transaction,
     { id, user_id, client: clientId, redirect_uri, expires_at }: Grant,
   ): Promise<Change[]> {
-    // `create` locks the user, too. A grant that it makes at the same time ends here, or the earlier grant is gone when it looks.
-    await userStore(trx).lock(user_id);
+    // `create` does so, too. A grant that it makes at the same time ends here, or the earlier grant is gone when it looks.
+    await userStore(trx).lockForSignIn(user_id);
     const copies = (await grantStore(trx).ofUser(user_id)).filter(
       (grant) =>
         grant.id !== id &&
@@ -238,7 +238,8 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         const time = now();
         if (!(await stillAdmits(trx, principal))) return 'ended';
         // The user is locked now. A change that turns assertions off locks all users of the provider, then ends their grants.
-        if (!(await providerStore(trx).findByIssuer(principal.issuer))?.id_jag) return 'ended';
+        const provider = await providerStore(trx).findByIssuer(principal.issuer);
+        if (!provider?.id_jag) return 'ended';
         if (kind !== 'registered') {
           const record = { client_id: clientId, kind, name, metadata: null, enabled: true, created_at: time, used_at: null };
           await clientStore(trx).insert({ id: uuidv7(), ...record });
@@ -255,6 +256,8 @@ export function createGrants({ database, changes, administer, stillAdmits, now }
         if (!(await recordStore({ knex: trx }).once('IdJag', assertion.key, until, time))) return 'answered';
         await clientStore(trx).used(client.id, name, time);
         if (known !== undefined) return { grantId: known.id };
+        // A member of a cluster does not see that a different one has locked the users. Both transactions write the provider.
+        await providerStore(trx).countSignIn(provider.id);
         const id = uuidv7();
         await grantStore(trx).insert({
           ...{ id, user_id: principal.sub, client: client.id, resources: { [resource]: 'mcp' }, openid: '' },

@@ -77,6 +77,11 @@ export function providerStore(db: Connection) {
       await db('providers').where({ id, sealed_secret: before }).update({ sealed_secret });
     },
 
+    /** Writes the record, so that a change of the provider at a different member of a cluster comes before the caller's transaction, or after. */
+    async countSignIn(id: string): Promise<void> {
+      await db('providers').where({ id }).increment('sign_ins', 1);
+    },
+
     /** Throws AppError `provider_taken`. */
     async insert(provider: Provider): Promise<void> {
       try {

@@ -223,6 +223,15 @@ export function userStore(db: Connection) {
     /** Like `find`, and locks the record until the transaction ends. */
     lock: (id: string): Promise<User | null> => one({ id }, true),
 
+    /**
+     * Like `lock`, for a transaction that makes something by which the user is signed in. It also writes the record, as every change does
+     * that ends sign-ins. So one of the two comes first, also at different members of a cluster.
+     */
+    async lockForSignIn(id: string): Promise<User | null> {
+      await db('users').where({ id }).increment('sign_ins', 1);
+      return one({ id }, true);
+    },
+
     /** Finds local accounts only, because an e-mail from a provider does not identify a user. */
     findByEmail: (email: string): Promise<User | null> => one({ issuer: LOCAL_ISSUER, email_key: emailKey(email) }),
 

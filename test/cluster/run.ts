@@ -1,7 +1,7 @@
 /**
  * `npm run test:cluster -- galera` (or `group-replication`): starts three nodes of the cluster on loopback and a gateway on each,
- * races registrations, runs the new-enemy test with and without what makes reads causal, kills a node in mid-load and brings it
- * back, and stops everything. `--rounds=n` (100) says how many revocations of each kind. The exit code is 0 if all held.
+ * races registrations, and logins with changes of the password, runs the new-enemy test with and without what makes reads causal, kills
+ * a node in mid-load and brings it back, and stops everything. `--rounds=n` (100) says how many revocations of each kind. The exit code is 0 if all held.
  */
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -21,6 +21,7 @@ import { byMethod, startRecording } from '../support/upstreams/recording.ts';
 const KINDS = ['galera', 'group-replication'];
 const REGISTRATIONS = 50;
 const LOADERS = 4;
+const PASSWORD_CHANGES = 20;
 const ROWS_OF_OTHERS = 5_000;
 /** How long a gateway may take to answer while its node is gone: the gate waits 5 s. */
 const ANSWER_MS = 15_000;
@@ -166,6 +167,39 @@ async function amongOthers<T>(databaseUrls: readonly string[], work: () => Promi
     over = true;
     await others;
   }
+}
+
+/** A user changes the password at one replica, while somebody who knows the old one logs in with it at a different one, again and again. */
+async function oldPasswords([first = '', second = '']: readonly string[]): Promise<void> {
+  const email = 'changing@example.com';
+  const login = (url: string, password: string) =>
+    rest<{ token: string }>(url, 'POST', '/api/auth/login', { body: { email, password } });
+  let password = PASSWORD;
+  await rest(first, 'POST', '/api/auth/register', { body: { email, password } });
+  let [made, alive, failed] = [0, 0, 0];
+  for (let round = 0; round < PASSWORD_CHANGES; round++) {
+    const token = (await login(first, password)).body.token;
+    const old = password;
+    const tokens: string[] = [];
+    const begun: Promise<void>[] = [];
+    const attackers = Array.from({ length: LOADERS }, async (_, n) => {
+      begun[n] = login(second, old).then(({ body }) => void tokens.push(body.token));
+      await begun[n];
+      for (let answer = await login(second, old); answer.status === 200; answer = await login(second, old))
+        tokens.push(answer.body.token);
+    });
+    await Promise.all(begun);
+    password = `${PASSWORD} ${round}`;
+    const body = { current_password: old, new_password: password };
+    const { status } = await rest(first, 'PUT', '/api/auth/password', { token, body });
+    if (status !== 204) failed++;
+    await Promise.all(attackers);
+    made += tokens.length;
+    const answers = await Promise.all(tokens.map((token) => rest(first, 'GET', '/api/auth/me', { token })));
+    alive += answers.filter((answer) => answer.status !== 401).length;
+  }
+  check(failed === 0, `${PASSWORD_CHANGES} changes of a password at one node succeed`);
+  check(alive === 0, `${alive} of ${made} logins with the old passwords at a different node outlive the changes`);
 }
 
 /** Names of the allowed calls in the audit log, as a node has it. */
@@ -352,6 +386,7 @@ async function main(guardian: Guardian): Promise<void> {
   check(score.stale === 0, 'no stale allow');
   check(score.errors === 0 && score.traffic.error === 0, 'no errors');
   check(score.lateAllows === 0, 'nothing granted was late');
+  await oldPasswords(urls);
 
   const uncausal = await startReplicas(guardian, databaseUrls, false);
   const weaker = await amongOthers(databaseUrls, () => newEnemy({ urls: uncausal.map(({ url }) => url), admin, rounds }));

@@ -67,7 +67,7 @@ export function createLogin({ database, passwords, draftToken, administer, still
     const prepared = await prepare();
     return await transact(database, async (trx) => {
       // During the check the password may have been changed, which ends logins and browser sessions.
-      const user = await userStore(trx).lock(found.user.id);
+      const user = await userStore(trx).lockForSignIn(found.user.id);
       const stored = await userStore(trx).credentials({ id: found.user.id });
       if (!user?.enabled || stored?.passwordHash !== found.passwordHash) throw wrong();
       return await enter(trx, user, prepared);

@@ -7,7 +7,8 @@ import { tokenStore } from '../token-store.ts';
 
 /**
  * Ends all of it in the transaction of an administrative change, which must record the returned changes. API tokens stay. `exceptId`: the
- * id of the login, session or grant with which the caller asks for it.
+ * id of the login, session or grant with which the caller asks for it. The transaction must have written the record of the user before: a
+ * sign-in under way at a different member of a cluster then fails at its commit (`lockForSignIn`), and is tried again.
  */
 export async function endSignInsOf(trx: Transaction, userId: string, exceptId: string | null, now: number): Promise<Change[]> {
   await tokenStore(trx).revokeLoginsOf(userId, exceptId, now);
