@@ -63,9 +63,7 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
       clientStore(knex).removeUnused(time - UNUSED_CLIENTS_KEPT_MS, time - FORMER_CLIENTS_KEPT_MS, limit),
     );
     const ended = now() - ENDED_TOKENS_KEPT_DAYS * DAY_MS;
-    for (let after: string | null = ''; after !== null && !stopped; await sleep(PAUSE_MS)) {
-      after = await tokenStore(knex).deleteEnded(ended, after, BATCH);
-    }
+    await inBatches((limit) => tokenStore(knex).deleteEnded(ended, limit));
     for (let deleted = BATCH; deleted === BATCH && !stopped; await sleep(PAUSE_MS)) {
       deleted = await browserStore(knex).deleteOver(browserSessionLimits(now()), BATCH);
     }

@@ -10,6 +10,7 @@ import { createUpkeep } from '../src/upkeep.ts';
 import { localUser, userStore } from '../src/users/user-store.ts';
 import { openTestDatabase } from './support/database.ts';
 import { eachEngine } from './support/databases/each-engine.ts';
+import { createSqlite } from './support/databases/sqlite.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 const NOW = 1_800_000_000_000;
@@ -21,6 +22,22 @@ async function runOn(database: Database, changesDays: number): Promise<void> {
   await upkeep.run();
   await upkeep.stop();
 }
+
+// Servers choose by what is in the table.
+test.serial('on SQLite, ended tokens and the tokens of keys are not searched for among the logins of strangers', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { knex } = await openTestDatabase(t, at);
+  const selects: { readonly sql: string; readonly bindings: readonly string[] }[] = [];
+  knex.on('query', (query) => void (query.sql.startsWith('select') && selects.push(query)));
+  await tokenStore(knex).countByKey(NOW);
+  await tokenStore(knex).deleteEnded(NOW, 500);
+  t.is(selects.length, 3);
+  for (const { sql, bindings } of [...selects]) {
+    const plan = JSON.stringify(await knex.raw(`explain query plan ${sql}`, bindings));
+    t.regex(plan, /SEARCH tokens USING (?:COVERING )?INDEX tokens_by_end \(kind=\? AND revoked_at/, sql);
+  }
+});
 
 eachEngine(test.serial, 'tokens are deleted a while after they were revoked or have expired, and others stay', async (t, at) => {
   const database = await openTestDatabase(t, at);

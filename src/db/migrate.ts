@@ -31,6 +31,7 @@ import * as countsByKey from './migrations/0025-counts-by-key.ts';
 import * as shadowBeginners from './migrations/0026-shadow-beginners.ts';
 import * as unusedRecords from './migrations/0027-unused-records.ts';
 import * as signIns from './migrations/0028-sign-ins.ts';
+import * as tokensByEnd from './migrations/0029-tokens-by-end.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -65,6 +66,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0026-shadow-beginners', shadowBeginners.up],
   ['0027-unused-records', unusedRecords.up],
   ['0028-sign-ins', signIns.up],
+  ['0029-tokens-by-end', tokensByEnd.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -193,7 +193,8 @@ export function keyRoutes({ keys, database, administer, now }: KeyParts): Router
   const router = Router({ caseSensitive: true, strict: true });
 
   router.get('/', async (_req, res) => {
-    const [all, tokens] = await Promise.all([keys.list(), tokenStore(database.knex).countByKey(now())]);
+    const count = () => tokenStore(database.knex).countByKey(now());
+    const [all, tokens] = await Promise.all([keys.list(), readInTurn(callerOf(res).principal.sub, count)]);
     res.json(all.map((key) => signingKeyDocument(key, tokens)));
   });
   router.post('/rotate', async (req, res) => {
