@@ -32,6 +32,7 @@ import * as shadowBeginners from './migrations/0026-shadow-beginners.ts';
 import * as unusedRecords from './migrations/0027-unused-records.ts';
 import * as signIns from './migrations/0028-sign-ins.ts';
 import * as tokensByEnd from './migrations/0029-tokens-by-end.ts';
+import * as openSessions from './migrations/0030-open-sessions.ts';
 
 type Migration = (db: Knex, collation: string | null) => Promise<void>;
 
@@ -67,6 +68,7 @@ const MIGRATIONS: readonly (readonly [name: string, up: Migration])[] = [
   ['0027-unused-records', unusedRecords.up],
   ['0028-sign-ins', signIns.up],
   ['0029-tokens-by-end', tokensByEnd.up],
+  ['0030-open-sessions', openSessions.up],
 ];
 
 const LOCK_SECONDS = 120;

@@ -107,7 +107,7 @@ export function createRest(base: Base, parts: Parts, accepts: () => boolean, che
     mount('/auth/grants', grantRoutes(parts.oauth.grants)),
     mount('/clients', clientRoutes(parts.oauth.grants)),
     mount('/users', userRoutes({ database, administer, passwords, localSignIn: config.localSignIn, now })),
-    mount('/users', createUserRecycleRoute({ administer, now })),
+    mount('/users', createUserRecycleRoute({ database, administer, now })),
     mount('/sessions', createSessionRoutes({ database, administer, now, onEnded: metrics.sessions.observe })),
     mount('/users', createLinkRoutes(accounts.providers)),
     mount(

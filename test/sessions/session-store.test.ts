@@ -7,6 +7,7 @@ import { EVERY_TARGET, type SessionRow, type SessionStore, sessionStore } from '
 import { memorySessions } from '../mcp/stores.ts';
 import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
+import { createSqlite } from '../support/databases/sqlite.ts';
 
 const NOW = 1_800_000_000_000;
 const HOUR = 3_600_000;
@@ -35,6 +36,25 @@ function eachStore(
     await run(t, sessionStore(knex), knex);
   });
 }
+
+// Servers choose by what is in the table.
+test.serial('on SQLite, open sessions are counted in an index, and a list follows the order of the ids', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { knex } = await openTestDatabase(t, at);
+  const asked: { readonly sql: string; readonly bindings: readonly string[] }[] = [];
+  knex.on('query', (query) => void (query.sql.includes('from `sessions`') && asked.push(query)));
+  const store = sessionStore(knex);
+  for (const filter of [{}, { user_id: 'u' }, { target_id: 't' }, { user_id: 'u', target_id: 't' }])
+    await store.count(NOW, filter);
+  await store.page(NOW, {}, 10, null);
+  const plans: string[] = [];
+  for (const { sql, bindings } of [...asked]) plans.push(JSON.stringify(await knex.raw(`explain query plan ${sql}`, bindings)));
+  const page = plans.pop() ?? '';
+  t.is(plans.length, 4);
+  for (const plan of plans) t.true(plan.includes('COVERING INDEX sessions_open (created_at>?)'), plan);
+  t.false(page.includes('ORDER BY'), page);
+});
 
 eachStore('a session is found until it ends, and ends once', async (t, store) => {
   const session = row();

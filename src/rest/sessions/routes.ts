@@ -8,7 +8,7 @@ import { pathId, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';
-import { readInTurn } from '../../db/turns.ts';
+import { createRestingTurns, readInTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
@@ -26,7 +26,10 @@ export interface SessionRouteParts {
   readonly onEnded: (lastedMs: number) => void;
 }
 
-type RecycleParts = Pick<SessionRouteParts, 'administer' | 'now'>;
+type RecycleParts = Pick<SessionRouteParts, 'database' | 'administer' | 'now'>;
+
+/** Sessions are counted, and all requests wait until the change is loaded. A loop of a holder of the right would keep them waiting. */
+const recyclesInTurn = createRestingTurns();
 
 const PAGE = { defaultLimit: 100, maxLimit: 1000, key: ID_KEY, also: Object.keys(sessionQuery) };
 const listing = Joi.object<SessionFilter>(sessionQuery);
@@ -66,7 +69,7 @@ export function createSessionRoutes({ database, administer, now, onEnded }: Sess
 
   router.post('/recycle', async (req, res) => {
     const { all: _, ...filter } = validate(recycling, req.body === undefined ? {} : req.body);
-    res.json(await recycle({ administer, now }, callerOf(res), filter));
+    res.json(await recycle({ database, administer, now }, callerOf(res), filter));
   });
 
   return router;
@@ -88,17 +91,20 @@ function requireOperated(held: Held, targetId = ''): void {
 }
 
 /** Recycles sessions: they continue with fresh upstream sessions. Returns how many sessions are affected. */
-async function recycle({ administer, now }: RecycleParts, caller: Caller, filter: SessionFilter): Promise<{ recycled: number }> {
+const recycle = (parts: RecycleParts, caller: Caller, filter: SessionFilter): Promise<{ readonly recycled: number }> =>
+  recyclesInTurn(caller.principal.sub, () => recycleAlone(parts, caller, filter));
+
+async function recycleAlone({ database, administer, now }: RecycleParts, caller: Caller, filter: SessionFilter) {
   const { user_id = '', target_id = '' } = filter;
+  // Before the transaction, because other changes wait for it.
+  const recycled = await sessionStore(database.knex).count(now() - SESSION_LIFETIME_MS, filter);
   const { result } = await administer(caller, ['targets:operate'], async (trx: Transaction, { held }) => {
     requireOperated(held, target_id);
     if (user_id !== '' && (await userStore(trx).find(user_id)) === null) throw new AppError('not_found', 'No user has this id.');
     if (target_id !== '' && (await targetStore(trx).find(target_id)) === null)
       throw new AppError('not_found', 'No target has this id.');
-    const store = sessionStore(trx);
     const { sequence } = await readPosition(trx);
-    await store.recycle(user_id, target_id, sequence + 1);
-    const recycled = await store.count(now() - SESSION_LIFETIME_MS, filter);
+    await sessionStore(trx).recycle(user_id, target_id, sequence + 1);
     const object_id = user_id || target_id || '*';
     const change: Change = { action: 'session.recycle', object_id, before: null, after: { ...filter, recycled } };
     return { result: { recycled }, changes: [change] };

@@ -1,7 +1,7 @@
 /** Administrators list, end and recycle sessions. */
 import test from 'ava';
 import { eachEngine } from '../../support/databases/each-engine.ts';
-import { apiToken, person, rest } from '../../support/gateway.ts';
+import { apiToken, person, rest, startGatewayWithDatabase } from '../../support/gateway.ts';
 import { listen } from '../../support/listener.ts';
 import { call, openSession, post } from '../../support/mcp.ts';
 import { startStateful } from '../../support/upstreams/stateful.ts';
@@ -192,6 +192,20 @@ test.serial('recycling answers the number of sessions, and refuses an unknown bo
   t.is((await rest(w.gateway.url, 'POST', '/api/users/x/recycle', { token })).status, 404);
   t.is((await rest(w.gateway.url, 'DELETE', '/api/sessions/x', { token })).status, 404);
   t.is((await rest(w.gateway.url, 'DELETE', `/api/sessions/${nobody}`, { token })).status, 404);
+});
+
+test.serial('the sessions of a recycle are counted before its transaction, and one recycle after the other', async (t) => {
+  const gateway = await startGatewayWithDatabase(t);
+  const admin = await person(gateway, 'admin@example.com');
+  const events: string[] = [];
+  type Query = { readonly sql: string; readonly __knexTxId?: string };
+  gateway.database.knex.on('query', ({ sql, __knexTxId }: Query) => {
+    if (/count\(\*\).* from `sessions`/.test(sql)) events.push(__knexTxId === undefined ? 'counted' : 'counted in a transaction');
+    if (sql.startsWith('update `counter`')) events.push('changed');
+  });
+  const recycle = () => gateway.rest(200, 'POST', '/api/sessions/recycle', { token: admin.token, body: { all: true } });
+  await Promise.all([recycle(), recycle(), recycle()]);
+  t.deepEqual(events, ['counted', 'changed', 'counted', 'changed', 'counted', 'changed']);
 });
 
 test.serial('a recycle without a body does not mean every session', async (t) => {
