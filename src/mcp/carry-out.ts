@@ -6,10 +6,11 @@ import { restInLane } from '../base/turns/lane.ts';
 import { partsOf } from '../base/turns/slices.ts';
 import { ACCEPTED, type Answer, finalOf, unavailable } from '../protocol/answer.ts';
 import { arrayText, CODES, errorMessage, LONG_TEXT, lengthOfText, type MessageText, partsOfText } from '../protocol/message.ts';
+import { type Admission, isDecidedAlike } from '../state/admission.ts';
 import { answerAggregate, handleAggregate, notifyAggregate, openAggregate } from './aggregate/aggregate.ts';
 import { deleteAggregate, getAggregate } from './aggregate/stream.ts';
 import type { Caller } from './context/context.ts';
-import { readmitted } from './context/readmission.ts';
+import { readmit, readmitted } from './context/readmission.ts';
 import { handleRequest } from './requests/handle-request.ts';
 import { handleDelete, handleGet, handleNotification, handleResponse } from './requests/session-messages.ts';
 import { AGGREGATE } from './sessions/sessions.ts';
@@ -39,29 +40,45 @@ export function carryOut(caller: Caller, work: Work): Promise<Answer> {
   }
 }
 
+/** A part of the answer to a batch. `decidedBy`: the admission that has decided what it shows; null: nothing was decided. */
+interface Part extends Pick<Work, 'id'> {
+  readonly text: MessageText;
+  readonly decidedBy: Admission | null;
+}
+
+const OUTDATED = 'Your access has changed while this answer waited for the others of the batch. Send the request alone.';
 const TOO_LARGE = 'The answers to this batch, or to other requests of yours, are too large together. Send the request alone.';
 
 /** The answers to the elements of a batch as one. A notification has none. */
 async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<Answer> {
   const principal = principalKey(caller.claims);
   const held: Taken[] = [];
-  const answers = elements.map(async (element) => {
+  const answers = elements.map(async (element): Promise<Part | null> => {
+    const { id } = element;
     const ended: (() => void)[] = [];
-    const own: Caller = { ...caller, isInBatch: true, whenAnswered: (then) => void ended.push(then) };
+    let decidedBy: Admission | null = null;
+    const own: Caller = {
+      ...caller,
+      isInBatch: true,
+      whenAnswered: (then) => void ended.push(then),
+      decidedBy(by) {
+        decidedBy = by;
+      },
+    };
     // Each element takes a turn of its sender, as each call does. Otherwise a batch would begin fifty of them at once.
     ended.push(await turnToCall(principal));
     const begin = async (): Promise<Answer> => {
       const now = await readmitted(own);
-      return now === null ? unavailable(element.id) : carryOut(now, element);
+      return now === null ? unavailable(id) : carryOut(now, element);
     };
     try {
       const final = await finalOf(await begin());
       if (final === null || element.do === 'notification') return null;
       const { text } = final;
       const room = caller.deps.outbox.hold(principal, await restInLane(principal, memoryOf(text)));
-      if (isOverdrawn(room)) return errorMessage(element.id, { code: CODES.internal, message: TOO_LARGE });
+      if (isOverdrawn(room)) return { id, text: errorText(id, TOO_LARGE), decidedBy: null };
       held.push(room);
-      return text;
+      return { id, text, decidedBy };
     } finally {
       // An element must not keep what another one waits for.
       for (const then of ended) then();
@@ -71,9 +88,16 @@ async function carryOutAll(caller: Caller, elements: readonly Work[]): Promise<A
   void Promise.allSettled(answers).then(() => {
     for (const { giveBack } of held) giveBack();
   });
-  const texts = (await Promise.all(answers)).filter((text) => text !== null);
+  const parts = (await Promise.all(answers)).filter((part) => part !== null);
+  // Each part has waited for the others, and a deny that was answered meanwhile must count.
+  const now = parts.some(({ decidedBy }) => decidedBy !== null) ? await readmit(caller) : null;
+  const texts = parts.map(({ id, text, decidedBy }) =>
+    decidedBy === null || (now !== null && isDecidedAlike(decidedBy, now)) ? text : errorText(id, OUTDATED),
+  );
   return texts.length === 0 ? ACCEPTED : { kind: 'message', status: 200, text: arrayText(texts) };
 }
+
+const errorText = (id: Work['id'], message: string): string => errorMessage(id, { code: CODES.internal, message });
 
 /** The bytes that the text takes in memory: with one character outside of ASCII, each character takes two. */
 function* memoryOf(text: MessageText): Generator<undefined, number> {

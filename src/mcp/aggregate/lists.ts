@@ -63,8 +63,10 @@ export async function listAggregate(caller: Caller, posted: LivePosted, plan: Pl
   // Each target has refused it. A method that the revision does not have gets an error, not an empty list.
   if (plan.member === 'tasks' && session.revision !== TASKS_REVISION) return refuse(id, methodNotFound('stateful'));
   // Each page was decided when it came. Then it has waited for slower targets and for room, and a deny that was answered meanwhile must count.
-  const current = pages.some(tellsSomething) ? await admissionNow(caller) : caller.admission;
+  const tells = pages.some(tellsSomething);
+  const current = tells ? await admissionNow(caller) : caller.admission;
   if (current === null) return unavailable(id);
+  if (tells) caller.decidedBy?.(current);
   const shown: string[] = [];
   const next: Record<string, string> = {};
   const missing: string[] = [];

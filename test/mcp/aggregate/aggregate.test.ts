@@ -1,10 +1,17 @@
 /** All targets at once: lists, names, rows and sessions, in front of targets that are not all well. */
 import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { DEFAULT_LIMITS } from '../../../src/mcp/limits/limits.ts';
-import { answerText, byMethod, type Message as Posted, type RecordingUpstream } from '../../support/upstreams/recording.ts';
+import {
+  answerJson,
+  answerText,
+  byMethod,
+  type Message as Posted,
+  type RecordingUpstream,
+} from '../../support/upstreams/recording.ts';
 import { routed, type TestGateway } from '../gateway.ts';
 import { call, inSession, modern, open, send } from '../raw.ts';
 import { memorySessions } from '../stores.ts';
@@ -830,6 +837,40 @@ test.serial('each element of a batch of 2025-03-26 reaches its own target', asyn
   const newer = await openEverywhere(at);
   t.is((await at.send(inSession(newer, batch))).status, 400);
 });
+
+for (const path of ['/mcp', '/mcp/a']) {
+  test.serial(`${path}: a batch does not show what was denied while it waited for its last answer`, async (t) => {
+    const plain = target({ ...CONTENT, ...paged(['1', '2']) });
+    const slow: ServerResponse[] = [];
+    const at = await everywhere(t, {
+      a: (received, res) => (received.message?.params?.['name'] === 'slow' ? void slow.push(res) : plain(received, res)),
+    });
+    const revision = '2025-03-26';
+    const isAll = path === '/mcp';
+    const session = isAll ? await openEverywhere(at, { revision }) : await open(at.gateway, { target: 'a', revision });
+    const nameOf = (name: string) => (isAll ? `a__${name}` : name);
+    const batch = [
+      call('tools/list', {}, 1),
+      call('tools/call', { name: nameOf('x') }, 2),
+      call('tools/call', { name: nameOf('slow') }, 3),
+    ];
+    const inBatch = async (change: () => void) => {
+      const [listed, ended] = [at.gateway.shown.length, at.gateway.outcomes.length];
+      const reply = send(at.gateway, inSession(session, batch, { path, headers: ['mcp-protocol-version', revision] }));
+      await until(() => slow.length === 1 && at.gateway.shown.length > listed && at.gateway.outcomes.length === ended + 2);
+      change();
+      const res = slow.pop();
+      if (res !== undefined) answerJson(res, { jsonrpc: '2.0', id: 3, result: { content: [] } });
+      return JSON.parse((await reply).text) as { id: number; result?: object; error?: { code: number } }[];
+    };
+    const answered = { content: [] };
+    const all = [1, 2].map((name) => tool(nameOf(`${name}`)));
+    const seen = (answers: Awaited<ReturnType<typeof inBatch>>) => answers.map(({ result, error }) => result ?? error?.code);
+    t.deepEqual(seen(await inBatch(() => undefined)), [{ tools: all }, answered, answered]);
+    const deny = () => at.gateway.rights.set('alice', ({ resource_name }) => resource_name !== '2');
+    t.deepEqual(seen(await inBatch(deny)), [-32603, answered, answered]);
+  });
+}
 
 test.serial('many sessions, and many requests of one session, work at the same time', async (t) => {
   const at = await everywhere(t, { a: { ...CONTENT, ...paged(['1']) }, b: paged(['1']) });
