@@ -102,10 +102,10 @@ export function browserStore(db: Connection) {
       await sessions().where({ digest }).delete();
     },
 
-    /** Ends the user's sessions except `exceptId`. */
-    async endAllOf(userId: string, exceptId: string | null): Promise<void> {
+    /** Ends the users' sessions except `exceptId`. */
+    async endAllOf(userIds: readonly string[], exceptId: string | null): Promise<void> {
       await sessions()
-        .where({ user_id: userId })
+        .whereIn('user_id', userIds)
         .modify((query) => {
           if (exceptId !== null) query.whereNot({ id: exceptId });
         })

@@ -26,6 +26,9 @@ export interface Grant {
   readonly expires_at: number;
 }
 
+/** What the change says that ends a grant. */
+export type GrantHead = Pick<Grant, 'id' | 'user_id' | 'client'>;
+
 interface GrantRow extends Omit<Grant, 'resources'> {
   readonly resources: string;
 }
@@ -72,6 +75,10 @@ export function grantStore(db: Connection) {
 
     /** Oldest first. */
     ofUser: (userId: string): Promise<Grant[]> => where({ user_id: userId }),
+    /** Those of all these users, for `endGrants`. */
+    async ofUsers(userIds: readonly string[]): Promise<GrantHead[]> {
+      return await db('grants').whereIn('user_id', userIds).orderBy('id').select('id', 'user_id', 'client');
+    },
     /** The grants that a company's provider has given to its users by assertions. */
     async byAssertionOf(issuer: string): Promise<Grant[]> {
       const rows: GrantRow[] = await db('grants')
@@ -104,7 +111,7 @@ export async function removeGrants(trx: Transaction, ids: readonly string[]): Pr
 }
 
 /** Ends the grants in the transaction of an administrative change, which must record the returned changes. */
-export async function endGrants(trx: Transaction, grants: readonly Grant[]): Promise<Change[]> {
+export async function endGrants(trx: Transaction, grants: readonly GrantHead[]): Promise<Change[]> {
   await removeGrants(
     trx,
     grants.map(({ id }) => id),

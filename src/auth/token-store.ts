@@ -91,10 +91,11 @@ export function tokenStore(db: Connection) {
       return (await db('tokens').where({ id }).whereNull('revoked_at').update({ revoked_at: now })) > 0;
     },
 
-    /** Revokes the user's login tokens except `exceptTokenId`, and returns how many. */
-    async revokeLoginsOf(userId: string, exceptTokenId: string | null, now: number): Promise<number> {
+    /** Revokes the users' login tokens except `exceptTokenId`, and returns how many. */
+    async revokeLoginsOf(userIds: readonly string[], exceptTokenId: string | null, now: number): Promise<number> {
       return await db('tokens')
-        .where({ user_id: userId, kind: 'login' })
+        .whereIn('user_id', userIds)
+        .where({ kind: 'login' })
         .whereNull('revoked_at')
         .modify((query) => {
           if (exceptTokenId !== null) query.whereNot({ id: exceptTokenId });

@@ -40,7 +40,7 @@ async function resetPassword(email: string): Promise<string> {
         throw new AppError('local_sign_in_off', detail);
       }
       await users.setPasswordHash(user.id, passwordHash, Date.now());
-      const ended = await endSignInsOf(trx, user.id, null, Date.now());
+      const ended = await endSignInsOf(trx, [user.id], null, Date.now());
       const change: Change = { action: 'user.reset-password', object_id: user.id, before: null, after: null };
       return { result: user, changes: [change, ...ended] };
     });

@@ -119,14 +119,16 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
           const message = `give the user ${user.id} more role and groups than 4096 bytes as JSON`;
           throw invalidRequest([{ path: 'rules', message }]);
         }
-        if (isEnding) await users.update(user);
-        else changed.push(user);
+        changed.push(user);
         changes.push(changeOfUser(before, user));
-        if (isEnding) changes.push(...(await endSignInsOf(trx, user.id, null, time)));
       }
       // One statement for each user would keep the records of calls waiting for seconds.
-      for (let at = 0; at < changed.length; at += USERS_IN_STATEMENT)
-        await users.updateDerived(changed.slice(at, at + USERS_IN_STATEMENT));
+      for (let at = 0; at < changed.length; at += USERS_IN_STATEMENT) {
+        const batch = changed.slice(at, at + USERS_IN_STATEMENT);
+        await users.updateDerived(batch);
+        const ids = batch.map(({ id }) => id);
+        if (isEnding) changes.push(...(await endSignInsOf(trx, ids, null, time)));
+      }
       after = some.at(-1)?.id ?? null;
       if (some.length < USERS_AT_ONCE) return changes;
     }
@@ -212,7 +214,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
           const released: User = { ...other, subject: releasedSubject(other), enabled: false, updated_at: now() };
           await users.update(released);
           // They must not come back if the released user is enabled again.
-          changes.push(changeOfUser(other, released), ...(await endSignInsOf(trx, other.id, null, now())));
+          changes.push(changeOfUser(other, released), ...(await endSignInsOf(trx, [other.id], null, now())));
         }
         const given = isLocal(before) ? { role: before.role, groups: before.groups } : null;
         const claims = other?.facts?.claims ?? { email: before.email, roles: [], groups: [] };
@@ -225,7 +227,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         requireKept(localSignIn, after);
         await users.update(after);
         await users.setPasswordHash(userId, '', now());
-        const ended = await endSignInsOf(trx, userId, null, now());
+        const ended = await endSignInsOf(trx, [userId], null, now());
         // No token has told the groups of the user at this provider yet, and a user in no group passes policies that deny something to one.
         if (!isLocal(before)) ended.push(...(await endApiTokensOf(trx, userId, now())));
         if (before.role === ADMIN && isLocal(before) && (await users.countEnabledAdministrators()) === 0) {
@@ -251,7 +253,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         const valid_after = time + (provider?.clock_skew_seconds ?? 0) * 1_000;
         const after: User = { ...before, valid_after, updated_at: time };
         await users.update(after);
-        const ended = await endSignInsOf(trx, userId, null, time);
+        const ended = await endSignInsOf(trx, [userId], null, time);
         return { result: after, changes: [{ ...changeOfUser(before, after), action: 'user.end-tokens' }, ...ended] };
       });
       return result;

@@ -65,7 +65,7 @@ export function createDirectoryPeople({ changeBy, now }: PeopleParts) {
     const changes: Change[] = differs(before, user) ? [changeOf(before, user)] : [];
     if (directory.active || before.facts?.directory?.active === false) return { user, changes };
     // They must not come back when the directory activates the user again.
-    const ended = await endSessionsAndGrantsOf(trx, user.id, null);
+    const ended = await endSessionsAndGrantsOf(trx, [user.id], null);
     return { user, changes: [...changes, ...ended, ...(await endConnectionsOf(trx, user.id, time))] };
   }
 

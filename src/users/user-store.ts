@@ -311,16 +311,16 @@ export function userStore(db: Connection) {
     },
 
     /**
-     * Writes what was derived for these users in one statement: e-mail, role, groups, facts (without the `iat` of claims) and the time.
-     * Their records must be locked, and at most 100.
+     * Writes what was derived for these users in one statement: e-mail, role, groups, facts, `valid_after` and the time. Their records must be
+     * locked, and at most 100.
      */
     async updateDerived(users: readonly User[]): Promise<void> {
       if (users.length === 0) return;
       const rows = users.map((user) => ({ id: user.id, ...changeable(user) }));
-      const byId = (column: 'email' | 'email_key' | 'role' | 'groups' | 'facts' | 'updated_at') =>
+      const byId = (column: Exclude<keyof ReturnType<typeof changeable>, 'issuer' | 'subject' | 'enabled'>) =>
         db.raw(`case ?? ${rows.map(() => 'when ? then ?').join(' ')} else ?? end`, [
           'id',
-          ...rows.flatMap((row) => [row.id, row[column] as string | number]),
+          ...rows.flatMap((row) => [row.id, row[column]]),
           column,
         ]);
       await db('users')
@@ -334,6 +334,8 @@ export function userStore(db: Connection) {
           role: byId('role'),
           groups: byId('groups'),
           facts: byId('facts'),
+          claims_iat: byId('claims_iat'),
+          valid_after: byId('valid_after'),
           updated_at: byId('updated_at'),
         });
     },

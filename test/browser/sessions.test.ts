@@ -421,7 +421,7 @@ eachEngine(test.serial, 'a session that has ended since the request arrived make
       code: 'invalid_token',
     },
   );
-  await browserStore(database.knex).endAllOf(ANN.id, null);
+  await browserStore(database.knex).endAllOf([ANN.id], null);
   await t.throwsAsync(change, { code: 'invalid_token' });
   await t.throwsAsync(() => token(), { code: 'invalid_token' });
   t.is((await database.knex('tokens')).length, 1);

@@ -197,7 +197,7 @@ export async function administration(
     const changes = await createChanges(database, Date.now);
     await changes.change({ id: 'host', email: 'root', request_id: randomUUID() }, async (trx) => {
       await userStore(trx).setPasswordHash(id, passwordHash, Date.now());
-      await tokenStore(trx).revokeLoginsOf(id, null, Date.now());
+      await tokenStore(trx).revokeLoginsOf([id], null, Date.now());
       const change = { action: 'user.reset-password', object_id: id, before: null, after: null } as const;
       return { result: null, changes: [change] };
     });

@@ -335,7 +335,7 @@ eachEngine(
       const disable = b.changes.change({ id: 'admin', email: '', request_id: '' }, async (trx) => {
         await userStore(trx).lock(ANN.id);
         await trx('users').where({ id: ANN.id }).update({ enabled: false });
-        return { result: null, changes: await endSessionsAndGrantsOf(trx, ANN.id, null) };
+        return { result: null, changes: await endSessionsAndGrantsOf(trx, [ANN.id], null) };
       });
       await Promise.all([a.approve(), disable, a.approve(), b.approve()]);
       t.deepEqual(await database.knex('grants'), [], `round ${round}`);

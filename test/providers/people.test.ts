@@ -1,7 +1,10 @@
 /** The records of people at a provider when many arrive at once. */
 import test, { type ExecutionContext } from 'ava';
+import { browserStore } from '../../src/auth/browser-store.ts';
 import type { Administer, Authority, Caller } from '../../src/auth/caller.ts';
+import { grantStore } from '../../src/auth/grant-store.ts';
 import type { Provider } from '../../src/auth/provider.ts';
+import { tokenStore } from '../../src/auth/token-store.ts';
 import { createVault } from '../../src/auth/vault.ts';
 import { AppError } from '../../src/base/errors.ts';
 import { type Changes, createChanges } from '../../src/db/changes.ts';
@@ -11,8 +14,10 @@ import { clientSecret, createProviderEdits, resealProviders } from '../../src/pr
 import { createPeople } from '../../src/providers/people.ts';
 import { providerStore } from '../../src/providers/provider-store.ts';
 import { EVERYBODY } from '../../src/users/local-sign-in.ts';
-import { type User, userStore } from '../../src/users/user-store.ts';
+import { LOCAL_ISSUER, type User, userStore } from '../../src/users/user-store.ts';
 import { openTestDatabase } from '../support/database.ts';
+import { eachEngine } from '../support/databases/each-engine.ts';
+import type { TestDatabase } from '../support/databases/engines.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 
 const PROVIDER: Provider = readProvider(
@@ -26,10 +31,10 @@ const presented = (subject: string, iat = 100): Presented => ({
 });
 
 /** People whose changes wait until the test lets them go on. */
-async function world(t: ExecutionContext) {
-  const sqlite = await createSqlite();
-  t.teardown(() => sqlite.drop());
-  const database = await openTestDatabase(t, sqlite);
+async function world(t: ExecutionContext, on: TestDatabase | null = null) {
+  const sqlite = on === null ? await createSqlite() : null;
+  t.teardown(() => sqlite?.drop());
+  const database = await openTestDatabase(t, on ?? (sqlite as TestDatabase));
   await providerStore(database.knex).insert(PROVIDER);
   const changes = await createChanges(database, Date.now);
   const waiting: (() => void)[] = [];
@@ -55,6 +60,15 @@ async function world(t: ExecutionContext) {
     /** Resolves when the next change wants to begin. */
     arrival: () => new Promise<void>((resolve) => arrivals.push(resolve)),
   };
+}
+
+function editsBy(changes: Changes) {
+  const administer: Administer = (_caller, _need, work) =>
+    changes.change({ id: 'admin', email: 'admin', request_id: 'r', reason: null }, (trx) => work(trx, {} as Authority));
+  return createProviderEdits({
+    ...{ administer, vault: createVault(Buffer.alloc(32, 1)), addresses: () => null, publicUrl: 'http://127.0.0.1' },
+    ...{ localSignIn: EVERYBODY, newId: () => 'new', now: Date.now },
+  });
 }
 
 test('strangers of a provider take one place in the line of changes, and not too many wait', async (t) => {
@@ -121,18 +135,59 @@ test('a token that was read without groups confirms nothing after groups come fr
   const directory: Provider = { ...PROVIDER, groups_from: 'directory', clock_skew_seconds: 0 };
   await settling(PROVIDER, presented('alice'));
   await providers.update(directory);
-  const administer: Administer = (_caller, _need, work) =>
-    changes.change({ id: 'admin', email: 'admin', request_id: 'r', reason: null }, (trx) => work(trx, {} as Authority));
-  const edits = createProviderEdits({
-    ...{ administer, vault: createVault(Buffer.alloc(32, 1)), addresses: () => null, publicUrl: 'http://127.0.0.1' },
-    ...{ localSignIn: EVERYBODY, newId: () => 'new', now: Date.now },
-  });
+  const edits = editsBy(changes);
   // A change that takes long: a newer token is read under the old settings before the record is locked.
   const alice = (await users.findBySubject(PROVIDER.issuer, 'alice')) as User;
   t.true(await users.confirmFacts(alice.id, 100, 101));
   await edits.update({} as Caller, directory.id, { groups_from: 'token' }, undefined);
   t.false(await users.confirmFacts(alice.id, 101, 102));
   t.is((await users.findBySubject(PROVIDER.issuer, 'alice'))?.facts?.claims_iat, 0);
+});
+
+eachEngine(test, 'a change of a provider ends the sign-ins of many users with few statements', async (t, db) => {
+  const { users, providers, changes, database } = await world(t, db);
+  const { knex } = database;
+  await providers.update({ ...PROVIDER, groups_from: 'directory' });
+  const count = 90;
+  const now = Date.now();
+  const signIn = async (user_id: string, facts: User['facts']): Promise<void> => {
+    const issuer = facts === null ? LOCAL_ISSUER : PROVIDER.issuer;
+    const text = { subject: user_id, email: facts === null ? `${user_id}@example.com` : null, role: 'user', groups: [] };
+    const times = { valid_after: user_id.endsWith('1') ? now * 2 : null, created_at: now, updated_at: now };
+    await users.insert({ id: user_id, issuer, ...text, facts, enabled: true, ...times }, null);
+    for (const kind of ['login', 'api'] as const) {
+      const token = { id: `${kind} of ${user_id}`, user_id, kind, name: kind === 'api' ? 'a token' : null, kid: 'k' };
+      await tokenStore(knex).insert({ ...token, created_at: now, expires_at: null, revoked_at: null, limits: null });
+    }
+    const session = { id: user_id, user_id, method: 'password', role: 'user', agent: '', address: '', proved_at: now };
+    await browserStore(knex).insert({ ...session, signed_in_at: now, seen_at: now }, user_id);
+    const grant = { id: `grant of ${user_id}`, user_id, client: 'c', resources: {}, openid: '', redirect_uri: '' };
+    await grantStore(knex).insert({ ...grant, created_at: now, used_at: now, expires_at: now });
+  };
+  const directory = { active: true, email: null, groups: ['staff'] };
+  const claims = { email: null, roles: [], groups: [] };
+  const given = { given_role: null, given_groups: [], rule_groups: [], role_from: 'default', refusal: null } as const;
+  for (let i = 0; i < count; i++) await signIn(`user ${i}`, { claims, claims_iat: i, ...given, directory });
+  await signIn('local', null);
+  let statements = 0;
+  knex.on('query', () => statements++);
+  await editsBy(changes).update({} as Caller, PROVIDER.id, { groups_from: 'token' }, undefined);
+  t.true(statements < count, `${statements} statements`);
+  for (const user of await users.page(1_000, null)) {
+    if (user.facts === null) continue;
+    t.is(user.facts.claims_iat, 0);
+    t.true((user.valid_after ?? 0) >= (user.id.endsWith('1') ? now * 2 : now));
+    t.deepEqual(user.groups, ['staff']);
+  }
+  t.deepEqual(await knex('browser_sessions').pluck('user_id'), ['local']);
+  t.deepEqual(await knex('grants').pluck('user_id'), ['local']);
+  const valid: string[] = await knex('tokens').whereNull('revoked_at').pluck('id');
+  t.is(valid.filter((id) => id.startsWith('api')).length, count + 1);
+  t.deepEqual(
+    valid.filter((id) => id.startsWith('login')),
+    ['login of local'],
+  );
+  t.is((await knex('changes').where({ object_type: 'grant' })).length, count);
 });
 
 test('a client secret that is set while a replica starts with a new master key is kept', async (t) => {

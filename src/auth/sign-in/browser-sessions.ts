@@ -43,7 +43,7 @@ export function createBrowserSessionList({ database, administer, now }: BrowserS
     async endAllOf(caller: Caller, userId: string, exceptId: string | null): Promise<void> {
       await administer(caller, userId === caller.principal.sub ? 'own' : 'admin', async (trx) => {
         const sessions = await browserStore(trx).listOf(userId, browserSessionLimits(now()));
-        await browserStore(trx).endAllOf(userId, exceptId);
+        await browserStore(trx).endAllOf([userId], exceptId);
         return { result: null, changes: sessions.filter(({ id }) => id !== exceptId).map(ended) };
       });
     },

@@ -114,7 +114,7 @@ export function createLogin({ database, passwords, draftToken, administer, still
         await users.lock(sub);
         if ((await users.credentials({ id: sub }))?.passwordHash !== before?.passwordHash) throw notCurrent();
         await users.setPasswordHash(sub, passwordHash, now());
-        const ended = await endSignInsOf(trx, sub, token_id, now());
+        const ended = await endSignInsOf(trx, [sub], token_id, now());
         const change: Change = { action: 'user.password', object_id: sub, before: null, after: null };
         return { result: null, changes: [change, ...ended] };
       });

@@ -1,4 +1,4 @@
-/** Everything by which a user is signed in: logins, browser sessions, and the access that applications were allowed. */
+/** Everything by which users are signed in: logins, browser sessions, and the access that applications were allowed. */
 import type { Change } from '../../db/changes.ts';
 import type { Transaction } from '../../db/database.ts';
 import { browserStore } from '../browser-store.ts';
@@ -10,16 +10,25 @@ import { tokenStore } from '../token-store.ts';
  * id of the login, session or grant with which the caller asks for it. The transaction must have written the record of the user before: a
  * sign-in under way at a different member of a cluster then fails at its commit (`lockForSignIn`), and is tried again.
  */
-export async function endSignInsOf(trx: Transaction, userId: string, exceptId: string | null, now: number): Promise<Change[]> {
-  await tokenStore(trx).revokeLoginsOf(userId, exceptId, now);
-  return await endSessionsAndGrantsOf(trx, userId, exceptId);
+export async function endSignInsOf(
+  trx: Transaction,
+  userIds: readonly string[],
+  exceptId: string | null,
+  now: number,
+): Promise<Change[]> {
+  await tokenStore(trx).revokeLoginsOf(userIds, exceptId, now);
+  return await endSessionsAndGrantsOf(trx, userIds, exceptId);
 }
 
 /** Like `endSignInsOf`, but leaves logins: those of a disabled user are refused, and valid again when the user is enabled. */
-export async function endSessionsAndGrantsOf(trx: Transaction, userId: string, exceptId: string | null): Promise<Change[]> {
-  await browserStore(trx).endAllOf(userId, exceptId);
+export async function endSessionsAndGrantsOf(
+  trx: Transaction,
+  userIds: readonly string[],
+  exceptId: string | null,
+): Promise<Change[]> {
+  await browserStore(trx).endAllOf(userIds, exceptId);
   return await endGrants(
     trx,
-    (await grantStore(trx).ofUser(userId)).filter(({ id }) => id !== exceptId),
+    (await grantStore(trx).ofUsers(userIds)).filter(({ id }) => id !== exceptId),
   );
 }

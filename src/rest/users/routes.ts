@@ -106,7 +106,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
       requireKept(localSignIn, after);
       await users.update(after);
       // They must not come back if the user is enabled again.
-      const signIns = after.enabled ? [] : await endSessionsAndGrantsOf(trx, id, null);
+      const signIns = after.enabled ? [] : await endSessionsAndGrantsOf(trx, [id], null);
       if (isLocal(before) && isAdministrator(before) && (await users.countEnabledAdministrators()) === 0) {
         throw new AppError(
           'last_administrator',
