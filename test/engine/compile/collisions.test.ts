@@ -84,6 +84,37 @@ test('a change is checked at the places that it changes', async (t) => {
   t.deepEqual(await problemsOfChange(bad, new Set([last.id]), async () => bad), [], 'what adds nothing is never refused');
 });
 
+test('a policy that loses a text is not refused because fewer slots make names of an owner collide', async (t) => {
+  // 359 keys have 1,024 slots, and 358 have 512. In the first table, half of these names are in one slot and half in a different one.
+  const chosen = (slot: number) =>
+    numbered(40_000)
+      .filter((key) => hashOf(key) % 1_024 === slot)
+      .slice(0, 20);
+  const alike = [...chosen(7), ...chosen(519)];
+  const others = numbered(40_000).filter((_, n) => n % 101 === 5);
+  const spread = others.filter((key) => !alike.includes(key)).slice(0, 357 - alike.length);
+  const names = inPatterns([...alike, ...spread], exact).map((policy) => ({ ...policy, managed_as: `a/${policy.id}` }));
+  for (const owner of [null, 'b/own']) {
+    const own = {
+      ...policyWith({ id: 'own', effect: 'deny', resource_pattern: '^(drop|delete)$', subjects: everyone }),
+      managed_as: owner,
+    };
+    const stored = [...names, own];
+    t.deepEqual(problems(stored), []);
+    const change = async (change: Partial<Policy>): Promise<number> => {
+      const after = { ...own, ...change };
+      return (await problemsOfChange([...names, after], new Set([after.id]), async () => stored)).length;
+    };
+    t.is(await change({ resource_pattern: '^drop$' }), 0);
+    t.is(await change({ resource_type: 'resource' }), 0);
+    // Only an administrator may always bring a text.
+    const brought = owner === null ? 0 : 1;
+    t.is(await change({ resource_pattern: '^other$' }), brought);
+    t.is(await change({ resource_pattern: '^drop_[a-z]+$' }), brought);
+    t.is(await change({ id: 'new', resource_pattern: '^drop$' }), brought);
+  }
+});
+
 test('two owners may not do together what neither may', (t) => {
   const bad = colliding(30);
   const of = (owner: string, names: string[]) =>
