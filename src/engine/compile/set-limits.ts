@@ -31,10 +31,11 @@ const MAX_TARGET_COST = 200_000;
 export const MAX_SEARCHES = 1_600;
 
 /**
- * How many whole names one target, type and subject may have. A text at an edge counts as two of them. The engine loads them in one step: 20,000
- * take some 40 ms. As with searches, there can be twice as many together.
+ * How many whole names one target, type and subject may have. A text at an edge counts as two of them, and a long text as one for each NAME_BYTES of
+ * its JSON. The engine loads them in one step: 24,000 take some 45 ms. As with searches, there can be twice as many together.
  */
 const MAX_BUCKET_NAMES = 12_000;
+const NAME_BYTES = 80;
 
 /** The work of the patterns that one change may bring (automaton.ts), as far as it is not known. To find it out takes a second or so. */
 const MAX_NEW_WORK = 8_000_000;
@@ -157,7 +158,8 @@ const COST = limitOfPatterns(
 const NAMES = limitOfPatterns(
   'names',
   { ofOne: MAX_BUCKET_NAMES, ofAll: MAX_BUCKET_NAMES },
-  (amount, over) => `have ${amount} names, ${over}. A prefix or suffix counts as two. Use shorter alternatives.`,
+  (amount, over) =>
+    `have ${amount} names, ${over}. A prefix or suffix counts as two, and so does a long text. Use shorter alternatives.`,
 );
 const SEARCHES = limitOfPatterns(
   'searches',
@@ -236,9 +238,18 @@ function namesIn(pattern: string): number {
   const reading = readPattern(pattern);
   if (typeof reading === 'string') return 0;
   const { shapes, screen } = formIn(reading);
-  if (shapes === null) return 2 * (screen.guard?.texts.length ?? 0);
-  return shapes.reduce((sum, { kind, text }) => sum + (kind === 'exact' ? 1 : kind === 'contains' || text === '' ? 0 : 2), 0);
+  const namesOfBytes = (bytes: number): number => Math.ceil(bytes / NAME_BYTES);
+  if (shapes === null) {
+    const each = jsonBytesOf(screen.needs) + jsonBytesOf(pattern);
+    return (screen.guard?.texts ?? []).reduce((sum, text) => sum + 2 * namesOfBytes(jsonBytesOf(text) + each), 0);
+  }
+  return shapes.reduce((sum, { kind, text }) => {
+    const each = kind === 'exact' ? 1 : kind === 'contains' || text === '' ? 0 : 2;
+    return sum + each * namesOfBytes(jsonBytesOf(text));
+  }, 0);
 }
+
+const jsonBytesOf = (text: string): number => Buffer.byteLength(JSON.stringify(text));
 
 /** A caller can be in all groups, and the patterns of each are tried again. */
 const searcherOf = (kind: PolicySubject['subject_type'], value: string | null): string | null =>

@@ -359,6 +359,38 @@ test('long texts take more entries, and one subject may have so many names', (t)
     t.deepEqual(messages(set(400, pattern).map(own)), ['The policies of no owner take 51200 entries in the engine, mor']);
 });
 
+test('a long text counts as more names, by its JSON', (t) => {
+  const named = (count: number, pattern: (n: string) => string): string[] => {
+    const set = Array.from({ length: count }, (_, n) =>
+      policyWith({ id: `p${n}`, resource_pattern: pattern(String(n).padStart(5, '0')) }),
+    );
+    return checkPolicySet(set).flatMap(({ limit, amount }) => (limit.startsWith('names ') ? [`${amount}`] : []));
+  };
+  // 64 texts each.
+  t.deepEqual(
+    named(100, (n) => `^${'x'.repeat(72)}${n}[0-9a-zA-Z_-]$`),
+    [],
+  );
+  t.deepEqual(
+    named(100, (n) => `^${'"'.repeat(40)}${n}[0-9a-zA-Z_-]$`),
+    ['12800'],
+  );
+  t.deepEqual(
+    named(100, (n) => `^${'x'.repeat(73)}${n}[0-9a-zA-Z_-]$`),
+    ['12800'],
+  );
+  // A regular expression is there with each of its 20 texts.
+  const texts = (n: string): string => [...'abcdefghijklmnopqrst'].map((letter) => `${letter}${n}`).join('|');
+  t.deepEqual(
+    named(50, (n) => `^(${texts(n)})[0-9]+${'"'.repeat(50)}`),
+    [],
+  );
+  t.deepEqual(
+    named(50, (n) => `^(${texts(n)})[0-9]+${'"'.repeat(300)}`),
+    ['34000'],
+  );
+});
+
 test('one owner cannot use up the searches or names of a target for the others', (t) => {
   const of = (owner: string | null, policies: readonly Policy[]): OwnedPolicy[] =>
     policies.map((policy) => ({ ...policy, id: `${owner} ${policy.id}`, managed_as: owner === null ? null : `${owner}/x` }));
