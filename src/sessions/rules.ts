@@ -1,4 +1,5 @@
 /** What administrators have decided about sessions. It is part of the state that every request is checked against (law 4). */
+import { pause } from '../base/turns/slices.ts';
 import type { Connection } from '../db/database.ts';
 import { sessionStore } from './session-store.ts';
 
@@ -19,8 +20,10 @@ export interface SessionRules {
 export async function sessionRules(db: Connection, now: number): Promise<SessionRules> {
   const store = sessionStore(db);
   const epochs = new Map<string, number>();
-  for (const { user_id, target_id, epoch } of await store.recycles())
+  for (const { user_id, target_id, epoch } of await store.recycles()) {
+    await pause();
     epochs.set(JSON.stringify([user_id, target_id]), Number(epoch));
+  }
   const epoch = (userId: string, targetId: string): number => epochs.get(JSON.stringify([userId, targetId])) ?? 0;
   return {
     ended: new Set(await store.endedByAdministrators(now - SESSION_LIFETIME_MS)),

@@ -47,6 +47,8 @@ const COLUMNS = ['id', 'issuer', 'user_id', 'target_id', 'revision', 'client', '
 export const EVERY_TARGET = '*';
 
 const SETTINGS_KEPT = 1_000;
+/** All are read, and all requests wait, when one of them changes. */
+const MOST_RECYCLES = 10_000;
 
 const toSession = (row: Row): SessionRow => ({ ...row, client: JSON.parse(row.client) as ClientHello });
 
@@ -194,11 +196,21 @@ export function sessionStore(db: Connection) {
         mayBeMore = (await deleteOldest(db, { table, key, before }, limit)) || mayBeMore;
       return mayBeMore;
     },
-    /** Sets the recycle epoch. `''` means every user or every target. */
-    async recycle(user_id: string, target_id: string, epoch: number): Promise<void> {
-      const where = { user_id, target_id };
-      if ((await db('recycles').where(where).update({ epoch })) > 0) return;
-      await db('recycles').insert({ ...where, epoch });
+    /**
+     * Sets the recycle epoch, which must be greater than all others. `''` means every user or every target. If there are `most` epochs
+     * already, it sets that of all users with the target, which replaces those of single users.
+     */
+    async recycle(user_id: string, target_id: string, epoch: number, most = MOST_RECYCLES): Promise<void> {
+      const recycles = () => db('recycles');
+      if ((await recycles().where({ user_id, target_id }).update({ epoch })) > 0) return;
+      const stored = await recycles().count<{ n: number | string }[]>({ n: '*' }).first();
+      const isFull = Number(stored?.n ?? 0) >= most;
+      // The new epoch covers what is deleted. If one became smaller, a session would use an upstream session again that it had before.
+      if (isFull)
+        await recycles()
+          .where(target_id === '' ? {} : { target_id })
+          .delete();
+      await recycles().insert({ user_id: isFull ? '' : user_id, target_id, epoch });
     },
     recycles: (): Promise<{ readonly user_id: string; readonly target_id: string; readonly epoch: number }[]> =>
       db('recycles').select('user_id', 'target_id', 'epoch'),

@@ -285,3 +285,48 @@ eachStore('the rules hold sessions ended by administrators, and the latest recyc
   await store.recycle('', '', 9);
   t.is((await sessionRules(knex, NOW)).epochOf('bob', 'u'), 9);
 });
+
+eachEngine(
+  test.serial,
+  'beyond a limit, a recycle is one of all users with the target, and no epoch becomes smaller',
+  async (t, at) => {
+    const { knex } = await openTestDatabase(t, at);
+    const store = sessionStore(knex);
+    const pairs = [
+      ['a', 't'],
+      ['b', 't'],
+      ['a', 'u'],
+      ['a', ''],
+      ['b', 'u'],
+      ['c', 'v'],
+      ['c', ''],
+    ] as const;
+    const epochs = async () => {
+      const { epochOf } = await sessionRules(knex, NOW);
+      return ['a', 'b', 'c'].flatMap((user) => ['t', 'u', 'v'].map((target) => epochOf(user, target)));
+    };
+    const stored: number[] = [];
+    let before = await epochs();
+    for (const [i, [user, target]] of pairs.entries()) {
+      await store.recycle(user, target, i + 1, 3);
+      const after = await epochs();
+      t.true(
+        after.every((epoch, n) => epoch >= (before[n] ?? 0)),
+        `${after}`,
+      );
+      before = after;
+      stored.push((await store.recycles()).length);
+    }
+    // The fourth pair concerns every target of its user.
+    t.deepEqual(stored, [1, 2, 3, 1, 2, 3, 1]);
+    t.deepEqual(before, Array(9).fill(7));
+    for (const [i, user] of ['a', 'b', 'c', 'd'].entries()) await store.recycle(user, 't', 8 + i, 3);
+    t.deepEqual((await store.recycles()).map(({ user_id, target_id, epoch }) => `${user_id} ${target_id} ${epoch}`).sort(), [
+      '  7',
+      ' t 10',
+      'd t 11',
+    ]);
+    const { epochOf } = await sessionRules(knex, NOW);
+    t.deepEqual([epochOf('a', 't'), epochOf('d', 't'), epochOf('d', 'u')], [10, 11, 7]);
+  },
+);
