@@ -22,7 +22,7 @@ export const CLUSTER_LOCK_TABLE = 'migration_lock';
  * Whether the database is a Galera or Group Replication cluster. There, named locks and row locks are local to each server, but
  * DDL is replicated.
  */
-async function isCluster(db: Knex): Promise<boolean> {
+export async function isCluster(db: Knex): Promise<boolean> {
   const [rows] = (await db.raw("show variables where variable_name in ('wsrep_on', 'group_replication_group_name')")) as [
     { Value: string }[],
   ];
@@ -30,11 +30,10 @@ async function isCluster(db: Knex): Promise<boolean> {
 }
 
 /**
- * Runs `work` while no other replica does. Throws AppError `unavailable` if the lock is not free within `patienceMs`
+ * Runs `work` while no other replica of the cluster does. Throws AppError `unavailable` if the lock is not free within `patienceMs`
  * milliseconds.
  */
 export async function withClusterLock(db: Knex, patienceMs: number, work: () => Promise<void>): Promise<void> {
-  if (!(await isCluster(db))) return work();
   await db.raw(
     `create table if not exists ${CLUSTER_LOCK_TABLE} (id int primary key, holder varchar(36) not null, until bigint not null)`,
   );

@@ -1,7 +1,7 @@
 /** Migrates the schema. If several replicas start, one of them migrates at a time. */
 import type { Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
-import { CLUSTER_LOCK_TABLE, withClusterLock } from './cluster-lock.ts';
+import { CLUSTER_LOCK_TABLE, isCluster, withClusterLock } from './cluster-lock.ts';
 import * as initial from './migrations/0001-initial.ts';
 import * as targets from './migrations/0002-targets.ts';
 import * as sessions from './migrations/0003-sessions.ts';
@@ -113,8 +113,8 @@ async function bringUp(db: Knex, collation: string | null): Promise<void> {
 }
 
 /**
- * Migrates, then runs `work` under the same lock (it may insert first rows, such as keys). The server's lock belongs to a
- * connection, so a killed process leaves none behind.
+ * Migrates, then runs `work` under the same lock (it may insert first rows, such as keys). The lock of a single server belongs to a
+ * connection, so a killed process leaves none behind. In a cluster it would be of no use, and Percona XtraDB Cluster refuses it.
  */
 export async function migrate(db: Knex, collation: string | null, work: (db: Knex) => Promise<void>): Promise<void> {
   if (collation === null) {
@@ -122,6 +122,11 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
     await db.transaction((trx) => bringUp(trx, collation));
     return work(db);
   }
+  const run = async (): Promise<void> => {
+    await bringUp(db, collation);
+    await work(db);
+  };
+  if (await isCluster(db)) return withClusterLock(db, LOCK_SECONDS * 1_000, run);
   const connection = await db.client.acquireConnection();
   // Lock names have at most 64 characters. Database names may have as many, so the name is hashed.
   const ask = async (call: string): Promise<unknown> => {
@@ -138,10 +143,7 @@ export async function migrate(db: Knex, collation: string | null, work: (db: Kne
       );
     }
     try {
-      await withClusterLock(db, LOCK_SECONDS * 1_000, async () => {
-        await bringUp(db, collation);
-        await work(db);
-      });
+      await run();
     } finally {
       await ask('release_lock(name)');
     }
