@@ -86,6 +86,16 @@ export function tokenStore(db: Connection) {
       return rows.map(toRecord);
     },
 
+    /** Returns the API tokens of these users that are not revoked. */
+    async apiTokensOf(userIds: readonly string[]): Promise<Pick<TokenRecord, 'id' | 'user_id' | 'name'>[]> {
+      const tokens = db('tokens').whereIn('user_id', userIds).where({ kind: 'api' }).whereNull('revoked_at');
+      return await tokens.select('id', 'user_id', 'name');
+    },
+
+    async revokeAll(ids: readonly string[], now: number): Promise<void> {
+      await db('tokens').whereIn('id', ids).update({ revoked_at: now });
+    },
+
     /** Returns false if the token does not exist or is already revoked. */
     async revoke(id: string, now: number): Promise<boolean> {
       return (await db('tokens').where({ id }).whereNull('revoked_at').update({ revoked_at: now })) > 0;

@@ -126,8 +126,10 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
       for (let at = 0; at < changed.length; at += USERS_IN_STATEMENT) {
         const batch = changed.slice(at, at + USERS_IN_STATEMENT);
         await users.updateDerived(batch);
-        const ids = batch.map(({ id }) => id);
-        if (isEnding) changes.push(...(await endSignInsOf(trx, ids, null, time)));
+        if (!isEnding) continue;
+        const ids = (some: readonly User[]) => some.map(({ id }) => id);
+        const ungrouped = batch.filter(({ facts }) => facts !== null && !facts.directory?.groups);
+        changes.push(...(await endSignInsOf(trx, ids(batch), null, time)), ...(await endApiTokensOf(trx, ids(ungrouped), time)));
       }
       after = some.at(-1)?.id ?? null;
       if (some.length < USERS_AT_ONCE) return changes;
@@ -228,8 +230,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         await users.update(after);
         await users.setPasswordHash(userId, '', now());
         const ended = await endSignInsOf(trx, [userId], null, now());
-        // No token has told the groups of the user at this provider yet, and a user in no group passes policies that deny something to one.
-        if (!isLocal(before)) ended.push(...(await endApiTokensOf(trx, userId, now())));
+        if (!isLocal(before)) ended.push(...(await endApiTokensOf(trx, [userId], now())));
         if (before.role === ADMIN && isLocal(before) && (await users.countEnabledAdministrators()) === 0) {
           throw new AppError(
             'last_administrator',
@@ -275,13 +276,16 @@ const sentByDirectory = (isOwn: boolean): AppError =>
     `A directory has sent ${isOwn ? 'this user' : 'the user who has this identity'} over SCIM, and knows it by its id. Delete the user in the directory's application, link, and assign the account again. See "Link an account" in docs/providers.md.`,
   );
 
-async function endApiTokensOf(trx: Transaction, user_id: string, time: number): Promise<Change[]> {
-  const changes: Change[] = [];
-  const store = tokenStore(trx);
-  for (const { id, name } of await store.listOf(user_id))
-    if (await store.revoke(id, time))
-      changes.push({ action: 'token.revoke', object_id: id, before: { name, user_id }, after: null });
-  return changes;
+/** For users whose groups nothing has told yet: in no group, they would pass policies that deny something to one. */
+async function endApiTokensOf(trx: Transaction, userIds: readonly string[], time: number): Promise<Change[]> {
+  const tokens = await tokenStore(trx).apiTokensOf(userIds);
+  await tokenStore(trx).revokeAll(
+    tokens.map(({ id }) => id),
+    time,
+  );
+  return tokens.map(({ id, name, user_id }) => ({
+    ...{ action: 'token.revoke', object_id: id, before: { name, user_id }, after: null },
+  }));
 }
 
 /** A new provider has no directory yet. Users whom an earlier directory has deactivated stay so. */

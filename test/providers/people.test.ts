@@ -168,6 +168,8 @@ eachEngine(test, 'a change of a provider ends the sign-ins of many users with fe
   const claims = { email: null, roles: [], groups: [] };
   const given = { given_role: null, given_groups: [], rule_groups: [], role_from: 'default', refusal: null } as const;
   for (let i = 0; i < count; i++) await signIn(`user ${i}`, { claims, claims_iat: i, ...given, directory });
+  await signIn('not sent', { claims, claims_iat: 1, ...given, directory: null });
+  await signIn('too many groups', { claims, claims_iat: 1, ...given, directory: { ...directory, groups: null } });
   await signIn('local', null);
   let statements = 0;
   knex.on('query', () => statements++);
@@ -177,17 +179,19 @@ eachEngine(test, 'a change of a provider ends the sign-ins of many users with fe
     if (user.facts === null) continue;
     t.is(user.facts.claims_iat, 0);
     t.true((user.valid_after ?? 0) >= (user.id.endsWith('1') ? now * 2 : now));
-    t.deepEqual(user.groups, ['staff']);
+    t.deepEqual(user.groups, user.id.startsWith('user') ? ['staff'] : []);
   }
   t.deepEqual(await knex('browser_sessions').pluck('user_id'), ['local']);
   t.deepEqual(await knex('grants').pluck('user_id'), ['local']);
   const valid: string[] = await knex('tokens').whereNull('revoked_at').pluck('id');
-  t.is(valid.filter((id) => id.startsWith('api')).length, count + 1);
+  const ofSent = ['local', ...Array.from({ length: count }, (_, i) => `user ${i}`)].map((id) => `api of ${id}`);
+  t.deepEqual(valid.filter((id) => id.startsWith('api')).toSorted(), ofSent.toSorted(), 'only of users with groups');
   t.deepEqual(
     valid.filter((id) => id.startsWith('login')),
     ['login of local'],
   );
-  t.is((await knex('changes').where({ object_type: 'grant' })).length, count);
+  t.is((await knex('changes').where({ object_type: 'grant' })).length, count + 2);
+  t.is((await knex('changes').where({ action: 'token.revoke' })).length, 2);
 });
 
 test('a client secret that is set while a replica starts with a new master key is kept', async (t) => {

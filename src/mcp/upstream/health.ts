@@ -215,7 +215,9 @@ export function createHealth(now: () => number, elapsed: () => number = now) {
       if (circuits === undefined) return;
       opened.delete(circuitsKey(asked));
       const missed = [...circuits].flatMap(([principal, { until }]) => (until > 0 ? [principal] : []));
-      if (missed.length > 0) recovered(asked.target, new Set(missed));
+      // More principals than are kept may have missed it.
+      const isAll = circuits.size >= PRINCIPALS_KEPT;
+      if (missed.length > 0) recovered(asked.target, isAll ? null : new Set(missed));
     },
     note,
     /** Calls the listener when a suspended target answers again. Returns how to unsubscribe. */

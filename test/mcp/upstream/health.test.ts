@@ -143,6 +143,9 @@ test('only principals for whom a target was suspended hear that it answers again
   health.failed(by('a'), 'malformed');
   health.answered(by('a'));
   t.is(heard.length, 1, 'one fault that came at once suspends nothing');
+  for (let i = 0; i < 150; i++) health.failed(by(`p${i}`), 'timeout');
+  health.answered(by('c'));
+  t.deepEqual(heard[1], null, 'all hear of it if not all are known');
 });
 
 test('an unreachable target is reported once when it can be reached again', async (t) => {
