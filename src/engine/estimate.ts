@@ -4,6 +4,7 @@
  */
 
 import { MAX_WORK } from './compile/automaton.ts';
+import { fullestOf } from './compile/collisions.ts';
 import type { Bucket, BySubject, CompiledDocument, IndexNode, NameTest } from './compile/compile.ts';
 import { knownWork, readPattern, workOfInSteps } from './compile/pattern.ts';
 import { RESOURCE_TYPES, type ResourceType, SUBJECT_TYPES } from './compile/policy.ts';
@@ -19,8 +20,12 @@ export const SHORT_MS = 1;
 /** Nanoseconds: a decision without any test; a look-up of the beginning or end of the name. */
 const DECISION: Weight = { name: 2_000, byte: 1 };
 const EDGE: Weight = { name: 800, byte: 1 };
+/** The name is compared with a text in the same slot of a table (collisions.ts). */
+const COMPARISON_NS = 5;
+/** So few in a slot are part of a look-up. */
+const FEW_IN_SLOT = 15;
 
-/** The weights of the buckets of one type in a node. Most buckets have no tests, and so no weight. */
+/** The weights of the buckets of one type in a node. Most buckets have no tests and no full slot, and so no weight. */
 type Weights = Readonly<Record<keyof BySubject<unknown>, ReadonlyMap<string, Weight>>>;
 type NodeWeights = Readonly<Record<ResourceType, Weights>>;
 
@@ -98,9 +103,8 @@ function* weighNode(node: IndexNode, unknown: NewWork): Generator<undefined, Nod
       const table = node[type][kind];
       for (const value of Object.keys(table)) {
         if (++buckets % BUCKETS_AT_ONCE === 0) yield;
-        const { tests = [], edges = [] } = table[value] ?? {};
-        if (tests.length === 0 && edges.length === 0) continue;
-        weights[kind].set(value, yield* weigh(tests, edges, unknown));
+        const weight = yield* weigh(table[value] ?? {}, unknown);
+        if (weight !== NOTHING) weights[kind].set(value, weight);
       }
     }
     weighed[type] = weights;
@@ -108,15 +112,22 @@ function* weighNode(node: IndexNode, unknown: NewWork): Generator<undefined, Nod
   return weighed;
 }
 
-function* weigh(tests: readonly NameTest[], edges: NonNullable<Bucket['edges']>, unknown: NewWork): Generator<undefined, Weight> {
-  let sum = yield* weightOfAll(tests, unknown);
+function* weigh({ exact = {}, tests = [], edges = [] }: Bucket, unknown: NewWork): Generator<undefined, Weight> {
+  let sum = yield* weightOfSlots(exact);
+  if (tests.length > 0) sum = plus(sum, yield* weightOfAll(tests, unknown));
   for (const [, , table] of edges) {
     // A name has one beginning of each length, so it gets the tests of one entry.
     let most = NOTHING;
     for (const list of Object.values(table)) most = atLeast(most, yield* weightOfAll(list, unknown));
-    sum = plus(plus(sum, EDGE), most);
+    sum = plus(plus(sum, EDGE), plus(yield* weightOfSlots(table), most));
   }
   return sum;
+}
+
+function* weightOfSlots(table: Readonly<Record<string, unknown>>): Generator<undefined, Weight> {
+  const texts = Object.keys(table);
+  const fullest = texts.length <= FEW_IN_SLOT ? 0 : yield* fullestOf(new Set(texts));
+  return fullest <= FEW_IN_SLOT ? NOTHING : { name: COMPARISON_NS * fullest, byte: 0 };
 }
 
 /** How many tests are weighed in one step, and how many subjects are looked at. */

@@ -204,19 +204,30 @@ const LOAD = 0.7;
 
 /** How often keys are compared while they are put into one table of OPA. */
 export function* comparisonsOf(keys: ReadonlySet<string>): Generator<undefined, number> {
+  return (yield* placed(keys)).comparisons;
+}
+
+/** How many keys are in the fullest slot of a table of OPA: a look-up compares a key with all of them. */
+export function* fullestOf(keys: ReadonlySet<string>): Generator<undefined, number> {
+  return (yield* placed(keys)).fullest;
+}
+
+function* placed(keys: ReadonlySet<string>): Generator<undefined, { readonly comparisons: number; readonly fullest: number }> {
   let slots = LEAST_SLOTS;
   while (keys.size > slots * LOAD) slots *= 2;
   const filled = new Map<number, number>();
   let comparisons = 0;
+  let fullest = 0;
   let hashed = 0;
   for (const key of keys) {
     if (++hashed % KEYS_AT_ONCE === 0) yield;
     const slot = hashOf(key) % slots;
     const before = filled.get(slot) ?? 0;
     comparisons += before;
+    fullest = Math.max(fullest, before + 1);
     filled.set(slot, before + 1);
   }
-  return comparisons;
+  return { comparisons, fullest };
 }
 
 /** The hash of OPA: FNV-1 with 32 bits, of UTF-8. */
