@@ -100,18 +100,21 @@ function readCall(value: JsonObject, method: string, invalid: (reason: string) =
     const imitation = imitatedParam(params);
     if (imitation !== null) return invalid(`the member ${JSON.stringify(imitation)} imitates a protocol member`);
     if ('_meta' in params && !isObject(params._meta)) return invalid('params._meta must be an object');
-    if (hasLongToken(params._meta))
-      return invalid(`params._meta.progressToken must be a number, or have at most ${MAX_ID_LENGTH} characters`);
+    if (hasOddToken(params._meta))
+      return invalid(`params._meta.progressToken must be an integer within 2^53, or have at most ${MAX_ID_LENGTH} characters`);
   }
   if (!('id' in value)) return { kind: 'notification', method, params };
   if (!isId(value.id)) return invalid('id must be a string or an integer within 2^53');
   return { kind: 'request', id: value.id, method, params };
 }
 
-/** The gateway keeps the token of each call that is under way, and compares it with that of each progress notification. */
-function hasLongToken(meta: JsonValue | undefined): boolean {
+/**
+ * The gateway keeps the token of each call that is under way, and compares it with that of each progress notification. A target may read any
+ * other number as an integer, and that may be the token of a different call.
+ */
+function hasOddToken(meta: JsonValue | undefined): boolean {
   const token = isObject(meta) && !isUnread(meta) ? meta.progressToken : undefined;
-  return typeof token === 'string' ? token.length > MAX_ID_LENGTH : typeof token === 'object' && token !== null;
+  return token !== undefined && token !== null && !isId(token);
 }
 
 function readResponse(value: JsonObject, invalid: (reason: string) => RpcInvalid): RpcResponse | RpcInvalid {
@@ -133,28 +136,38 @@ function readResponse(value: JsonObject, invalid: (reason: string) => RpcInvalid
 }
 
 const ENVELOPE = namesOf('jsonrpc', 'id', 'method', 'params', 'result', 'error');
-const PARAMS = namesOf(
+const PARAMS = [
   'name arguments uri cursor _meta ref argument context task taskId requestState inputResponses protocolVersion capabilities',
   'clientInfo level requestId reason progressToken progress total message notifications mode',
-);
+].join(' ');
+const PARAM_NAMES = namesOf(PARAMS);
 const META = namesOf(
   'progressToken io.modelcontextprotocol/protocolVersion io.modelcontextprotocol/clientCapabilities',
   'io.modelcontextprotocol/clientInfo io.modelcontextprotocol/logLevel io.modelcontextprotocol/related-task',
   'io.modelcontextprotocol/subscriptionId',
 );
-const NESTED: ReadonlyMap<string, Names> = new Map([
+const NESTED: readonly (readonly [member: string, names: string])[] = [
+  ['ref', 'type name uri'],
+  ['argument', 'name value'],
+  ['context', 'arguments'],
+  ['task', 'ttl taskId'],
+  ['notifications', 'toolsListChanged promptsListChanged resourcesListChanged resourceSubscriptions taskIds'],
+];
+const NESTED_NAMES: ReadonlyMap<string, Names> = new Map([
   ['_meta', META],
-  ['ref', namesOf('type name uri')],
-  ['argument', namesOf('name value')],
-  ['context', namesOf('arguments')],
-  ['task', namesOf('ttl taskId')],
-  ['notifications', namesOf('toolsListChanged promptsListChanged resourcesListChanged resourceSubscriptions taskIds')],
+  ...NESTED.map(([member, names]) => [member, namesOf(names)] as const),
 ]);
 
+/** The members of `params` that the protocol has, and of the objects in it. `_meta`, `arguments` and others can have any. */
+export const MEMBERS: { readonly params: readonly string[]; readonly nested: ReadonlyMap<string, readonly string[]> } = {
+  params: PARAMS.split(' '),
+  nested: new Map(NESTED.map(([member, names]) => [member, names.split(' ')])),
+};
+
 function imitatedParam(params: JsonObject): string | null {
-  const direct = imitationIn(params, PARAMS);
+  const direct = imitationIn(params, PARAM_NAMES);
   if (direct !== null) return direct;
-  for (const [member, known] of NESTED) {
+  for (const [member, known] of NESTED_NAMES) {
     const nested = Object.hasOwn(params, member) ? params[member] : undefined;
     const found = isObject(nested) ? imitationIn(nested, known) : null;
     if (found !== null) return found;

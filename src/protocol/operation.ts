@@ -132,18 +132,35 @@ function resource(uri: JsonValue | undefined, member = 'params.uri'): Operation 
 }
 
 function completion(params: JsonObject): Operation | Rejection {
-  const { ref, argument } = params;
+  const { ref, argument, context } = params;
   if (!isObject(ref)) return invalid('params.ref');
   // The target may read a member that another type of reference has, and that was not decided.
   const undecided = ref.type === 'ref/prompt' ? 'uri' : 'name';
   if (undecided in ref || Object.keys(ref).some(imitatesReference)) return invalid('params.ref');
   if (!isObject(argument) || typeof argument.name !== 'string' || typeof argument.value !== 'string')
     return invalid('params.argument');
+  const known = isObject(context) ? context.arguments : undefined;
+  if (isObject(known) && haveTwins(Object.keys(known))) return invalid('params.context.arguments');
   if (ref.type === 'ref/prompt') return named('prompt', ref.name);
   if (ref.type !== 'ref/resource') return invalid('params.ref.type');
   const { uri } = ref;
   if (!isTemplate(uri)) return invalid('params.ref.uri');
   return { kind: 'object', object: resourceOf(uri), canonical: isDecidableResource(uri) };
+}
+
+/**
+ * Whether two of the names could be the same for a target, which chooses them: it may ignore case, `_` and `-`, and end a name at a NUL. The
+ * gateway expands templates with their values, and must expand the same.
+ */
+function haveTwins(names: readonly string[]): boolean {
+  const seen = names.map((name) =>
+    name
+      .replace(/\0.*/s, '')
+      .toUpperCase()
+      .toLowerCase()
+      .replaceAll(/[\s_-]/g, ''),
+  );
+  return new Set(seen).size < names.length;
 }
 
 /** Names are compared byte for byte: no trimming, no folding, no normalization. */

@@ -2,8 +2,9 @@
  * Builds the message that leaves the gateway from the members that were checked. Members that were read for the decision are
  * serialized from the decided values. Members that the gateway did not read keep their text. Pure.
  */
-import type { JsonObject, JsonSpan } from '../base/json/json.ts';
-import type { RpcId, RpcNotification, RpcRequest } from './message.ts';
+import { isObject, type JsonObject, type JsonSpan, type JsonValue } from '../base/json/json.ts';
+import { MEMBERS, type RpcId, type RpcNotification, type RpcRequest } from './message.ts';
+import { isRequestMethod } from './operation.ts';
 
 /** A message and its position in the text from which it was read. Spans reach the members of `params`. */
 export interface Located {
@@ -16,28 +17,47 @@ export const OPAQUE: readonly string[] = ['arguments', 'inputResponses'];
 
 export const MESSAGE_SPAN_DEPTH = 2;
 
-/** `replaced`: values that replace members of `params`; undefined removes a member. */
+/**
+ * `replaced`: values that replace members of `params`; undefined removes a member.
+ *
+ * Members that the protocol does not have are left out. Some parsers read names that differ as the same: fastjson takes `_name` for `name`, and
+ * json-iterator compares nothing but hashes. So a target could read a different name than the one that was decided. Only the target knows the
+ * members of its extension methods.
+ */
 export function rebuildCall(
   message: RpcRequest | RpcNotification,
   located: Located,
   replaced: { readonly [name: string]: JsonObject[string] | undefined } = {},
 ): string {
+  const anyMember = message.kind === 'request' && !isRequestMethod(message.method);
   const head = message.kind === 'request' ? `"id":${JSON.stringify(message.id)},` : '';
-  const params = message.params === undefined ? '' : `,"params":${rebuildParams(message.params, located, replaced)}`;
+  const params = message.params === undefined ? '' : `,"params":${rebuildParams(message.params, located, replaced, anyMember)}`;
   return `{"jsonrpc":"2.0",${head}"method":${JSON.stringify(message.method)}${params}}`;
 }
 
-function rebuildParams(params: JsonObject, located: Located, replaced: { readonly [name: string]: unknown }): string {
+function rebuildParams(
+  params: JsonObject,
+  located: Located,
+  replaced: { readonly [name: string]: JsonValue | undefined },
+  anyMember: boolean,
+): string {
   const spans = located.span.members?.get('params')?.members;
   const members: string[] = [];
   for (const name of Object.keys(params)) {
-    const value = Object.hasOwn(replaced, name) ? replaced[name] : params[name];
+    if (!anyMember && !MEMBERS.params.includes(name)) continue;
+    const given = Object.hasOwn(replaced, name) ? replaced[name] : params[name];
+    const value = anyMember ? given : withKnown(given, MEMBERS.nested.get(name));
     if (value === undefined) continue;
     const span = OPAQUE.includes(name) && !Object.hasOwn(replaced, name) ? spans?.get(name) : undefined;
     const text = span === undefined ? JSON.stringify(value) : located.text.slice(span.start, span.end);
     members.push(`${JSON.stringify(name)}:${text}`);
   }
   return `{${members.join()}}`;
+}
+
+function withKnown(value: JsonValue | undefined, names: readonly string[] | undefined): JsonValue | undefined {
+  if (names === undefined || !isObject(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([name]) => names.includes(name)));
 }
 
 /** An answer to the target under the target's id, or an answer to the client under the client's id. */

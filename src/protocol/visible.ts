@@ -140,7 +140,9 @@ function withVisibleMeta(value: JsonObject, sight: Sight): JsonObject {
 export function visibleBlock(block: JsonValue, sight: Sight): JsonValue | undefined {
   if (!isObject(block)) return unlessArray(block, sight);
   if (imitates(block, imitatesBlock)) return sight.hide();
-  if (block.type === 'resource_link' && !sight.link(block.uri)) return undefined;
+  // A client in C reads the type up to a NUL.
+  const isLink = typeof block.type === 'string' && /^resource_link(\0|$)/.test(block.type);
+  if (isLink && !sight.link(block.uri)) return undefined;
   let seen = withVisibleMeta(block, sight);
   const { content, resource } = block;
   if (content !== undefined) seen = withMember(seen, 'content', visibleSome(content, sight, visibleBlock) ?? []);

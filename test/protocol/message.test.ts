@@ -16,8 +16,9 @@ test('every other value is not a message', (t) => {
   for (const id of [null, 1.5, 2 ** 53, 2 ** 60, {}, [], true, 'x'.repeat(1025)])
     t.is(call({ id }), 'invalid', JSON.stringify(id));
   for (const params of [[], 'x', null, 1]) t.is(call({ params }), 'invalid');
-  for (const progressToken of ['x'.repeat(1025), {}, []]) t.is(call({ params: { _meta: { progressToken } } }), 'invalid');
-  for (const progressToken of ['x'.repeat(1024), 1, 1.5, null]) t.is(call({ params: { _meta: { progressToken } } }), 'request');
+  for (const progressToken of ['x'.repeat(1025), 1.5, 2 ** 53, true, {}, []])
+    t.is(call({ params: { _meta: { progressToken } } }), 'invalid');
+  for (const progressToken of ['x'.repeat(1024), 1, null]) t.is(call({ params: { _meta: { progressToken } } }), 'request');
   for (const method of [1, null, {}]) t.is(call({ method }), 'invalid');
   for (const extra of ['result', 'error', 'x', 'jsonrcp']) t.is(call({ [extra]: {} }), 'invalid', extra);
   t.is(call({ jsonrpc: '1.0' }), 'invalid');

@@ -104,6 +104,14 @@ test('the reference of a completion must be complete', (t) => {
   for (const more of ['Name', 'URI', 'Type'])
     t.deepEqual(complete({ type: 'ref/prompt', name: 'p', [more]: 'x' }), [200, -32602]);
   t.not(complete({ type: 'ref/prompt', name: 'p', title: 'P' })[1], -32602);
+  const known = (names: readonly string[]) =>
+    code('stateful', 'completion/complete', {
+      ...{ ref: { type: 'ref/resource', uri: 'file:///{dir}/{name}' }, argument: { name: 'name', value: '' } },
+      context: { arguments: Object.fromEntries(names.map((name) => [name, 'x'])) },
+    } as object);
+  for (const twin of ['Dir', 'DIR', 'd_ir', '_dir', 'd-ir', 'd ir', 'dir\0', 'dir\0x'])
+    t.deepEqual(known(['dir', twin]), [200, -32602], `the target could read the value of ${JSON.stringify(twin)}`);
+  t.not(known(['dir', 'owner', 'dir2'])[1], -32602);
 });
 
 test('a URI with more than one reading is marked', (t) => {

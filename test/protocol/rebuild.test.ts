@@ -13,12 +13,17 @@ function parse(text: string) {
 
 test('the decided members are written again, and arguments are forwarded as the original text', (t) => {
   const { message, reading } = parse(
-    '{ "params" : {"\\u006eame":"\\u006fk", "arguments" : {"n":1.0, "b": 1e2 ,"k":"\\u00e9"},"x":[1.0]}, "id":7,"method":"tools\\/call","jsonrpc":"2.0"}',
+    '{ "params" : {"\\u006eame":"\\u006fk", "arguments" : {"n":1.0, "b": 1e2 ,"k":"\\u00e9"},"x":[1.0],"_name":"secret","task":{"ttl":1,"x":1}}, "id":7,"method":"tools\\/call","jsonrpc":"2.0"}',
   );
   t.is(
     rebuildCall(message, reading),
-    '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"ok","arguments":{"n":1.0, "b": 1e2 ,"k":"\\u00e9"},"x":[1]}}',
+    '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"ok","arguments":{"n":1.0, "b": 1e2 ,"k":"\\u00e9"},"task":{"ttl":1}}}',
   );
+});
+
+test('an extension method keeps all members, because only the target knows them', (t) => {
+  const { message, reading } = parse('{"jsonrpc":"2.0","id":1,"method":"acme/run","params":{"x":[1.0],"ref":{"x":1}}}');
+  t.is(rebuildCall(message, reading), '{"jsonrpc":"2.0","id":1,"method":"acme/run","params":{"x":[1],"ref":{"x":1}}}');
 });
 
 test('members are replaced and removed', (t) => {

@@ -28,6 +28,18 @@ test('an array where MCP has an object is hidden, because a client might look in
   }
 });
 
+test('a type that is a link up to a NUL is a link, because a client in C reads it so', (t) => {
+  const of = (type: string) =>
+    atOnce(
+      look(
+        (sight) => visibleBlock({ ...LINK, type }, sight),
+        (objects) => objects.map(() => false),
+      ),
+    );
+  for (const type of ['resource_link', 'resource_link\0', 'resource_link\0x']) t.is(of(type)?.result, undefined, type);
+  t.truthy(of('text')?.result);
+});
+
 test('what a target asks is walked with a pause between messages and between tools', (t) => {
   const params = { messages: Array.from({ length: 20 }, () => POINTER), tools: Array.from({ length: 20 }, () => POINTER) };
   const steps = survey((sight) => visibleAsked(params, sight));

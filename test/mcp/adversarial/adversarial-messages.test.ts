@@ -146,10 +146,12 @@ test.serial('a name that is not a valid name is refused before any decision', as
   t.deepEqual(since(), NOTHING);
 });
 
-test.serial('only params.name names the tool', async (t) => {
+test.serial('only params.name names the tool, and members that the protocol does not have are not forwarded', async (t) => {
   const { gateway, upstream, session, since } = await setUp(t);
-  const params = { tool: 'secret', _meta: { name: 'secret', method: 'x' }, arguments: { name: 'secret' }, name: 'ok' };
-  const reply = await send(gateway, inSession(session, call('tools/call', params)));
+  // fastjson takes the second for `name`; json-iterator and fastjson2 compare hashes, so there are such names for them, too.
+  const others = { tool: 'secret', _name: 'secret', 'na-me': 'secret', 'params.name': 'secret' };
+  const params = { _meta: { name: 'secret', method: 'x' }, arguments: { name: 'secret' }, name: 'ok' };
+  const reply = await send(gateway, inSession(session, call('tools/call', { ...others, ...params })));
   t.is(reply.code, undefined);
   t.deepEqual(since(), { seen: ['tools/call'], audited: ['tools/call tool ok allow'] });
   t.deepEqual(upstream.received.at(-1)?.message?.params, params);

@@ -187,19 +187,18 @@ test.serial('progress of a task goes on after its call, on the standalone stream
   t.is((await standing.next())?.method, 'notifications/tools/list_changed');
 });
 
-test.serial('a progress token that is none is not kept, and one that is too long is refused', async (t) => {
+test.serial('a progress token that is none is not kept, and one that is odd or too long is refused', async (t) => {
   const { upstream } = startStdio(t);
   const client = await open(upstream, placeFor());
   const send = (progressToken: unknown) => {
     const params = { name: 'echo', arguments: { x: 1 }, _meta: { progressToken }, task: {} };
     return client.post({ jsonrpc: '2.0', id: 1, method: 'tools/call', params });
   };
-  for (const token of [1.5, null]) {
-    for await (const _ of stream(await send(token)).events);
-    const seen = (await client.received()).findLast((message) => message.params?.['name'] === 'echo');
-    t.like(seen?.params?.['_meta'], { progressToken: token });
-  }
-  for (const token of ['x'.repeat(1_025), { a: 1 }, []]) t.is(outcomeOf(await send(token)), 400);
+  for await (const _ of stream(await send(null)).events);
+  const seen = (await client.received()).findLast((message) => message.params?.['name'] === 'echo');
+  t.like(seen?.params?.['_meta'], { progressToken: null });
+  // A process that reads integers would take 1.5 for the token of a different call.
+  for (const token of [1.5, 1e300, true, 'x'.repeat(1_025), { a: 1 }, []]) t.is(outcomeOf(await send(token)), 400);
 });
 
 test.serial('the process gets the posted response to its request', async (t) => {
