@@ -74,7 +74,7 @@ async function open(caller: Caller, { id, params }: RpcRequest): Promise<Answer>
   const sealed = await keepSession(caller, session, null, params);
   if (sealed === null) return unavailable(id);
   if (targets.length > 0) deps.links.hold(session);
-  const joined = await Promise.all(
+  const joining = Promise.all(
     forEach(caller, targets, async (target, now) => {
       const verdict = verdicts.get(target.name);
       const isDenied = verdict?.allowed !== true || stillUsable(now.admission, target.name, target) === null;
@@ -83,6 +83,10 @@ async function open(caller: Caller, { id, params }: RpcRequest): Promise<Answer>
       return failed ? [] : [target.id];
     }),
   );
+  const joined = await joining.catch((err: unknown) => {
+    deps.links.takeHellos(session);
+    throw err;
+  });
   const told = deps.links.takeHellos(session);
   const hellos = joined.flat().map((id) => told.get(id)?.capabilities ?? null);
   const result = {

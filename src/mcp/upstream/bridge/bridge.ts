@@ -57,9 +57,7 @@ export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes
       // Other notifications concern state that a target of 2026-07-28 does not keep.
       return statusAnswer(202);
     }
-    if (!session.listener.isOpen() && session.subscriptions.size > 0) {
-      void changeOf(session, () => session.listener.hear(request, urisOf(session)));
-    }
+    if (!session.listener.isOpen() && session.subscriptions.size > 0) listenAgain(session, request);
     const { id, params } = message;
     switch (message.method) {
       case 'ping':
@@ -104,11 +102,23 @@ function stand(session: BridgedSession, request: UpstreamRequest): UpstreamAnswe
   const stream = session.mailbox.stand();
   if (stream === null) return statusAnswer(409);
   onAbort(request.signal, () => stream.abort(new errors.RequestAbortedError()));
-  void changeOf(session, () => session.listener.hear(request, urisOf(session)));
+  listenAgain(session, request);
   return streamAnswer(stream.events, stream.close);
 }
 
 const urisOf = ({ subscriptions }: BridgedSession): ReadonlySet<string> => new Set(subscriptions.keys());
+
+/** Once in the queue, with the access of the newest request: every request may ask for it, and it can take long. */
+function listenAgain(session: BridgedSession, { target, access }: UpstreamRequest): void {
+  const isQueued = session.wanted !== null;
+  session.wanted = { target, access };
+  if (isQueued) return;
+  void changeOf(session, async () => {
+    const reach = session.wanted;
+    session.wanted = null;
+    if (reach !== null) await session.listener.hear(reach, urisOf(session));
+  });
+}
 
 function changeOf<T>(session: BridgedSession, change: () => Promise<T>): Promise<T> {
   const changed = session.changing.then(change);

@@ -29,6 +29,8 @@ export interface BridgedSession {
   reserve(uri: string): Taken | Overdrawn;
   /** The queue of subscription changes: they run one after the other. */
   changing: Promise<unknown>;
+  /** With which access the session is to listen again; null: that is not in the queue. */
+  wanted: Reach | null;
   readonly tools: KnownTools;
   logLevel: string | null;
   end(): void;
@@ -104,6 +106,7 @@ export function createBridgedSessions(parts: BridgeParts) {
       subscriptions: new Map(),
       reserve: (uri) => subscribed.take(access.user, uri.length),
       changing: Promise.resolve(),
+      wanted: null,
       tools: toolsAt(bindingKey({ target, access }), client),
       logLevel: null,
       usedAt: now(),

@@ -684,6 +684,32 @@ test.serial('a session that has ended opens no stream at the target for subscrip
   t.is(listens.length, 1);
 });
 
+test.serial('requests that would listen again wait for one turn together', async (t) => {
+  const listens: ServerResponse[] = [];
+  const { driver } = await scripted(t, (received, res) => {
+    const { message } = received;
+    if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+    listens.push(res);
+    // The second one waits for the test, and all others end at once.
+    if (listens.length > 2) return void res.end();
+    if (listens.length === 2) return;
+    const params = {
+      notifications: message.params?.['notifications'],
+      _meta: { 'io.modelcontextprotocol/subscriptionId': message.id },
+    };
+    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+  });
+  await driver.open();
+  t.deepEqual((await driver.ask('resources/subscribe', { uri: 'x:1' })).result, {});
+  await until(() => listens[0]?.writableFinished === true);
+  while (listens.length < 2) await driver.ask('ping');
+  for (let i = 0; i < 20; i++) await driver.ask('ping');
+  listens[1]?.end();
+  await driver.ask('resources/unsubscribe', { uri: 'x:1' });
+  t.true(listens.length <= 3, `${listens.length} streams`);
+});
+
 test.serial('the gateway listens again when the target ends the stream', async (t) => {
   let listens = 0;
   const { driver } = await scripted(t, (received, res) => {
