@@ -703,7 +703,10 @@ test.serial('requests that would listen again wait for one turn together', async
   await driver.open();
   t.deepEqual((await driver.ask('resources/subscribe', { uri: 'x:1' })).result, {});
   await until(() => listens[0]?.writableFinished === true);
-  while (listens.length < 2) await driver.ask('ping');
+  await until(() => {
+    void driver.ask('ping');
+    return listens.length === 2;
+  });
   for (let i = 0; i < 20; i++) await driver.ask('ping');
   listens[1]?.end();
   await driver.ask('resources/unsubscribe', { uri: 'x:1' });
