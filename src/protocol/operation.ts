@@ -140,7 +140,7 @@ function completion(params: JsonObject): Operation | Rejection {
   if (!isObject(argument) || typeof argument.name !== 'string' || typeof argument.value !== 'string')
     return invalid('params.argument');
   const known = isObject(context) ? context.arguments : undefined;
-  if (isObject(known) && haveTwins(Object.keys(known))) return invalid('params.context.arguments');
+  if (isObject(known) && haveTwinsOrMany(Object.keys(known))) return invalid('params.context.arguments');
   if (ref.type === 'ref/prompt') return named('prompt', ref.name);
   if (ref.type !== 'ref/resource') return invalid('params.ref.type');
   const { uri } = ref;
@@ -148,11 +148,14 @@ function completion(params: JsonObject): Operation | Rejection {
   return { kind: 'object', object: resourceOf(uri), canonical: isDecidableResource(uri) };
 }
 
+const MOST_VARIABLES = 100;
+
 /**
  * Whether two of the names could be the same for a target, which chooses them: it may ignore case, `_` and `-`, and end a name at a NUL. The
  * gateway expands templates with their values, and must expand the same.
  */
-function haveTwins(names: readonly string[]): boolean {
+function haveTwinsOrMany(names: readonly string[]): boolean {
+  if (names.length > MOST_VARIABLES || names.some(({ length }) => length > MAX_NAME_LENGTH)) return true;
   const seen = names.map((name) =>
     name
       .replace(/\0.*/s, '')

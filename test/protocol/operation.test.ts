@@ -112,6 +112,8 @@ test('the reference of a completion must be complete', (t) => {
   for (const twin of ['Dir', 'DIR', 'd_ir', '_dir', 'd-ir', 'd ir', 'dir\0', 'dir\0x'])
     t.deepEqual(known(['dir', twin]), [200, -32602], `the target could read the value of ${JSON.stringify(twin)}`);
   t.not(known(['dir', 'owner', 'dir2'])[1], -32602);
+  t.deepEqual(known(['x'.repeat(257)]), [200, -32602]);
+  t.deepEqual(known(Array.from({ length: 101 }, (_, n) => `v${n}`)), [200, -32602], 'no template has so many');
 });
 
 test('a URI with more than one reading is marked', (t) => {

@@ -10,22 +10,18 @@ import { formIn, type PatternReading, readPattern } from './pattern.ts';
 import { type Policy, typesOf } from './policy.ts';
 import { type Amount, type LimitByPlace, type Measure, type OwnedPolicy, problemsByPlace, type SetProblem } from './shares.ts';
 
-/**
- * How many comparisons loading the tables of one place may take, beside those that chance may bring. A decision compares a name with all keys in
- * its slot, in a table for each group of the caller.
- */
-const MAX_COLLISIONS = 100;
-/** Ordinary keys take less than one comparison for each key. */
-const BY_CHANCE = 1;
+/** How many comparisons loading the tables of one place may take, beside those that chance may bring: a millisecond or two. */
+const MAX_COLLISIONS = 10_000;
+/** Ordinary keys take fewer comparisons than this for each key, and mostly less than one. If a number stands twice in them, they can take more. */
+const BY_CHANCE = 4;
 /** So few keys never take more than MAX_COLLISIONS. */
-const FEW_KEYS = 15;
+const FEW_KEYS = 140;
 /** Larger sets are refused in any case, and would take long. An entry (owner-limits.ts) has at most three keys. */
 const MOST_KEYS = 3 * MOST_ENTRIES;
 const KEYS_AT_ONCE = 500;
 const POLICIES_AT_ONCE = 100;
 const PLACES_AT_ONCE = 100;
 
-const NAME = 'collisions ';
 const LIMIT: LimitByPlace = {
   lowest: MAX_COLLISIONS,
   at(place) {
@@ -36,9 +32,8 @@ const LIMIT: LimitByPlace = {
         ? `subjects of type ${kind}`
         : `texts for ${value === null ? 'everyone' : `${kind} ${JSON.stringify(value)}`}`;
     return {
-      ...{ name: `${NAME}${place}`, member: value === undefined ? 'subjects' : 'resource_pattern' },
-      // Policies of no owner with few collisions of their own at most double those of the others, who must not keep an administrator from a deny.
-      ...{ ofOwner: MAX_COLLISIONS, ofAll: MAX_COLLISIONS, ofNobody: Number.POSITIVE_INFINITY },
+      ...{ name: `collisions ${place}`, member: value === undefined ? 'subjects' : 'resource_pattern' },
+      ...{ ofOwner: MAX_COLLISIONS, ofAll: MAX_COLLISIONS },
       say: (whose, amount, over) =>
         `The ${what} ${whose === '' ? '' : `${whose} `}(${where}) have hashes so alike that loading them takes ${amount} comparisons beyond chance, ${over}. Use different ones.`,
     };
@@ -127,42 +122,8 @@ export function* collisionProblems(
     }
     return amounts;
   };
-  return yield* problemsByPlace(policies, measure, LIMIT);
-}
-
-/**
- * Leaves out the collisions at places to which the changed policies bring no key. A table with fewer keys can have fewer slots and more collisions,
- * and an owner can choose names so that this happens when an administrator takes out a text.
- */
-export function* withoutTakenOut(
-  problems: readonly SetProblem[],
-  candidate: readonly OwnedPolicy[],
-  changed: ReadonlySet<string>,
-  stored: readonly OwnedPolicy[],
-): Generator<undefined, SetProblem[]> {
-  const bringing = new Set<string>();
-  if (problems.some(({ limit }) => limit.startsWith(NAME))) {
-    const before = new Map(stored.map((policy) => [policy.id, policy]));
-    for (const policy of candidate) {
-      if (!changed.has(policy.id)) continue;
-      if (bringsKeys(policy, before.get(policy.id))) bringing.add(policy.id);
-      yield;
-    }
-  }
-  return problems.filter(({ limit, policyIds }) => !limit.startsWith(NAME) || policyIds.some((id) => bringing.has(id)));
-}
-
-function bringsKeys(policy: Policy, stored: Policy | undefined): boolean {
-  if (stored === undefined || !stored.enabled || stored.target_id !== policy.target_id) return true;
-  const known = new Set(partsOf(stored));
-  return [...partsOf(policy)].some((part) => !known.has(part));
-}
-
-/** What the keys of the policy are made of: each type has each subject, which has each text. */
-function* partsOf(policy: Policy): Generator<string> {
-  for (const type of tableTypesOf(policy)) yield type;
-  for (const { subject_type, subject_value } of policy.subjects) yield `${subject_type} ${subject_value}`;
-  for (const { table, key } of textsOf(policy)) yield `text ${table} ${key}`;
+  // What an owner adds by chance only must not be refused because of what a different owner has chosen.
+  return (yield* problemsByPlace(policies, measure, LIMIT)).filter(({ amount }) => amount > 0);
 }
 
 interface Key {

@@ -1,7 +1,7 @@
 /** Limits of a whole policy set: each pattern is accepted alone, but one decision may try many, and all take memory in the engine. */
 import { atOnce, inSlices, type RunSteps } from '../../base/turns/slices.ts';
 import { MAX_WORK } from './automaton.ts';
-import { collisionProblems, withoutTakenOut } from './collisions.ts';
+import { collisionProblems } from './collisions.ts';
 import { edgeOf } from './lower.ts';
 import { addWork, byteProblems, entryProblems, type OwnWork, PLACED_AT_ONCE, workProblems } from './owner-limits.ts';
 import { formIn, knownWork, type PatternReading, readPattern, tooManyStates, workOf, workOfInSteps } from './pattern.ts';
@@ -68,9 +68,7 @@ export async function problemsOfChange(
   const found = await run(checkPolicySetInSteps(candidate, changed, mostNewWork));
   const problems = found.filter(({ policyIds }) => policyIds.some((id) => changed.has(id)));
   if (problems.length === 0) return [];
-  const before = await stored();
-  const brought = await run(withoutTakenOut(problems, candidate, changed, before));
-  return addedProblems(brought, await run(checkPolicySetInSteps(before, new Set())));
+  return addedProblems(problems, await run(checkPolicySetInSteps(await stored(), new Set())));
 }
 
 /**

@@ -24,13 +24,12 @@ export interface Amount {
   readonly member?: SetProblem['member'];
 }
 
-/** `ofAll`: the most of the policies of all owners, and of no owner. `ofNobody`: the most of all with which policies of no owner may be added. */
+/** `ofAll`: the most of the policies of all owners, and of no owner. */
 export interface Limit {
   readonly name: string;
   readonly member: SetProblem['member'];
   readonly ofOwner: number;
   readonly ofAll: number;
-  readonly ofNobody?: number;
   /** `whose`: `of owner a`, or an empty text for policies of no owner. `over`: what of, in words. */
   readonly say: (whose: string, amount: number, over: string) => string;
 }
@@ -53,7 +52,7 @@ export function ownerOf({ managed_as }: OwnedPolicy): string | null {
 export function overShares(
   owners: ReadonlyMap<string | null, Amount>,
   total: number,
-  { name, member: usual, ofOwner, ofAll, ofNobody = ABOVE.ofNobody * ofAll, say }: Limit,
+  { name, member: usual, ofOwner, ofAll, say }: Limit,
 ): SetProblem[] {
   const share = fairShare(
     [...owners.values()].map(({ amount }) => amount),
@@ -61,7 +60,7 @@ export function overShares(
   );
   return [...owners].flatMap(([owner, { amount, policyIds, member = usual }]) => {
     const isOver = amount > ofOwner;
-    const most = owner === null ? ofNobody : amount > share ? ofAll : ABOVE.ofOwners * ofAll;
+    const most = owner === null ? ABOVE.ofNobody * ofAll : amount > share ? ofAll : ABOVE.ofOwners * ofAll;
     if (!isOver && total <= most) return [];
     const over = isOver
       ? `more than the limit of ${ofOwner}`
