@@ -39,6 +39,25 @@ test.serial('on SQLite, ended tokens and the tokens of keys are not searched for
   }
 });
 
+test.serial('on SQLite, the tokens of many users are found by the users, not among those of everybody', async (t) => {
+  const at = await createSqlite();
+  t.teardown(at.drop);
+  const { knex } = await openTestDatabase(t, at);
+  const asked: { readonly sql: string; readonly bindings: unknown[] }[] = [];
+  const listen = (query: { readonly sql: string; readonly bindings: unknown[] }) => asked.push(query);
+  knex.on('query', listen);
+  const ids = Array.from({ length: 40 }, (_, n) => `user ${n}`);
+  await tokenStore(knex).revokeLoginsOf(ids, null, NOW);
+  await tokenStore(knex).apiTokensOf(ids);
+  await tokenStore(knex).endpointsOf(ids, NOW);
+  knex.removeListener('query', listen);
+  t.is(asked.length, 3);
+  for (const { sql, bindings } of asked) {
+    const plan = JSON.stringify(await knex.raw(`explain query plan ${sql}`, bindings as string[]));
+    t.regex(plan, /SEARCH tokens USING INDEX \w+ \(user_id=\?/, sql);
+  }
+});
+
 eachEngine(test.serial, 'tokens are deleted a while after they were revoked or have expired, and others stay', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const tokens = tokenStore(database.knex);

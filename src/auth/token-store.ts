@@ -55,6 +55,12 @@ function readLimits(stored: string | null): TokenLimits | null {
 const toRecord = (row: TokenRow): TokenRecord => ({ ...row, limits: readLimits(row.limits) });
 
 export function tokenStore(db: Connection) {
+  /** Those that are not revoked. With the sign, SQLite reads the tokens of these users. In the index of ended tokens, it would read those of all. */
+  const ofUsers = (userIds: readonly string[], kind: TokenRecord['kind']) =>
+    db('tokens')
+      .whereIn('user_id', userIds)
+      .whereRaw(`${db.client.dialect === 'mysql' ? '' : '+'}?? = ?`, ['kind', kind])
+      .whereNull('revoked_at');
   const held = (userId: string) => db('tokens').where({ user_id: userId, kind: 'api' }).whereNull('revoked_at');
 
   return {
@@ -88,8 +94,7 @@ export function tokenStore(db: Connection) {
 
     /** Returns the API tokens of these users that are not revoked. */
     async apiTokensOf(userIds: readonly string[]): Promise<Pick<TokenRecord, 'id' | 'user_id' | 'name'>[]> {
-      const tokens = db('tokens').whereIn('user_id', userIds).where({ kind: 'api' }).whereNull('revoked_at');
-      return await tokens.select('id', 'user_id', 'name');
+      return await ofUsers(userIds, 'api').select('id', 'user_id', 'name');
     },
 
     async revokeAll(ids: readonly string[], now: number): Promise<void> {
@@ -103,10 +108,7 @@ export function tokenStore(db: Connection) {
 
     /** Revokes the users' login tokens except `exceptTokenId`, and returns how many. */
     async revokeLoginsOf(userIds: readonly string[], exceptTokenId: string | null, now: number): Promise<number> {
-      return await db('tokens')
-        .whereIn('user_id', userIds)
-        .where({ kind: 'login' })
-        .whereNull('revoked_at')
+      return await ofUsers(userIds, 'login')
         .modify((query) => {
           if (exceptTokenId !== null) query.whereNot({ id: exceptTokenId });
         })
@@ -129,10 +131,7 @@ export function tokenStore(db: Connection) {
     async endpointsOf(userIds: readonly string[], time: number): Promise<ReadonlyMap<string, ReadonlySet<string> | null>> {
       const byUser = new Map<string, Set<string> | null>();
       for (let at = 0; at < userIds.length; at += USERS_AT_ONCE) {
-        const rows: Pick<TokenRow, 'user_id' | 'limits'>[] = await db('tokens')
-          .whereIn('user_id', userIds.slice(at, at + USERS_AT_ONCE))
-          .andWhere({ kind: 'api' })
-          .whereNull('revoked_at')
+        const rows: Pick<TokenRow, 'user_id' | 'limits'>[] = await ofUsers(userIds.slice(at, at + USERS_AT_ONCE), 'api')
           .andWhere((valid) => valid.whereNull('expires_at').orWhere('expires_at', '>', time))
           .distinct('user_id', 'limits');
         for (const { user_id, limits } of rows) {

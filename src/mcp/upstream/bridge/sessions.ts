@@ -51,8 +51,11 @@ const PREFIX = 'portcullis-bridge.';
 /** The users of one target cannot evict the sessions of all other targets, and one user not those of the others. */
 const MAX = { ofUser: 625, ofTarget: 2_500, all: 10_000 };
 const SESSION_MS = 24 * 60 * 60 * 1000;
-/** Characters of the resources that sessions are subscribed to: of one user, and of all users. A session holds several copies. */
-const SUBSCRIBED = { perKey: 1024 * 1024, all: 8 * 1024 * 1024 };
+/**
+ * Characters of the resources that sessions are subscribed to: of one user, and of all users. A session holds several copies, and each change
+ * of it decides all of them again and sends them.
+ */
+const SUBSCRIBED = { perKey: 256 * 1024, all: 8 * 1024 * 1024 };
 
 /** Whether the id is one of the bridge, even if its session is gone. Such an id must not be sent to a target. */
 export function isBridged(id: string): boolean {
