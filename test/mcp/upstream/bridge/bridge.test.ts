@@ -866,7 +866,7 @@ test.serial('the subscriptions of one user take a limited number of characters',
     const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params });
     res.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${note}\n\n`);
   });
-  const uri = (at: number) => `x:${at}${'x'.repeat(100_000)}`;
+  const uri = (at: number) => `x:${at}${'x'.repeat(25_000)}`;
   const other = drive(bridge, httpTarget('streamable-http', target.url));
   for (const session of [driver, other]) await session.open();
   const subscribe = async (at: number, session = driver) => (await session.ask('resources/subscribe', { uri: uri(at) })).error;
