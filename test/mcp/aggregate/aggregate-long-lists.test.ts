@@ -391,7 +391,7 @@ test.serial('a list that finds no room for its answer in time is refused', async
   t.is(refused.result, undefined);
   t.truthy(refused.error);
   await bodyOf(first);
-  t.is((await list()).result.tools.length, 40 * TOOLS + 1);
+  t.is((await list()).result.tools.length, 80 * TOOLS + 1);
 });
 
 test('room to read counts a page that is larger than the share of a caller as the whole share', async (t) => {
