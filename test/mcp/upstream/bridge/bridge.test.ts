@@ -24,6 +24,7 @@ import { type ModernUpstream, startModernOnly } from '../../../support/upstreams
 import {
   answerJson,
   byMethod,
+  type Received,
   type RecordingUpstream,
   type Script,
   startRecording,
@@ -72,6 +73,11 @@ const until = async (what: () => boolean): Promise<void> => {
   while (!what() && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 5));
   if (!what()) throw new Error(`never: ${what}`);
 };
+/** The first event of the answer to a `subscriptions/listen`. `agreed`: what the target agrees to; absent: all. */
+function acknowledgement({ id, params }: NonNullable<Received['message']>, agreed: unknown = params?.['notifications']): string {
+  const acknowledged = { notifications: agreed, _meta: { 'io.modelcontextprotocol/subscriptionId': id } };
+  return `data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params: acknowledged })}\n\n`;
+}
 const WORD = { action: 'accept', content: { word: 'yes' } };
 const call = (name: string, args: object = {}, more: object = {}) => ({
   method: 'tools/call',
@@ -670,11 +676,7 @@ test.serial('a session that has ended opens no stream at the target for subscrip
     res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
     listens.push(res);
     if (listens.length === 1) return;
-    const params = {
-      notifications: message.params?.['notifications'],
-      _meta: { 'io.modelcontextprotocol/subscriptionId': message.id },
-    };
-    res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+    res.write(acknowledgement(message));
   });
   await driver.open();
   const subscribed = ['x:1', 'x:2'].map((uri) => driver.ask('resources/subscribe', { uri }));
@@ -694,11 +696,7 @@ test.serial('requests that would listen again wait for one turn together', async
     // The second one waits for the test, and all others end at once.
     if (listens.length > 2) return void res.end();
     if (listens.length === 2) return;
-    const params = {
-      notifications: message.params?.['notifications'],
-      _meta: { 'io.modelcontextprotocol/subscriptionId': message.id },
-    };
-    res.end(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+    res.end(acknowledgement(message));
   });
   await driver.open();
   t.deepEqual((await driver.ask('resources/subscribe', { uri: 'x:1' })).result, {});
@@ -744,9 +742,8 @@ test.serial(
       if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
       const notifications = message.params?.['notifications'] as { resourceSubscriptions: string[] };
       filters.push(notifications.resourceSubscriptions);
-      const params = { notifications, _meta: { 'io.modelcontextprotocol/subscriptionId': message.id } };
       res.writeHead(200, { 'content-type': 'text/event-stream' });
-      res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+      res.write(acknowledgement(message));
       if (filters.length === 2) res.end();
     });
     const denied = new Set<string>();
@@ -776,9 +773,7 @@ test.serial(
       if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
       open.push(res);
       res.writeHead(200, { 'content-type': 'text/event-stream' });
-      const _meta = { 'io.modelcontextprotocol/subscriptionId': message.id };
-      const params = { notifications: message.params?.['notifications'], _meta };
-      res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+      res.write(acknowledgement(message));
     });
     const listens = () => target.received.filter(({ message }) => message?.method === 'subscriptions/listen').length;
     await driver.open();
@@ -815,9 +810,7 @@ for (const [what, tools] of [
         if (message?.method !== 'subscriptions/listen') return plain(received, res);
         open.push(res);
         res.writeHead(200, { 'content-type': 'text/event-stream' });
-        const _meta = { 'io.modelcontextprotocol/subscriptionId': message.id };
-        const params = { notifications: message.params?.['notifications'], _meta };
-        res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+        res.write(acknowledgement(message));
       });
       let isAllowed = true;
       const other = { access: { ...ACCESS, stillAllowed: () => isAllowed } };
@@ -844,9 +837,7 @@ test.serial('a subscription that the target does not accept is refused, and the 
     const uris = filter?.resourceSubscriptions ?? [];
     if (uris.includes('x:broken')) return void res.writeHead(500).end();
     const notifications = { resourceSubscriptions: uris.filter((uri) => uri !== 'x:no') };
-    const params = { notifications, _meta: { 'io.modelcontextprotocol/subscriptionId': message.id } };
-    const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params });
-    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${note}\n\n`);
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(acknowledgement(message, notifications));
   });
   await driver.open();
   t.is((await driver.ask('resources/subscribe', { uri: 'x:yes' })).error, undefined);
@@ -861,10 +852,7 @@ test.serial('the subscriptions of one user take a limited number of characters',
   const { driver, bridge, target } = await scripted(t, (received, res) => {
     const { message } = received;
     if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
-    const { notifications } = message.params ?? {};
-    const params = { notifications, _meta: { 'io.modelcontextprotocol/subscriptionId': message.id } };
-    const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params });
-    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(`data: ${note}\n\n`);
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(acknowledgement(message));
   });
   const uri = (at: number) => `x:${at}${'x'.repeat(25_000)}`;
   const other = drive(bridge, httpTarget('streamable-http', target.url));
