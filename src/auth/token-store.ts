@@ -61,7 +61,7 @@ export function tokenStore(db: Connection) {
       .whereIn('user_id', userIds)
       .whereRaw(`${db.client.dialect === 'mysql' ? '' : '+'}?? = ?`, ['kind', kind])
       .whereNull('revoked_at');
-  const held = (userId: string) => db('tokens').where({ user_id: userId, kind: 'api' }).whereNull('revoked_at');
+  const held = (userId: string) => ofUsers([userId], 'api');
 
   return {
     async insert(token: TokenRecord): Promise<void> {

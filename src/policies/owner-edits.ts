@@ -18,7 +18,7 @@ import { policyStore } from './policy-store.ts';
 import { Moved, type Settle } from './settle.ts';
 
 const MOST = 1_000;
-/** Of the limits of all owners, as JSON, in characters or bytes: each plan reads all of them at once. */
+/** How many characters of JSON the limits of all owners together may have; MySQL counts bytes. Each plan reads all of them at once. */
 const MOST_LENGTH = 2 * 1024 * 1024;
 
 export interface OwnerEditParts {

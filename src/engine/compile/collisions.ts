@@ -12,7 +12,7 @@ import { type Amount, type LimitByPlace, type Measure, type OwnedPolicy, problem
 
 /** How many comparisons loading the tables of one place may take, beside those that chance may bring: a millisecond or two. */
 const MAX_COLLISIONS = 10_000;
-/** Ordinary keys take fewer comparisons than this for each key, and mostly less than one. If a number stands twice in them, they can take more. */
+/** Ordinary keys take fewer comparisons than this for each key. Mostly it is less than one, and more if a number stands twice in each key. */
 const BY_CHANCE = 4;
 /** So few keys never take more than MAX_COLLISIONS. */
 const FEW_KEYS = 140;

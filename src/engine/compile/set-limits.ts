@@ -32,7 +32,7 @@ export const MAX_SEARCHES = 1_600;
 
 /**
  * How many whole names one target, type and subject may have. A text at an edge counts as two of them, and a long text as one for each NAME_BYTES of
- * its JSON. The engine loads them in one step: 24,000 take some 45 ms. As with searches, there can be twice as many together.
+ * its JSON. The engine loads them in one step: 20,000 take some 40 ms. As with searches, there can be twice as many together.
  */
 const MAX_BUCKET_NAMES = 12_000;
 const NAME_BYTES = 80;

@@ -128,7 +128,7 @@ function replacedParams(
   scope: TaskScope,
 ): { [name: string]: JsonValue | undefined } {
   const replaced: { [name: string]: JsonValue | undefined } = {};
-  // Of the methods of the protocol, only calls of tools make tasks.
+  // In the protocol, only calls of tools make tasks.
   if (isRequestMethod(method)) {
     replaced.task = method === 'tools/call' && mayMakeTasks(client) ? taskWish(params?.task) : undefined;
   }

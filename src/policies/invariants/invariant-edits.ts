@@ -38,7 +38,7 @@ export interface Checked {
 /** Runs in a thread, outside of transactions, in a turn of the caller. */
 export type CheckInvariants = (check: ToCheck, caller: Caller) => Promise<Checked>;
 
-/** Of all invariants, as JSON, in characters: each check reads all of them. */
+/** How many characters of JSON all invariants together may have. Each check reads all of them. */
 const MOST_LENGTH = 2 * 1024 * 1024;
 
 /** Returns a text that changes with every change of the policies or the invariants. */
