@@ -19,6 +19,8 @@ const CHANGED_USERS = 20;
 const FILES = 9_800;
 const BATCHES = { loops: 64, targets: 20, messages: 50, revision: '2025-03-26' };
 const LISTENERS = { users: 60, targets: 100, everyMs: 500, settleMs: 10_000 };
+/** Nearly all the room that a user has for subscriptions. */
+const SUBSCRIPTIONS = { loops: 4, resources: 250, characters: 256 };
 const STRANGERS = { connections: 2_000, everyMs: 4_000, bytes: 16_000 };
 
 const members = (count: number): object => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${100_000 + i}`, 0]));
@@ -144,6 +146,29 @@ export const byCallers: readonly Neighbour[] = [
       const lists = Array.from({ length: BATCHES.messages }, (_, id) => message('tools/list', {}, id));
       const steps = [posted('/mcp', token, `[${lists.join()}]`, revision)];
       return { workload: { loops: BATCHES.loops, first: opening('/mcp', token, revision), steps }, instead: { discard } };
+    },
+  },
+  {
+    name: 'subscriptions',
+    what: `a user subscribes to ${(SUBSCRIPTIONS.loops * SUBSCRIPTIONS.resources).toLocaleString('en')} resources of a target of 2026-07-28, and changes one subscription in ${SUBSCRIPTIONS.loops} loops`,
+    async prepare({ api, admin, neighbour: { token }, bad, discard }) {
+      const { id } = await api.call<{ id: string }>('POST', '/api/targets', admin, { name: 'modern', url: `${bad}/modern` });
+      const everything = {
+        name: 'users use everything there',
+        resource_type: 'all',
+        effect: 'allow',
+        priority: 50,
+        target_id: id,
+      };
+      const subjects = [{ subject_type: 'role', subject_value: 'user' }];
+      await api.call('POST', '/api/policies', admin, { ...everything, subjects });
+      const path = '/mcp/modern';
+      const changed = (method: string, uri: string): Step => inSession(path, token, `resources/${method}`, { uri });
+      const { loops, resources, characters } = SUBSCRIPTIONS;
+      const filled = (i: number): string => `file:///${i}/`.padEnd(characters, 'r');
+      const first = Array.from({ length: resources }, (_, i) => changed('subscribe', filled(i)));
+      const steps = ['subscribe', 'unsubscribe'].map((method) => changed(method, 'file:///changed'));
+      return { workload: { loops, first: [...opening(path, token), ...first], steps }, instead: { discard } };
     },
   },
   {

@@ -2,7 +2,7 @@
  * A target that does what a target should not, in a process of its own. The path says what: `/good`, `/hung` never answers, `/flood` fills
  * the standalone stream with notifications, `/mute` has no standalone stream, `/endless` answers a call with a stream that closes its
  * connection and does not end. At `/good` the tool `huge` answers with more than a million members, and `text` with 12 MiB of text.
- * `/long/<number>` has a long list of tools.
+ * `/long/<number>` has a long list of tools. `/modern` speaks only 2026-07-28, and agrees to all subscriptions.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -16,6 +16,7 @@ interface Request {
     readonly protocolVersion?: string;
     readonly name?: string;
     readonly arguments?: { readonly message?: string };
+    readonly notifications?: object;
   };
 }
 
@@ -29,6 +30,7 @@ const PROGRESS = Buffer.from(
   `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"${'x'.repeat(60_000)}"}}\n\n`,
 );
 const TICK_MS = 10;
+const JSON_TYPE = { 'content-type': 'application/json' };
 
 const members = Array.from({ length: MEMBERS }, (_, i) => `"k${i}":0`).join();
 /** Encoded once: a target that encodes them for each call takes a core from the gateway. */
@@ -61,6 +63,13 @@ function resultOf({ method, params }: Request, path: string): string | Buffer {
         protocolVersion: params?.protocolVersion,
         capabilities: { tools: {}, resources: { subscribe: true }, logging: {} },
         serverInfo: { name: 'bad-target', version: '1' },
+      });
+    case 'server/discover':
+      return JSON.stringify({
+        resultType: 'complete',
+        supportedVersions: ['2026-07-28'],
+        capabilities: { resources: { subscribe: true } },
+        _meta: { 'io.modelcontextprotocol/serverInfo': { name: 'bad-target', version: '1' } },
       });
     case 'tools/list':
       return path.startsWith('/long/') ? LONG_LIST : JSON.stringify({ tools: TOOLS });
@@ -109,11 +118,21 @@ function respond(path: string, res: ServerResponse, request: Request): void {
     pour(res, PROGRESS);
     return;
   }
+  if (path === '/modern' && method === 'initialize') {
+    const error = { code: -32601, message: 'Method not found' };
+    return void res.writeHead(400, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id, error }));
+  }
+  if (method === 'subscriptions/listen') {
+    const params = { notifications: request.params?.notifications, _meta: { 'io.modelcontextprotocol/subscriptionId': id } };
+    stream(res);
+    res.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/subscriptions/acknowledged', params })}\n\n`);
+    return;
+  }
   const result = resultOf(request, path);
   const head = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":`;
   const session = method === 'initialize' ? { 'mcp-session-id': randomUUID() } : {};
   const length = Buffer.byteLength(head) + Buffer.byteLength(result) + 1;
-  res.writeHead(200, { 'content-type': 'application/json', 'content-length': length, ...session });
+  res.writeHead(200, { ...JSON_TYPE, 'content-length': length, ...session });
   res.write(head);
   res.write(result);
   res.end('}');

@@ -4,7 +4,6 @@
  */
 
 import { errors } from 'undici';
-import { isOverdrawn } from '../../../base/budgets.ts';
 import { onAbort } from '../../../base/cancellation.ts';
 import { CODES, errorMessage, isId, type RpcId, resultMessage } from '../../../protocol/message.ts';
 import { LOG_LEVELS } from '../../../protocol/mode.ts';
@@ -17,8 +16,6 @@ import { createOpening } from './opening.ts';
 import type { BridgeParts } from './requests.ts';
 import { createRounds } from './rounds.ts';
 import { type BridgedSession, createBridgedSessions, isBridged } from './sessions.ts';
-
-const MAX_SUBSCRIPTIONS = 1_000;
 
 export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes: UpstreamModes }): Upstream {
   const { http } = parts;
@@ -57,7 +54,7 @@ export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes
       // Other notifications concern state that a target of 2026-07-28 does not keep.
       return statusAnswer(202);
     }
-    if (!session.listener.isOpen() && session.subscriptions.size > 0) listenAgain(session, request);
+    session.subscriptions.resume(request);
     const { id, params } = message;
     switch (message.method) {
       case 'ping':
@@ -74,8 +71,9 @@ export function createBridge({ modes, ...parts }: BridgeParts & { readonly modes
       case 'resources/unsubscribe': {
         const { uri } = params ?? {};
         if (typeof uri !== 'string') return failed(id, CODES.invalidParams, 'Invalid params: params.uri');
-        const isOn = message.method === 'resources/subscribe';
-        return changeOf(session, () => (isOn ? subscribe(session, request, id, uri) : unsubscribe(session, request, id, uri)));
+        if (message.method === 'resources/subscribe') return subscribe(session, request, id, uri);
+        await session.subscriptions.unsubscribe(request, uri);
+        return done(id);
       }
       default:
         return rounds.forward(session, request, { message, reading });
@@ -102,54 +100,23 @@ function stand(session: BridgedSession, request: UpstreamRequest): UpstreamAnswe
   const stream = session.mailbox.stand();
   if (stream === null) return statusAnswer(409);
   onAbort(request.signal, () => stream.abort(new errors.RequestAbortedError()));
-  listenAgain(session, request);
+  session.subscriptions.listenAgain(request);
   return streamAnswer(stream.events, stream.close);
 }
 
-const urisOf = ({ subscriptions }: BridgedSession): ReadonlySet<string> => new Set(subscriptions.keys());
-
-/** Once in the queue, with the access of the newest request: every request may ask for it, and it can take long. */
-function listenAgain(session: BridgedSession, { target, access }: UpstreamRequest): void {
-  const isQueued = session.wanted !== null;
-  session.wanted = { target, access };
-  if (isQueued) return;
-  void changeOf(session, async () => {
-    const reach = session.wanted;
-    session.wanted = null;
-    if (reach !== null) await session.listener.hear(reach, urisOf(session));
-  });
-}
-
-function changeOf<T>(session: BridgedSession, change: () => Promise<T>): Promise<T> {
-  const changed = session.changing.then(change);
-  session.changing = changed.catch(() => undefined);
-  return changed;
-}
-
 async function subscribe(session: BridgedSession, request: UpstreamRequest, id: RpcId, uri: string): Promise<UpstreamAnswer> {
-  const { subscriptions, listener } = session;
   if (!session.maySubscribe) return failed(id, CODES.methodNotFound, 'Method not found');
-  if (subscriptions.has(uri)) return done(id);
-  const room = subscriptions.size < MAX_SUBSCRIPTIONS ? session.reserve(uri) : null;
-  if (room === null || isOverdrawn(room)) return failed(id, CODES.invalidParams, 'Too many subscriptions');
-  const agreed = await listener.hear(request, new Set([...subscriptions.keys(), uri]));
-  if (agreed?.has(uri)) {
-    subscriptions.set(uri, room);
-    return done(id);
+  const subscribed = await session.subscriptions.subscribe(request, uri);
+  switch (subscribed) {
+    case 'done':
+      return done(id);
+    case 'full':
+      return failed(id, CODES.invalidParams, 'Too many subscriptions');
+    case 'unheard':
+      return failed(id, CODES.internal, 'The target accepts no subscriptions at the moment');
+    case 'unreported':
+      return failed(id, CODES.invalidParams, 'The target does not report changes of this resource');
   }
-  room.giveBack();
-  return agreed === null
-    ? failed(id, CODES.internal, 'The target accepts no subscriptions at the moment')
-    : failed(id, CODES.invalidParams, 'The target does not report changes of this resource');
-}
-
-async function unsubscribe(session: BridgedSession, request: UpstreamRequest, id: RpcId, uri: string): Promise<UpstreamAnswer> {
-  const { subscriptions, listener, mailbox } = session;
-  subscriptions.get(uri)?.giveBack();
-  if (!subscriptions.delete(uri)) return done(id);
-  if (subscriptions.size === 0 && mailbox.isQuiet()) listener.stop();
-  else await listener.hear(request, urisOf(session));
-  return done(id);
 }
 
 function done(id: RpcId): UpstreamAnswer {

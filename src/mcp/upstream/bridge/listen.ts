@@ -34,6 +34,10 @@ const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 
 interface Listening {
   readonly stream: AbortController;
+  /** What the target was asked for, as JSON. */
+  readonly asked: string;
+  /** The resources that the target agreed to; null: it has not answered. */
+  agreed: ReadonlySet<string> | null;
   hasEnded: boolean;
   /** The access with which it was to be opened has ended, for instance with its token. A retry would be refused, too. */
   isRefused: boolean;
@@ -56,6 +60,8 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
       ...(heard.size === 0 ? {} : { resourceSubscriptions: [...heard] }),
     };
     const before = current;
+    const asked = JSON.stringify(notifications);
+    if (before?.asked === asked && !before.hasEnded && before.agreed !== null) return before.agreed;
     if (Object.keys(notifications).length === 0) {
       current = null;
       before?.stream.abort();
@@ -65,6 +71,8 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     const began = now();
     const own: Listening = {
       stream: new AbortController(),
+      asked,
+      agreed: null,
       hasEnded: false,
       isRefused: false,
       again() {
@@ -77,6 +85,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     };
     current = own;
     const agreed = await listen(reach, notifications, own);
+    own.agreed = agreed;
     if (own.isRefused && current === own && before?.hasEnded !== false) {
       giveUp();
       return null;

@@ -1,17 +1,17 @@
 /** The sessions of the bridge: their state, and how long they are kept. */
 
 import { errors } from 'undici';
-import { createStock, type Overdrawn, type Taken } from '../../../base/budgets.ts';
+import { createStock } from '../../../base/budgets.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import type { RpcId } from '../../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
 import { competitors, toEvict } from '../eviction.ts';
 import { bindingKey } from '../health.ts';
 import { type Reach, silenceOf } from '../upstream.ts';
-import { createListener, type Listener } from './listen.ts';
 import { type ClientTraits, envelope } from './messages.ts';
 import { createQuestions, type Questions } from './questions.ts';
 import type { BridgeParts } from './requests.ts';
+import { createSubscriptions, type Subscriptions } from './subscriptions.ts';
 import { createKnownTools, type KnownTools } from './tools.ts';
 
 export interface BridgedSession {
@@ -22,15 +22,7 @@ export interface BridgedSession {
   readonly running: Map<RpcId, AbortController>;
   readonly questions: Questions;
   readonly mailbox: Demultiplexer;
-  readonly listener: Listener;
-  /** The resources that the session is subscribed to, with the room that each takes. */
-  readonly subscriptions: Map<string, Taken>;
-  /** Takes room for a further one. */
-  reserve(uri: string): Taken | Overdrawn;
-  /** The queue of subscription changes: they run one after the other. */
-  changing: Promise<unknown>;
-  /** With which access the session is to listen again; null: that is not in the queue. */
-  wanted: Reach | null;
+  readonly subscriptions: Subscriptions;
   readonly tools: KnownTools;
   logLevel: string | null;
   end(): void;
@@ -51,11 +43,9 @@ const PREFIX = 'portcullis-bridge.';
 /** The users of one target cannot evict the sessions of all other targets, and one user not those of the others. */
 const MAX = { ofUser: 625, ofTarget: 2_500, all: 10_000 };
 const SESSION_MS = 24 * 60 * 60 * 1000;
-/**
- * Characters of the resources that sessions are subscribed to: of one user, and of all users. A session holds several copies, and each change
- * of it decides all of them again and sends them.
- */
-const SUBSCRIBED = { perKey: 256 * 1024, all: 8 * 1024 * 1024 };
+/** Characters of the resources that sessions are subscribed to, and `EACH` for each resource: of one user, and of all users. A session holds several copies. */
+const SUBSCRIBED = { perKey: 512 * 1024, all: 8 * 1024 * 1024 };
+const EACH = 256;
 
 /** Whether the id is one of the bridge, even if its session is gone. Such an id must not be sent to a target. */
 export function isBridged(id: string): boolean {
@@ -95,7 +85,7 @@ export function createBridgedSessions(parts: BridgeParts) {
       running: new Map(),
       questions: createQuestions(newId),
       mailbox,
-      listener: createListener(parts, {
+      subscriptions: createSubscriptions(parts, {
         lists,
         envelope: () => envelope(client, null),
         deliver: (method, text) => {
@@ -105,11 +95,8 @@ export function createBridgedSessions(parts: BridgeParts) {
         },
         isAway: () => isAway(session),
         endStream: mailbox.endStanding,
+        reserve: (uri) => subscribed.take(access.user, EACH + uri.length),
       }),
-      subscriptions: new Map(),
-      reserve: (uri) => subscribed.take(access.user, uri.length),
-      changing: Promise.resolve(),
-      wanted: null,
       tools: toolsAt(bindingKey({ target, access }), client),
       logLevel: null,
       usedAt: now(),
@@ -130,15 +117,14 @@ export function createBridgedSessions(parts: BridgeParts) {
     session.usedAt = now();
     clearTimeout(session.unused);
     session.unused = setTimeout(() => {
-      if (isAway(session)) session.listener.stop();
+      if (isAway(session)) session.subscriptions.stop();
     }, limits.idleMs).unref();
   }
 
   function end(session: Kept): void {
     sessions.delete(session.id);
     clearTimeout(session.unused);
-    session.listener.end();
-    for (const room of session.subscriptions.values()) room.giveBack();
+    session.subscriptions.end();
     for (const running of session.running.values()) running.abort();
     session.mailbox.fail(new errors.RequestAbortedError('the session has ended'));
   }
