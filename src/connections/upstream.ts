@@ -57,10 +57,12 @@ export function createAccountUpstream({ tokens, linkTo }: AccountUpstreamParts):
       upstream.send({ ...request, access: accessWith(request.access, credentials) });
 
     /** Administrators see where a target redirects to: it must not show them the token in there. */
-    const redacted = (answer: UpstreamAnswer, location: string, { credentials: { headers } }: HeldToken): UpstreamAnswer => ({
-      ...answer,
-      location: hideSecrets(headers.map(([, value]) => value.replace(/^Bearer /, ''))).hide(location),
-    });
+    function redacted(answer: UpstreamAnswer, { credentials: { headers } }: HeldToken): UpstreamAnswer {
+      const { location } = answer;
+      if (!location) return answer;
+      const hiding = hideSecrets(headers.map(([, value]) => value.replace(/^Bearer /, '')));
+      return { ...answer, location: hiding.hide(location) };
+    }
 
     async function refusedBy(
       request: UpstreamRequest,
@@ -79,13 +81,13 @@ export function createAccountUpstream({ tokens, linkTo }: AccountUpstreamParts):
         }
         return fault(request, 'scope');
       }
-      if (answer.status !== 401) return answer;
+      if (answer.status !== 401) return redacted(answer, token);
       answer.discard();
       const other = await tokens.afterRefusal(at, token);
       if ('none' in other) return without(request, other);
       const again = await sendWith(request, other);
       if (isFault(again)) return again;
-      if (again.status !== 401) return again.location ? redacted(again, again.location, other) : again;
+      if (again.status !== 401) return redacted(again, other);
       again.discard();
       return reconnect(request);
     }
@@ -97,9 +99,8 @@ export function createAccountUpstream({ tokens, linkTo }: AccountUpstreamParts):
     const sendAs = (request: UpstreamRequest, at: ConnectionAt, token: HeldToken): Promise<Answered> =>
       sendWith(request, token).then((answer) => {
         if (isFault(answer)) return answer;
-        const { status, location } = answer;
-        if (status === 401 || status === 403) return refused(request, at, token, answer);
-        return location ? redacted(answer, location, token) : answer;
+        const { status } = answer;
+        return status === 401 || status === 403 ? refused(request, at, token, answer) : redacted(answer, token);
       });
 
     async function sendOnce(request: UpstreamRequest, at: ConnectionAt): Promise<Answered> {

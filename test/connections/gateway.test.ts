@@ -491,12 +491,25 @@ test.serial(
       const answer = await fetch(w.server.url, { method: 'POST', headers: { authorization: `Bearer ${token}` }, body: '{}' });
       t.is(answer.status, 401, 'the token names the target that it is for');
     }
-    evil.leaks = true;
     const mcp = `${w.gateway.url}/mcp/evil`;
-    await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session);
-    const { body } = await w.gateway.rest(200, 'GET', `/api/targets/${made.id}/health`, { token: w.admin.token });
-    t.true(JSON.stringify(body).includes('elsewhere.example'));
-    for (const token of evil.tokens) t.false(JSON.stringify(body).includes(token));
+    for (const status of [307, 403, 429]) {
+      evil.leaks = status;
+      await call(mcp, w.ann.api, (await open(mcp, w.ann.api)).session);
+      const { body } = await w.gateway.rest(200, 'GET', `/api/targets/${made.id}/health`, { token: w.admin.token });
+      t.true(JSON.stringify(body).includes('elsewhere.example'), `${status}`);
+      for (const token of evil.tokens) t.false(JSON.stringify(body).includes(token), `${status}`);
+    }
+    const browser = browse(w.gateway);
+    await signIn(browser, w.admin);
+    await connect({ ...w, targetId: made.id }, { ...w.admin, api: '', browser }, 'adminsaccount');
+    evil.leaks = 'error';
+    const path = `/api/targets/${made.id}`;
+    const { body: checked } = await w.gateway.rest(200, 'POST', `${path}/check`, { token: w.admin.token });
+    const { body: health } = await w.gateway.rest(200, 'GET', `${path}/health`, { token: w.admin.token });
+    for (const shown of [checked, health].map((each) => JSON.stringify(each))) {
+      t.true(shown.includes('code -32000'));
+      for (const token of evil.tokens) t.false(shown.includes(token));
+    }
   },
 );
 

@@ -83,6 +83,21 @@ test.serial('what a process prints is shown without its credentials', async (t) 
   t.like(fault, { kind: 'crashed', stderr: 'the key is [redacted]\n' });
 });
 
+test.serial('what a process says in an error is shown without its credentials', async (t) => {
+  const answer = `{ jsonrpc: '2.0', id: JSON.parse(line).id, error: { code: -32000, message: 'wrong key ' + process.env.API_KEY } }`;
+  const { check, gateway, token, path } = await setUp(t, {
+    ...{ transport: 'stdio', command: process.execPath },
+    args: [
+      '-e',
+      `require('readline').createInterface(process.stdin).on('line', (line) => console.log(JSON.stringify(${answer})))`,
+    ],
+  });
+  const body = { type: 'env', name: 'API_KEY', value: 'a-secret-of-mine' };
+  await gateway.rest(201, 'PUT', `${path}/credentials/default`, { token, body });
+  const { fault } = await check();
+  t.regex(fault?.message ?? '', /wrong key \[redacted\] \(code -32000\)$/);
+});
+
 test.serial('a check says why initialize or tools/list got no result', async (t) => {
   const SECRET = 'a-secret-of-mine';
   type Reply = (res: ServerResponse, id: unknown) => unknown;

@@ -94,17 +94,25 @@ export function noteRefusal({ deps, target, access }: FailedContext, method: str
   const { message } = error;
   const code = typeof error.code === 'number' ? error.code : null;
   const text = `refused \`${method}\` with a JSON-RPC error`;
-  const said = typeof message === 'string' ? hiding(access).hide(message) : '';
+  const said = typeof message === 'string' ? saidTo(access, message) : '';
   deps.log.warn({ target: target.name, method, code }, 'target refused a request of the gateway');
   deps.health.note(target, 'http', text, new Error(`${said} (code ${code})`));
   return `The target \`${target.name}\` ${text}`;
 }
 
+/** A target can repeat the token of a user's own account, which is not known here. */
+const saidTo = (access: Access, message: string): string =>
+  access.account === undefined
+    ? hiding(access).hide(message)
+    : 'its message is not shown, because it may contain the token of the account';
+
 /** Hides the credential of the gateway in the words of a target. */
 function hiding({ credentials }: Access): Hiding {
   // After a scheme such as `Basic`, the rest is the secret, too.
   const values =
-    credentials === 'unusable' ? [] : credentials.headers.flatMap(([, value]) => [value, value.replace(/^\S+ +/, '')]);
+    credentials === 'unusable'
+      ? []
+      : [...credentials.headers.flatMap(([, value]) => [value, value.replace(/^\S+ +/, '')]), ...Object.values(credentials.env)];
   return hideSecrets(values);
 }
 
