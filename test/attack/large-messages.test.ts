@@ -129,12 +129,34 @@ test.serial(
     for (const socket of slow) socket.write('x'.repeat(1_500_000));
     const refused = await Promise.race(answers);
     t.regex(refused, /^HTTP\/1\.1 429 [\s\S]*Retry-After[\s\S]*bytes of your requests are in flight: the limit is 3000000/i);
-    const reply = await send(gateway, inSession(bob, toolCall(keys(50_000)), { user: 'bob' }));
+    const reply = await send(gateway, inSession(bob, toolCall(keys(20_000)), { user: 'bob' }));
     t.is(reply.status, 200, 'a different principal has its own limit');
     for (const socket of slow) socket.destroy();
     await Promise.allSettled(answers);
   },
 );
+
+test.serial('what was read from a body counts until the call has ended', async (t) => {
+  const waiting: (() => void)[] = [];
+  const usual = byMethod({ 'tools/call': { content: [] } });
+  const script: Script = (received, res) => {
+    if (received.message?.method === 'tools/call') waiting.push(() => usual(received, res));
+    else usual(received, res);
+  };
+  const { gateway, alice } = await start(t, { bodyBytesOfPrincipal: 6_000_000 }, script);
+  const medium = toolCall(`[${'{},'.repeat(20_000)}0]`);
+  const sent = [0, 1].map(() => send(gateway, inSession(alice, medium)));
+  while (waiting.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  const refused = await send(gateway, inSession(alice, medium));
+  t.is(refused.status, 429);
+  t.regex(refused.text, /the limit is 6000000, and each value counts as 100 bytes/);
+  for (const go of waiting.splice(0)) go();
+  for (const reply of sent) t.is((await reply).status, 200);
+  const again = send(gateway, inSession(alice, medium));
+  while (waiting.length < 1) await new Promise((resolve) => setImmediate(resolve));
+  for (const go of waiting) go();
+  t.is((await again).status, 200);
+});
 
 test.serial('a caller whose budget of values is used up must wait with large bodies, but not with small ones', async (t) => {
   const { gateway, alice, bob } = await start(t, { readingOfPrincipal: { perSecond: 1, burst: 100_000 } });

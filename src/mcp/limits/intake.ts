@@ -19,7 +19,7 @@ import type { Admission } from '../../state/admission.ts';
 import type { McpLimits } from './limits.ts';
 
 export interface Intake {
-  /** Bytes of large bodies under way, by principal. */
+  /** Bytes of large bodies under way and of what was read from them, by principal. */
   readonly bodies: Stock;
   /** Values that were read, by principal. */
   readonly reading: Flow;
@@ -27,6 +27,8 @@ export interface Intake {
 
 export interface Received {
   readonly body: Buffer;
+  /** Takes room for this number of values that were read. Returns the refusal; null: they may be kept. */
+  readonly keep: (values: number) => Answer | null;
   /** Call when the request is answered. */
   readonly giveBack: () => void;
 }
@@ -35,6 +37,10 @@ export interface Received {
 export const FREE_LENGTH = 4 * 1024;
 /** This many bytes cost as much as one value. */
 const BYTES_PER_VALUE = 128;
+/** What a value that was read takes at most, until its request is answered. */
+const BYTES_OF_VALUE = 100;
+/** With more, a body of the maximum length would never be read. Of a longer text, most values are not built. */
+const MOST_VALUES = 100_000;
 
 /** Bytes of large bodies under way, on every route, by `principalKey`. */
 export function createBodies({ bodyBytesOfPrincipal: perKey, bodyBytesOfAll: all }: McpLimits): Stock {
@@ -56,8 +62,6 @@ export function costOf(bytes: number, reading: JsonReading): number {
 
 const SHOWN_LENGTH = 64;
 
-const nothing = (): void => undefined;
-
 /** Receives the body, or returns the refusal. `admit` admits the sender of a large body, or returns the refusal. */
 export function receive(
   intake: Intake,
@@ -69,7 +73,7 @@ export function receive(
   const length = bodyLength(req);
   if (length === null || length > FREE_LENGTH) return receiveLarge(intake, limits, req, principal, admit, length);
   const body = bodyAtHand(req, limits.bodyBytes);
-  return body === null ? read(req, limits.bodyBytes, null) : { body, giveBack: nothing };
+  return body === null ? read(req, limits.bodyBytes, null) : receivedAs(body, null);
 }
 
 async function receiveLarge(
@@ -100,7 +104,7 @@ async function read(req: IncomingMessage, limit: number, taken: Taken | null): P
   };
   try {
     const body = await readBytes(req, limit, count);
-    return { body, giveBack: () => taken?.giveBack() };
+    return receivedAs(body, taken);
   } catch (error) {
     taken?.giveBack();
     if (error instanceof AppError) return problem(error);
@@ -108,9 +112,20 @@ async function read(req: IncomingMessage, limit: number, taken: Taken | null): P
   }
 }
 
+function receivedAs(body: Buffer, taken: Taken | null): Received {
+  return {
+    body,
+    keep(values) {
+      const refused = taken?.grow(Math.min(values, MOST_VALUES) * BYTES_OF_VALUE) ?? null;
+      return refused === null ? null : overdrawn(refused);
+    },
+    giveBack: () => taken?.giveBack(),
+  };
+}
+
 function overdrawnText({ overdrawn, limit }: Overdrawn): string {
   const whose = overdrawn === 'key' ? 'your requests' : 'the requests of all callers';
-  return `Too many bytes of ${whose} are in flight: the limit is ${limit}. Try again when other requests have ended.`;
+  return `Too many bytes of ${whose} are in flight: the limit is ${limit}, and each value counts as ${BYTES_OF_VALUE} bytes. Try again when other requests have ended.`;
 }
 
 function overdrawn(refusal: Overdrawn): Answer {
