@@ -105,6 +105,17 @@ for (const [what, text] of [
   });
 }
 
+test.serial('answers with too long headers do not suspend the target for everybody', async (t) => {
+  const url = await upstreamOf(
+    t,
+    onCall((res) => void res.writeHead(200, { 'x-long': 'x'.repeat(20_000) }).end()),
+  );
+  const { gateway, calling, fault } = await setUp(t, routed('t', url));
+  const session = await open(gateway);
+  for (let i = 0; i < 10; i++) t.is(await calling(session), 'The target `t` sent no valid answer');
+  t.regex(fault()?.message ?? '', /Headers Overflow/);
+});
+
 test.serial('a server of HTTP+SSE behind the transport streamable-http is recognised', async (t) => {
   const url = await upstreamOf(t, ({ httpMethod }, res) => {
     if (httpMethod !== 'GET') return void res.writeHead(405).end();

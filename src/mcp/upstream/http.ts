@@ -387,8 +387,9 @@ export function faultOf(cause: unknown): UpstreamFault['fault'] {
   if (cause.name === 'AbortError' || cause instanceof errors.RequestAbortedError || cause instanceof errors.ClientDestroyedError)
     return 'aborted';
   const { code } = cause as NodeJS.ErrnoException;
-  // The request was not sent, because something that the target chose cannot be a header. Others can still reach the target.
-  if (code === 'UND_ERR_INVALID_ARG') return 'malformed';
+  // Something that the target chose cannot be a header, so the request was not sent; or its answer has more than 16 KiB of headers. Others can
+  // still reach the target.
+  if (code === 'UND_ERR_INVALID_ARG' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'malformed';
   return code !== undefined && BROKEN_OFF.test(code) ? 'broken_off' : 'unreachable';
 }
 
