@@ -17,15 +17,15 @@ export type Estimate = Engine['estimate'];
 /** Decisions that take less together need no better estimate, and are made in one step. Milliseconds. */
 export const SHORT_MS = 1;
 
-/** Nanoseconds: a decision without any test; a look-up of the beginning or end of the name. */
-const DECISION: Weight = { name: 2_000, byte: 1 };
+/** Nanoseconds: a decision without any test or table; a look-up of the beginning or end of the name. */
+const DECISION: Weight = { name: 2_000, byte: 6 };
 const EDGE: Weight = { name: 800, byte: 1 };
-/** The name is compared with a text in the same slot of a table (collisions.ts). */
-const COMPARISON_NS = 5;
-/** So few in a slot are part of a look-up. */
-const FEW_IN_SLOT = 15;
+/** A look-up in a table of texts, for each subject of the caller that has one. */
+const LOOK_UP: Weight = { name: 60, byte: 1.7 };
+/** The name is compared with a text in the same slot of a table (collisions.ts), byte by byte until they differ. */
+const COMPARISON: Weight = { name: 5, byte: 1.3 };
 
-/** The weights of the buckets of one type in a node. Most buckets have no tests and no full slot, and so no weight. */
+/** The weights of the buckets of one type in a node. */
 type Weights = Readonly<Record<keyof BySubject<unknown>, ReadonlyMap<string, Weight>>>;
 type NodeWeights = Readonly<Record<ResourceType, Weights>>;
 
@@ -113,22 +113,30 @@ function* weighNode(node: IndexNode, unknown: NewWork): Generator<undefined, Nod
 }
 
 function* weigh({ exact = {}, tests = [], edges = [] }: Bucket, unknown: NewWork): Generator<undefined, Weight> {
-  let sum = yield* weightOfSlots(exact);
+  let sum = yield* weightOfTable(exact);
   if (tests.length > 0) sum = plus(sum, yield* weightOfAll(tests, unknown));
   for (const [, , table] of edges) {
     // A name has one beginning of each length, so it gets the tests of one entry.
     let most = NOTHING;
     for (const list of Object.values(table)) most = atLeast(most, yield* weightOfAll(list, unknown));
-    sum = plus(plus(sum, EDGE), plus(yield* weightOfSlots(table), most));
+    sum = plus(plus(sum, EDGE), plus(yield* weightOfTable(table), most));
   }
   return sum;
 }
 
-function* weightOfSlots(table: Readonly<Record<string, unknown>>): Generator<undefined, Weight> {
+function* weightOfTable(table: Readonly<Record<string, unknown>>): Generator<undefined, Weight> {
   const texts = Object.keys(table);
-  const fullest = texts.length <= FEW_IN_SLOT ? 0 : yield* fullestOf(new Set(texts));
-  return fullest <= FEW_IN_SLOT ? NOTHING : { name: COMPARISON_NS * fullest, byte: 0 };
+  if (texts.length === 0) return NOTHING;
+  const fullest = yield* fullestOf(new Set(texts));
+  const known = tableWeights.get(fullest);
+  if (known !== undefined) return known;
+  const weight = { name: LOOK_UP.name + COMPARISON.name * fullest, byte: LOOK_UP.byte + COMPARISON.byte * fullest };
+  tableWeights.set(fullest, weight);
+  return weight;
 }
+
+/** By the number of texts in the fullest slot: there can be a hundred thousand tables. */
+const tableWeights = new Map<number, Weight>();
 
 /** How many tests are weighed in one step, and how many subjects are looked at. */
 const TESTS_AT_ONCE = 50;

@@ -232,18 +232,36 @@ test('a stored set above the limit of searches is decided', async (t) => {
   t.is(engine.decide(ANN, 't', object).policy?.id, 'p3199');
 });
 
+test('the estimate counts a look-up for each group of the caller that has texts', (t) => {
+  const groups = Array.from({ length: 50 }, (_, n) => `g${n}`);
+  const set = groups.map((group, n) =>
+    policyWith({ id: `p${n}`, resource_type: 'tool', resource_pattern: '^x$', ...{ subjects: subject('group', group) } }),
+  );
+  const of = (count: number): number =>
+    estimated(
+      set,
+      { resource_type: 'tool', resource_name: 'y'.repeat(10_000) },
+      { sub: 'ann', role: 'dev', groups: groups.slice(0, count) },
+    );
+  t.true(of(50) - of(0) > 0.8, `${of(0)} and ${of(50)} ms`);
+});
+
 test('the estimate counts the texts in the fullest slot of each table that a decision looks up', (t) => {
   const names = Array.from({ length: 60_000 }, (_, n) => `tool_${n}`);
   const colliding = names.filter((name) => hashOf(name) % 256 === 7).slice(0, 140);
   const groups = Array.from({ length: 100 }, (_, n) => `g${n}`);
   const who: PrincipalFacts = { sub: 'ann', role: 'dev', groups };
-  const of = (some: readonly string[]): number => {
+  const of = (some: readonly string[], resource_name = 'x'): number => {
     const patterns = Array.from({ length: 7 }, (_, n) => `^(${some.slice(20 * n, 20 * n + 20).join('|')})$`);
     const set = groups.flatMap((group) =>
       many(7, (n) => patterns[n] ?? '', { resource_type: 'tool', subjects: subject('group', group) }),
     );
-    return estimated(set, { resource_type: 'tool', resource_name: 'x' }, who);
+    return estimated(set, { resource_type: 'tool', resource_name }, who);
   };
   const extra = of(colliding) - of(names.slice(0, 140));
   t.true(extra > 0.05 && extra < 0.2, `${extra} ms for 100 tables of 140 texts`);
+  // The texts can begin as the name does.
+  const long = 'x'.repeat(500);
+  const ofLong = of(colliding, long) - of(names.slice(0, 140), long);
+  t.true(ofLong > 5, `${ofLong} ms for a name of ${long.length} characters`);
 });

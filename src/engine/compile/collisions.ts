@@ -163,7 +163,14 @@ function textsIn(reading: PatternReading): readonly Key[] {
 const LEAST_SLOTS = 8;
 const LOAD = 0.7;
 
-/** How often keys are compared while they are put into one table of OPA. */
+/** In slots with more keys than chance brings, the keys of a slot may have been chosen for long comparisons. */
+const BY_CHANCE_IN_SLOT = 15;
+/** A comparison of keys takes longer if they begin alike: this many characters are free, and then each of these numbers takes as long as a comparison. */
+const ALIKE = { free: 64, each: 4 };
+/** With how many of the last keys of its slot a key is compared here: more kinds of beginnings leave few keys that begin alike. */
+const LOOKED_AT = 8;
+
+/** How often keys are compared while they are put into one table of OPA. Comparisons of long keys that begin alike count more. */
 export function* comparisonsOf(keys: ReadonlySet<string>): Generator<undefined, number> {
   return (yield* placed(keys)).comparisons;
 }
@@ -176,19 +183,34 @@ export function* fullestOf(keys: ReadonlySet<string>): Generator<undefined, numb
 function* placed(keys: ReadonlySet<string>): Generator<undefined, { readonly comparisons: number; readonly fullest: number }> {
   let slots = LEAST_SLOTS;
   while (keys.size > slots * LOAD) slots *= 2;
-  const filled = new Map<number, number>();
+  const filled = new Map<number, string[]>();
   let comparisons = 0;
-  let fullest = 0;
+  let fullest = keys.size === 0 ? 0 : 1;
   let hashed = 0;
   for (const key of keys) {
     if (++hashed % KEYS_AT_ONCE === 0) yield;
     const slot = hashOf(key) % slots;
-    const before = filled.get(slot) ?? 0;
-    comparisons += before;
-    fullest = Math.max(fullest, before + 1);
-    filled.set(slot, before + 1);
+    const before = filled.get(slot);
+    if (before === undefined) {
+      filled.set(slot, [key]);
+      continue;
+    }
+    comparisons += before.length * (before.length < BY_CHANCE_IN_SLOT ? 1 : lengthOfComparison(key, before.slice(-LOOKED_AT)));
+    fullest = Math.max(fullest, before.push(key));
   }
   return { comparisons, fullest };
+}
+
+/** In comparisons of short keys. */
+function lengthOfComparison(key: string, others: readonly string[]): number {
+  const alike = Math.max(...others.map((other) => charactersAlike(key, other)));
+  return 1 + Math.floor(Math.max(0, alike - ALIKE.free) / ALIKE.each);
+}
+
+function charactersAlike(a: string, b: string): number {
+  let at = 0;
+  while (at < a.length && a.charCodeAt(at) === b.charCodeAt(at)) at++;
+  return at;
 }
 
 /** The hash of OPA: FNV-1 with 32 bits, of UTF-8. */

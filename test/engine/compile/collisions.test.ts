@@ -54,6 +54,24 @@ test('names that collide in the engine are refused', (t) => {
   t.deepEqual(problems(halves.flat()), [], 'other targets have other tables');
 });
 
+test('comparisons of long texts that begin alike count more', (t) => {
+  const oneEach = (names: readonly string[]) =>
+    names.map((name, n) => policyWith({ id: `p${n}`, resource_pattern: `^${name}$`, subjects: everyone }));
+  const begin = (kinds: number, n: number): string => `${String.fromCharCode(97 + (n % kinds))}${'a'.repeat(400)}`;
+  const long = (kinds: number) =>
+    Array.from({ length: 80_000 }, (_, n) => `${begin(kinds, n)}${n}`)
+      .filter((key) => hashOf(key) % 256 === 7)
+      .slice(0, 150);
+  for (const kinds of [1, 4]) {
+    const comparisons = atOnce(comparisonsOf(new Set(long(kinds))));
+    t.true(comparisons > 70 * ((150 * 149) / 2 - 15 * 15), `${comparisons}`);
+    t.is(problems(oneEach(long(kinds))).length, 1);
+  }
+  // Chance brings few into one slot.
+  const ordinary = Array.from({ length: 1_000 }, (_, n) => `https://files/${'team/'.repeat(12)}tenant-${n % 71}/${n}`);
+  t.deepEqual(problems(oneEach(ordinary)), []);
+});
+
 test('texts at edges, and subjects, are looked up in tables, too', (t) => {
   // Of the length that is looked up, so that the whole text is the key.
   const starts = Array.from({ length: 400_000 }, (_, n) => n.toString(36).padStart(4, '0')).filter(
