@@ -157,8 +157,14 @@ interface Account {
 export type Flow = ReturnType<typeof createFlow>;
 
 /** `now` in milliseconds. */
-export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly all: Rate }, now: () => number) {
+export function createFlow(
+  { perKey, all }: { readonly perKey: Rate; readonly all: Rate },
+  now: () => number,
+  ownerOf: (key: string) => string = (key) => key,
+) {
   const byKey = new Map<string, Account>();
+  /** The number of keys of each owner. */
+  const owners = new Map<string, number>();
   const total: Account = { left: all.burst, recent: 0, at: now() };
   const fadesInMs = (all.burst / all.perSecond) * 1_000;
   let forgotAt = now();
@@ -181,9 +187,20 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
     forgotAt = at;
     for (const [key, account] of byKey) {
       const { left, recent } = settle(account, perKey, at);
-      if (left === perKey.burst && recent < perKey.burst / 2) byKey.delete(key);
+      if (left !== perKey.burst || recent >= perKey.burst / 2) continue;
+      byKey.delete(key);
+      count(ownerOf(key), -1);
     }
   }
+
+  function count(owner: string, more: number): void {
+    const keys = (owners.get(owner) ?? 0) + more;
+    if (keys === 0) owners.delete(owner);
+    else owners.set(owner, keys);
+  }
+
+  /** How many keys of this owner there would be if all owners had as many. */
+  const sharesOf = (owner: string): number => owners.size * (owners.get(owner) ?? 1);
 
   const debt = ({ left }: Account, { perSecond }: Rate): number => Math.max(0, -left / perSecond);
 
@@ -200,6 +217,7 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
       if (own === undefined) {
         own = { left: perKey.burst, recent: 0, at };
         byKey.set(key, own);
+        count(ownerOf(key), 1);
       }
       use(settle(own, perKey, at), amount);
       use(settle(total, all, at), amount);
@@ -207,7 +225,7 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
     /**
      * Seconds until the debt of the key is paid; 0: it has no debt. A key also waits for the shared debt, unless it has
      * lately used less than half of an equal share of what all keys may use at once. So a key that uses little never waits for what others
-     * did, and all keys together keep to the shared limit, however many they are.
+     * did, and all keys together keep to the shared limit, however many they are. Owners have equal shares, and so have the keys of each owner.
      */
     wait(key: string): number {
       const own = byKey.get(key);
@@ -215,7 +233,9 @@ export function createFlow({ perKey, all }: { readonly perKey: Rate; readonly al
       if (own === undefined || (own.left >= 0 && total.left >= 0)) return 0;
       const at = now();
       const ownDebt = debt(settle(own, perKey, at), perKey);
-      return own.recent <= all.burst / byKey.size / 2 ? ownDebt : Math.max(ownDebt, debt(settle(total, all, at), all));
+      return own.recent <= all.burst / sharesOf(ownerOf(key)) / 2
+        ? ownDebt
+        : Math.max(ownDebt, debt(settle(total, all, at), all));
     },
   };
 }

@@ -133,6 +133,18 @@ test('many keys within their own limits keep to the shared limit, and one that u
   t.is(waited, 0);
 });
 
+test('owners have equal shares, however many keys one of them has', (t) => {
+  const flow = createFlow(
+    { perKey: { perSecond: 10, burst: 200 }, all: { perSecond: 100, burst: 100 } },
+    () => 0,
+    (key) => key.slice(0, 3),
+  );
+  for (let i = 0; i < 50; i++) flow.charge(`ann ${i}`, 3);
+  flow.charge('bob 1', 20);
+  t.is(flow.wait('ann 1'), 0.7);
+  t.is(flow.wait('bob 1'), 0);
+});
+
 test('a flow forgets keys without debt', (t) => {
   let now = 0;
   const flow = createFlow({ perKey: { perSecond: 1, burst: 1 }, all: { perSecond: 1e9, burst: 1e9 } }, () => now);

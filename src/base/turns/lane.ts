@@ -42,16 +42,38 @@ interface Piece {
   readonly failed: (cause: unknown) => void;
 }
 
-type Queues = Map<string, Piece[]>;
+/** The waiting work by user, then by owner. The first entry has the next turn. */
+type Queues = Map<string, Map<string, Piece[]>>;
+
+/** A user who reads from many targets has many owners. */
+export const userOf = (key: string): string => key.split(' at ', 1)[0] ?? key;
 
 function enqueue(queues: Queues, key: string, pieces: readonly Piece[]): void {
-  const before = queues.get(key);
-  if (before === undefined) queues.set(key, [...pieces]);
+  const user = userOf(key);
+  const own = queues.get(user) ?? new Map<string, Piece[]>();
+  queues.set(user, own);
+  const before = own.get(key);
+  if (before === undefined) own.set(key, [...pieces]);
   else before.push(...pieces);
 }
 
+function nextIn(queues: Queues): { readonly key: string; readonly pieces: Piece[] } | null {
+  for (const own of queues.values()) for (const [key, pieces] of own) return { key, pieces };
+  return null;
+}
+
+/** Takes the work of the owner out. The user gets the next turn after all others. */
+function takeOut(queues: Queues, key: string): void {
+  const user = userOf(key);
+  const own = queues.get(user);
+  own?.delete(key);
+  queues.delete(user);
+  if (own !== undefined && own.size > 0) queues.set(user, own);
+}
+
+const isIn = (queues: Queues, key: string): boolean => queues.get(userOf(key))?.has(key) === true;
+
 export function createLane({ now, later, soon }: LaneClock = CLOCK) {
-  /** The waiting work by owner; the first entry has the next turn. */
   const queues: Queues = new Map();
   /** Light work. */
   const light: Queues = new Map();
@@ -61,8 +83,6 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
   let isArmed = false;
   let isLightArmed = false;
 
-  /** A user who reads from many targets has many owners. */
-  const userOf = (key: string): string => key.split(' at ', 1)[0] ?? key;
   const isLight = (key: string): boolean => taken.wait(userOf(key)) === 0 && takenLightly.wait(userOf(key)) === 0;
 
   /** Runs one slice of the piece, which began at this time. Returns whether the piece is finished. */
@@ -95,12 +115,13 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
     isArmed = false;
     const began = now();
     if (restsUntil - began < 1) {
-      for (const [key, pieces] of queues) {
+      for (let next = nextIn(queues); next !== null; next = nextIn(queues)) {
+        const { key, pieces } = next;
         const [piece] = pieces;
         // The step itself may bring more work of this owner, which joins the queue.
         if (piece === undefined || slice(key, piece, began)) pieces.shift();
-        queues.delete(key);
-        if (pieces.length > 0) queues.set(key, pieces);
+        takeOut(queues, key);
+        if (pieces.length > 0) enqueue(queues, key, pieces);
         if (piece?.isWhole === false || now() - began >= SLICE_MS) break;
       }
     }
@@ -117,12 +138,13 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
   function turnLight(): void {
     isLightArmed = false;
     const until = now() + SLICE_MS;
-    for (const [key, pieces] of light) {
+    for (let next = nextIn(light); next !== null; next = nextIn(light)) {
+      const { key, pieces } = next;
       const [piece] = pieces;
       const began = now();
       // Who is not served in this turn is the first in the next.
       if (began >= until || piece === undefined) break;
-      light.delete(key);
+      takeOut(light, key);
       if (!slice(key, piece, began)) enqueue(queues, key, [piece]);
       takenLightly.charge(userOf(key), now() - began);
       pieces.shift();
@@ -134,7 +156,8 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
 
   return {
     /**
-     * Resolves when the work is done; rejects with the error of a step. Owners of work (`key`) take turns, slice by slice. `mayBegin`:
+     * Resolves when the work is done; rejects with the error of a step. Users take turns, slice by slice, and so do the owners of work (`key`) of
+     * each user. `mayBegin`:
      * work that fits into one slice runs at once if the lane is free. `mayBeLight`: it need not wait for its turn if its owner has used little.
      */
     run(key: string, step: Step, mayBegin = true, mayBeLight = mayBegin): Promise<void> {
@@ -153,10 +176,10 @@ export function createLane({ now, later, soon }: LaneClock = CLOCK) {
       restsUntil = Math.max(restsUntil, now()) + REST * ms;
     },
     /** Whether work of this owner waits. */
-    isWaiting: (key: string): boolean => queues.has(key) || light.has(key),
+    isWaiting: (key: string): boolean => isIn(queues, key) || isIn(light, key),
     /** The number of owners with waiting work. */
     get waiting(): number {
-      return new Set([...queues.keys(), ...light.keys()]).size;
+      return new Set([...queues.values(), ...light.values()].flatMap((own) => [...own.keys()])).size;
     },
   };
 }

@@ -6,9 +6,9 @@
 import type { Socket } from 'node:net';
 import { createFlow } from '../../base/budgets.ts';
 import { LARGE_TEXT } from '../../base/json/large.ts';
-import { lane, laneOnce } from '../../base/turns/lane.ts';
+import { lane, laneOnce, userOf } from '../../base/turns/lane.ts';
 
-/** Milliseconds of processor time. */
+/** Milliseconds of processor time. A source is a user at a target. */
 const LIMITS = { perKey: { perSecond: 250, burst: 50 }, all: { perSecond: 500, burst: 100 } };
 /** The bytes of a connection that are read in one turn. */
 export const PART_BYTES = 4 * 1024;
@@ -24,7 +24,7 @@ const CHARACTER_MS = 8e-6;
 /** An estimate of what the kernel takes to copy a byte, before this thread sees it. */
 const COPIED_BYTE_MS = 1.5e-6;
 
-const used = createFlow(LIMITS, () => performance.now());
+const used = createFlow(LIMITS, () => performance.now(), userOf);
 /** What each source has used in this turn of the event loop. */
 const usedInTurn = new Map<string, number>();
 const endTurn = (): void => usedInTurn.clear();

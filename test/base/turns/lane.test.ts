@@ -70,6 +70,23 @@ test('owners of long work take turns, slice by slice, however much work one of t
   t.is(lane.waiting, 0);
 });
 
+test('a user who reads from many targets has as many turns as the others', async (t) => {
+  const time = manualClock();
+  const lane = createLane(time.clock);
+  const order: string[] = [];
+  const run = (key: string, name: string, steps: number) =>
+    lane.run(
+      key,
+      work(steps, () => {
+        order.push(name);
+        time.spend(2);
+      }),
+    );
+  const greedy = [1, 2, 3].map((target) => run(`greedy at ${target}`, `g${target}`, 2));
+  await Promise.all([...greedy, run('ann at 1', 'a', 3), time.settle()]);
+  t.is(order.join(' '), 'g1 g1 a g2 a g3 a g2 g3');
+});
+
 test('long work leaves two thirds of the time to others', async (t) => {
   const time = manualClock();
   const lane = createLane(time.clock);
