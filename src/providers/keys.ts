@@ -7,8 +7,12 @@ import { type Outbound, OutboundFault, type OutboundFetch, type OutboundRules } 
 import { addressProblem } from './document.ts';
 import { faulty, isFault, type ProviderFault } from './faults.ts';
 
-/** After this time the keys are read again, while the old ones still count. */
-const REFRESH_MS = 10 * 60_000;
+/** After this time the keys are read again in the background. */
+const REFRESH_MS = 5 * 60_000;
+/** After this time requests wait for that read, because the provider may have withdrawn a key. If the read fails, the old keys count. */
+const OLD_MS = 10 * 60_000;
+/** For this time after a failed read, no request waits for the next one. So an outage costs one wait, and not one for each request. */
+const FAILED_MS = 60_000;
 /** How long an unknown key id, or a failure, does not cause another read. Anybody can send tokens with unknown key ids. */
 const PAUSE_MS = 10_000;
 const MAX_BYTES = 256 * 1024;
@@ -42,6 +46,7 @@ export interface ReadKeys {
 interface State {
   issuer: string;
   read: ReadKeys | null;
+  /** When the last read ended, on the monotonic clock. */
   triedAt: number;
   failure: { readonly reason: string; readonly at: number } | null;
   reading: Promise<void> | null;
@@ -71,7 +76,6 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
   /** Never rejects. All callers that wait share one read. */
   function readAgain(provider: Provider, state: State): Promise<void> {
     state.reading ??= (async () => {
-      state.triedAt = elapsed();
       try {
         state.read = { ...(await readFrom(outbound, provider.issuer)), readAt: elapsed(), at: now() };
         state.failure = null;
@@ -79,6 +83,7 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
         const { message } = error as Error;
         state.failure = { reason: error instanceof OutboundFault ? message : `reading failed: ${message}`, at: now() };
       } finally {
+        state.triedAt = elapsed();
         state.reading = null;
       }
     })();
@@ -87,16 +92,24 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
 
   const mayTry = (state: State): boolean => state.reading !== null || elapsed() - state.triedAt >= PAUSE_MS;
 
+  const ageOf = ({ read }: State): number => (read === null ? Number.POSITIVE_INFINITY : elapsed() - read.readAt);
+  const toleratedBy = (provider: Provider): number => provider.outage_minutes * 60_000;
+
+  /** Reads again if the keys are old. Returns the read if nobody may use the keys before it has ended; null: they count now, or not at all. */
+  function due(provider: Provider, state: State): Promise<void> | null {
+    const tolerated = toleratedBy(provider);
+    const age = ageOf(state);
+    if (age < Math.min(REFRESH_MS, tolerated) || !mayTry(state)) return null;
+    const hasFailed = state.failure !== null && elapsed() - state.triedAt < FAILED_MS;
+    const reading = readAgain(provider, state);
+    return age >= tolerated || (age >= OLD_MS && !hasFailed) ? reading : null;
+  }
+
   /** Returns what was read last, if it is new enough. Reads again if it is old. */
   async function current(provider: Provider): Promise<ReadKeys | ProviderFault> {
     const state = stateOf(provider);
-    const age = (): number => (state.read === null ? Number.POSITIVE_INFINITY : elapsed() - state.read.readAt);
-    const tolerated = provider.outage_minutes * 60_000;
-    if (age() >= Math.min(REFRESH_MS, tolerated) && mayTry(state)) {
-      const reading = readAgain(provider, state);
-      if (age() >= tolerated) await reading;
-    }
-    if (state.read !== null && age() < tolerated) return state.read;
+    await due(provider, state);
+    if (state.read !== null && ageOf(state) < toleratedBy(provider)) return state.read;
     const since = state.read === null ? 'since this replica started' : `since ${new Date(state.read.at).toISOString()}`;
     const reason = `metadata and keys could not be read ${since}: ${state.failure?.reason ?? 'no answer'}`;
     return faulty('provider_unreachable', reason);
@@ -127,18 +140,21 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
       return isFault(again) ? again : chosen(again.keys, header);
     },
 
-    /** Whether the provider still publishes the key, as far as this replica knows. Reads again in the background if that is old. */
+    /**
+     * Whether the provider still publishes the key, as far as this replica knows. False if the keys must be read again first: then ask `find`,
+     * which waits.
+     */
     isPublished(provider: Provider, key: KeyObject): boolean {
       const state = stateOf(provider);
-      if (state.read === null || elapsed() - state.read.readAt >= provider.outage_minutes * 60_000) return false;
-      if (elapsed() - state.read.readAt >= REFRESH_MS && mayTry(state)) void readAgain(provider, state);
+      if (due(provider, state) !== null || state.read === null || ageOf(state) >= toleratedBy(provider)) return false;
       return state.read.keys.some((one) => one.key === key || one.key.equals(key));
     },
 
     /** What this replica knows of the provider. */
     report(provider: Provider) {
-      const { read, failure } = stateOf(provider);
-      const isUsable = read !== null && elapsed() - read.readAt < provider.outage_minutes * 60_000;
+      const state = stateOf(provider);
+      const { read, failure } = state;
+      const isUsable = ageOf(state) < toleratedBy(provider);
       const broken = failure === null ? ('unknown' as const) : ('down' as const);
       return { status: isUsable ? (failure === null ? ('ok' as const) : ('failing' as const)) : broken, read, failure };
     },

@@ -26,9 +26,10 @@ const PROVIDER: Provider = readProvider(
 async function world(t: ExecutionContext) {
   const published = new Map<string, object>();
   const signing = new Map<string, ReturnType<typeof generateKeyPairSync>['privateKey']>();
-  const state = { now: START, isDown: false, reads: 0 };
+  const state = { now: START, isDown: false, hangs: null as Promise<void> | null, reads: 0 };
   const fetchWith = () => async (address: string | URL) => {
     if (String(address).endsWith('/jwks')) state.reads++;
+    await state.hangs;
     if (state.isDown) throw new OutboundFault('the provider is down');
     const body = String(address).endsWith('/jwks')
       ? { keys: [...published.values()] }
@@ -89,11 +90,50 @@ test('keys overlap in a rotation, and a withdrawn key counts no more', async (t)
   t.is(await w.present(renewed), 'ok', 'the unknown key is read at once');
   t.is(await w.present(old), 'ok', 'the old key is still published');
   w.withdraw('one');
-  w.later(11 * MINUTE);
-  await w.present(renewed);
+  w.later(10 * MINUTE);
+  const stolen = await w.token('one', { sub: 'mallory' });
+  t.deepEqual(await Promise.all([w.present(stolen), w.present(old), w.present(renewed)]), [401, 401, 'ok'], 'nobody came before');
+  t.is(w.state.reads, 3, 'they shared one read');
+});
+
+test('tokens do not wait for the keys if they come all the time, nor while the provider hangs after one of them has waited', async (t) => {
+  const w = await world(t);
+  const known = await w.token('one');
+  t.is(await w.present(known), 'ok');
+  w.later(6 * MINUTE);
+  t.not(w.recall(known), null, 'the keys are read in the background');
   await w.keys.probe(PROVIDER);
-  t.is(await w.present(old), 401);
-  t.is(await w.present(renewed), 'ok');
+  t.is(w.state.reads, 2, 'the same read');
+  w.later(5 * MINUTE);
+  t.not(w.recall(known), null, 'that read counts');
+
+  const hang = () => {
+    let fail = (): void => {};
+    w.state.hangs = new Promise((_, reject) => {
+      fail = () => reject(new OutboundFault('has not answered within 5 s'));
+    });
+    w.state.hangs.catch(() => {});
+    return fail;
+  };
+  let fail = hang();
+  w.later(10 * MINUTE);
+  const waiting = w.present(known);
+  w.later(10_000);
+  fail();
+  t.is(await waiting, 'ok', 'the old keys count, because the read has failed');
+  for (let i = 0; i < 10; i++) {
+    fail = hang();
+    w.later(11_000);
+    t.is(await w.present(known), 'ok', 'does not wait for the read in the background');
+    w.later(10_000);
+    fail();
+    await new Promise(setImmediate);
+  }
+  w.later(2 * MINUTE);
+  w.state.hangs = null;
+  w.withdraw('one');
+  await w.addKey('two');
+  t.is(await w.present(known), 401, 'the failure is forgotten, so this one waits');
 });
 
 test('a provider that is down does not stop known keys, for a limited time', async (t) => {
