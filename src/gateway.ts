@@ -18,6 +18,7 @@ import { inTime } from './base/promises.ts';
 import { starts } from './base/turns/caller-turns.ts';
 import type { Config } from './config/config.ts';
 import { createChanges, makeCounter } from './db/changes.ts';
+import { createClockCheck } from './db/clock.ts';
 import { type Connection, type Database, openDatabase } from './db/database.ts';
 import { createAccounts } from './gateway/accounts.ts';
 import { startAudit } from './gateway/audit.ts';
@@ -143,7 +144,8 @@ async function assemble(config: Config, log: Log, vault: Vault, database: Databa
   const audit = await startAudit(base);
   // An erasure is a change of its user. A replica with a different state of the database may lack facts that were stored.
   decisions.current.whenUsersChange(audit.writer.forget);
-  const rowUpkeep = createUpkeep({ database, changesDays: config.changesRetentionDays, log, now: base.now });
+  const checkClock = createClockCheck(database, base.now);
+  const rowUpkeep = createUpkeep({ database, changesDays: config.changesRetentionDays, checkClock, log, now: base.now });
   const accounts = createAccounts(base, decisions);
   const policies = createPolicies(base, decisions, accounts);
   const targets = createTargets(base, accounts);

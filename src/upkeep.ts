@@ -18,6 +18,8 @@ export interface UpkeepParts {
   readonly database: Database;
   /** How many days changes are kept, except those of policies. 0: for ever. */
   readonly changesDays: number;
+  /** Throws if the clock should not be trusted now. Then the run deletes nothing. */
+  readonly checkClock: () => Promise<void>;
   readonly log: Pick<Log, 'info' | 'warn'>;
   readonly now: () => number;
 }
@@ -40,7 +42,7 @@ const UNUSED_CLIENTS_KEPT_MS = DAY_MS;
 /** A client whose last grant has ended is kept this long, because its user may come back. */
 const FORMER_CLIENTS_KEPT_MS = 90 * DAY_MS;
 
-export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
+export function createUpkeep({ database, changesDays, checkClock, log, now }: UpkeepParts) {
   const { knex } = database;
   let stopped = false;
 
@@ -56,6 +58,7 @@ export function createUpkeep({ database, changesDays, log, now }: UpkeepParts) {
 
   /** Deletes all rows that may be deleted now. */
   async function run(): Promise<void> {
+    await checkClock();
     const time = now();
     await inBatches((limit) => removeExpiredRecords(knex, time, limit));
     await inBatches((limit) => removeExpiredGrants(knex, time - EXPIRED_GRANTS_KEPT_MS, limit));

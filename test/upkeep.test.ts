@@ -18,7 +18,7 @@ const quiet = { info: () => {}, warn: () => {} };
 const actor = { id: 'a', email: 'a@x', request_id: 'r' };
 
 async function runOn(database: Database, changesDays: number): Promise<void> {
-  const upkeep = createUpkeep({ database, changesDays, log: quiet, now: () => NOW });
+  const upkeep = createUpkeep({ database, changesDays, checkClock: async () => {}, log: quiet, now: () => NOW });
   await upkeep.run();
   await upkeep.stop();
 }

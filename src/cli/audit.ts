@@ -96,7 +96,7 @@ async function tell(client: Client, statement: SignedStatement, found: string): 
 }
 
 async function verify(options: Options, { config, keys, say }: Verifying): Promise<Report> {
-  const verification = createVerification(keys);
+  const verification = createVerification(keys, Date.now());
   // Read the checkpoints first: the log may grow while they are read, and it must contain every record that they name.
   if (options.checkpoints !== undefined) {
     for await (const checkpoint of checkpointsOf(options.checkpoints, say)) verification.expect(checkpoint);

@@ -15,6 +15,7 @@ import { verificationStore } from '../audit/verify/verification-store.ts';
 import { createAuditWriter } from '../audit/writer.ts';
 import { principalKey } from '../auth/principal.ts';
 import { createVault, type Vault } from '../auth/vault.ts';
+import { createClockCheck } from '../db/clock.ts';
 import type { Base } from './base.ts';
 
 export type Audit = Awaited<ReturnType<typeof startAudit>>;
@@ -57,6 +58,7 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
       await erasure.resume();
       await closeAbandoned();
     },
+    checkClock: createClockCheck(database, now),
     onKept: (chains) => metrics.retentionKept.set(chains),
   });
   const counts = createCounts({ database, days, log, now });

@@ -10,7 +10,7 @@ import { openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import { createSqlite } from '../support/databases/sqlite.ts';
 import { legacyWriter } from './legacy-writer.ts';
-import { decision, KEY, quietWriter, verified } from './records.ts';
+import { decision, KEY, LATER, quietWriter, verified } from './records.ts';
 
 /** Twelve decisions, by turns of a gateway before and after the upgrade; each third one has a list. */
 async function write(database: Database) {
@@ -107,7 +107,7 @@ eachEngine(test.serial, 'replay, shadows, pages, exports and verification read b
   // Verification, in the database and of an export.
   const counted = { decision: 12, shown: 4, outcome: 12 };
   t.like(await verified(database), { intact: true, chains: 2, records: counted });
-  const verification = createVerification([KEY]);
+  const verification = createVerification([KEY], LATER);
   const columns = new Set<string>();
   for await (const line of auditLines(knex, 1, null)) {
     const read = readLine(lineText(line));
@@ -131,7 +131,7 @@ eachEngine(test.serial, 'replay, shadows, pages, exports and verification read b
         : []),
     ];
     for (const line of added) {
-      const altered = createVerification([KEY]);
+      const altered = createVerification([KEY], LATER);
       for (const one of lines.toSpliced(i, 1, JSON.stringify(line))) altered.take(readLine(one) as AuditLine);
       const { problems } = altered.finish().report;
       t.like(problems, [{ problem: 'altered', chain: row.chain_id, seq: row.chain_seq ?? 0 }], text);
@@ -141,7 +141,7 @@ eachEngine(test.serial, 'replay, shadows, pages, exports and verification read b
     for (const name of Object.keys(row).filter(
       (one) => one !== 'outcomes' && one !== 'chain_id' && typeof row[one] === 'string',
     )) {
-      const altered = createVerification([KEY]);
+      const altered = createVerification([KEY], LATER);
       const line = JSON.stringify({ kind, ...row, [name]: [row[name]] });
       for (const one of lines.toSpliced(i, 1, line)) altered.take(readLine(one) as AuditLine);
       t.false(altered.finish().report.intact, `${name} of ${text}`);

@@ -178,7 +178,7 @@ eachEngine(test.serial, 'the upkeep deletes sessions whose time is over, in batc
   for (let from = 0; from < rows.length; from += 400)
     await database.knex('browser_sessions').insert(rows.slice(from, from + 400));
   const nothing = { info: () => undefined, warn: () => undefined };
-  const upkeep = createUpkeep({ database, changesDays: 0, log: nothing, now: () => NOW });
+  const upkeep = createUpkeep({ database, changesDays: 0, checkClock: async () => {}, log: nothing, now: () => NOW });
   await upkeep.run();
   await upkeep.stop();
   t.is((await database.knex('browser_sessions')).length, 1);

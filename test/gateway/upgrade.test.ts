@@ -64,7 +64,7 @@ eachEngine(
     await writing;
     await load.halt();
 
-    const verification = createVerification([KEY]);
+    const verification = createVerification([KEY], Date.now());
     const exported = await fetch(`${url}/api/logs/export?format=ndjson`, { headers: { authorization: `Bearer ${token}` } });
     for await (const text of createInterface({ input: Readable.fromWeb(exported.body as never) })) {
       const line = readLine(text);

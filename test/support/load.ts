@@ -227,7 +227,7 @@ export async function startLoad(
     unfinished: async () =>
       (await allRows()).filter(({ resource_name, outcome }) => outcome === null && answered.has(resource_name ?? '')).length,
     async check(t) {
-      const verification = createVerification([createChainKey(createVault(MASTER_KEY).derive('audit chain'))]);
+      const verification = createVerification([createChainKey(createVault(MASTER_KEY).derive('audit chain'))], Date.now());
       const log = await fetch(`${url}/api/logs/export?format=ndjson`, { headers: { authorization: `Bearer ${admin}` } });
       for (const text of (await log.text()).trimEnd().split('\n')) {
         const line = readLine(text);

@@ -32,6 +32,8 @@ export interface RetentionParts {
   readonly days: number;
   /** Continues unfinished erasures; called before each run. */
   readonly resume: () => Promise<void>;
+  /** Throws if the clock should not be trusted now. Then the run removes nothing. */
+  readonly checkClock: () => Promise<void>;
   /** Called after each run with the number of chains that keep old records because those fail the check. */
   readonly onKept: (chains: number) => void;
   readonly log: Pick<Log, 'info' | 'warn' | 'error'>;
@@ -73,13 +75,14 @@ interface Front {
 }
 
 export function createRetention(parts: RetentionParts) {
-  const { database, key, days, resume, onKept, log, now } = parts;
+  const { database, key, days, resume, checkClock, onKept, log, now } = parts;
   const keyOf = new Map([key, ...parts.previousKeys].map((known) => [known.id, known]));
   let stopped = false;
 
   /** Removes all records that are too old now, and returns how many. */
   async function run(): Promise<number> {
     if (days === 0) return 0;
+    await checkClock();
     const before = now() - days * DAY_MS;
     const kept: { chain: string; seq: number | null; why: string }[] = [];
     let removed = 0;

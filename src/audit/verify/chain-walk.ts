@@ -56,13 +56,17 @@ type WalkFault = Pick<Problem, 'problem' | 'detail'>;
 
 export type ChainWalk = ReturnType<typeof createChainWalk>;
 
-/** `key` null: the key of the chain was not given, so the chain cannot be checked. `noteErased` gets each record without its personal data. */
+/**
+ * `key` null: the key of the chain was not given, so the chain cannot be checked. `noteErased` gets each record without its personal data.
+ * `madeBy`: when the log was read, or its export was made.
+ */
 export function createChainWalk(
   row: ChainRow,
   key: ChainKey | null,
   sightings: ReturnType<typeof createSightings>,
   addProblem: AddProblem,
   noteErased: (record: ChainedRecord) => void,
+  madeBy: number,
 ) {
   const chain = row.chain_id;
   /** The head at the checkpoint. Records up to it are not checked. */
@@ -91,6 +95,20 @@ export function createChainWalk(
     const [claimed, seen] = [newest, last.time].map((time) => new Date(time).toISOString());
     const detail = `the removal of the records up to ${upTo} claims that none was newer than ${claimed}, but ${last.by} shows that not all of them existed at ${seen}: they were too young to be removed`;
     fail('missing', detail, { seq: last.seq + 1 });
+  }
+
+  /** Checks that the removal is not from the future, and that the removed records were old enough: its clock may have been ahead. */
+  function checkClock({ seq, removed_at, newest }: RetentionRow): void {
+    const latest = madeBy + SLACK_MS;
+    const [removed, youngest] = [removed_at, newest ?? 0].map((time) => new Date(time).toISOString());
+    if (removed_at > latest) {
+      fail('missing', `the records up to ${seq} were removed at ${removed}, which is in the future`, { seq });
+      return;
+    }
+    if (newest !== null && newest > latest - MIN_RETENTION_MS)
+      fail('missing', `the newest of the removed records up to ${seq} is of ${youngest}: it was too young to be removed`, {
+        seq,
+      });
   }
 
   function positionFault(at: number): WalkFault | null {
@@ -198,6 +216,7 @@ export function createChainWalk(
       // Version 1 did not record the age of the removed records. It only claimed that they were old enough.
       if (unproven !== null) checkAge(unproven.seq, unproven.removed_at - MIN_RETENTION_MS, unproven.removed_at);
       if (version === 2 && removal.newest !== null) checkAge(removal.seq, removal.newest, removal.removed_at);
+      checkClock(version === 1 ? { ...removal, newest: null } : removal);
     },
 
     /** Returns how many records the line counts as, and whether its content was verified. Those up to the checkpoint do not count. */

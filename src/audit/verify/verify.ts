@@ -24,7 +24,8 @@ type Keys = ReadonlyMap<string, ChainKey>;
 /** How long after an erasure a process may still use a fact that was erased. */
 const LATE_MS = 60_000;
 
-export function createVerification(given: readonly ChainKey[]) {
+/** `now`: the time of the verification. */
+export function createVerification(given: readonly ChainKey[], now: number) {
   const keys: Keys = new Map(given.map((key) => [key.id, key]));
   const sightings = createSightings();
   const walks = new Map<string, ChainWalk>();
@@ -47,6 +48,8 @@ export function createVerification(given: readonly ChainKey[]) {
   let oldest: string | null = null;
   /** Whether the records up to the checkpoint are left out, so that those that must be checked come by themselves. */
   let leavesOut = false;
+  /** When the log was read, or its export was made. */
+  let madeBy = now;
   let hasLateUnchained = false;
 
   function takeChain(row: ChainRow): void {
@@ -55,7 +58,7 @@ export function createVerification(given: readonly ChainKey[]) {
       return;
     }
     const key = keys.get(row.key_id) ?? null;
-    const walk = createChainWalk(row, key, sightings, report, erasures.note);
+    const walk = createChainWalk(row, key, sightings, report, erasures.note, madeBy);
     walks.set(row.chain_id, walk);
     // Records that were checked before this header could not be compared with the heads that it names.
     if (current !== null) walk.fail('added', 'the header of the chain comes after records');
@@ -204,8 +207,9 @@ export function createVerification(given: readonly ChainKey[]) {
     takeExported(line: AuditLine): void {
       if (line.kind === 'audit') {
         const own = line.checkpoint === null ? null : readCheckpoint(line.checkpoint);
-        if (own !== null) expect(own);
-        else report('cut_off', 'the first line of the export has no checkpoint: nothing shows that the newest records are there');
+        if (own === null)
+          report('cut_off', 'the first line of the export has no checkpoint: nothing shows that the newest records are there');
+        else if (expect(own)) madeBy = Math.min(now, own.time);
       }
       take(line);
     },

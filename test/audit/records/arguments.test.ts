@@ -23,7 +23,7 @@ import { createSqlite } from '../../support/databases/sqlite.ts';
 import { modernClient, sessionClient } from '../../support/mcp.ts';
 import { world } from '../../support/world.ts';
 import { legacyWriter } from '../legacy-writer.ts';
-import { decision, KEY, quietWriter, verified } from '../records.ts';
+import { decision, KEY, LATER, quietWriter, verified } from '../records.ts';
 
 const captured = (value: JsonValue, mask: readonly string[] = []): CapturedArguments => {
   const text = captureArguments(mask, 'tools/call', { name: 'x', arguments: value });
@@ -279,7 +279,7 @@ test.serial('an export of an older version without arguments verifies', async (t
   const writer = legacyWriter(database);
   await writer.decision(decision());
   await writer.close();
-  const verification = createVerification([KEY]);
+  const verification = createVerification([KEY], LATER);
   for await (const line of auditLines(database.knex, Date.now(), null)) {
     const old = lineText(line).replace(',"arguments":null', '');
     t.notRegex(old, /arguments/);

@@ -19,7 +19,16 @@ export function keeperOf(database: Database, over: Partial<RetentionParts> = {})
   const errors: { chains?: number; kept?: readonly { chain: string; seq: number | null; why: string }[] }[] = [];
   const kept: number[] = [];
   const log = { info: () => {}, warn: () => {}, error: (record: object) => void errors.push(record) };
-  const parts = { database, key: KEY, previousKeys: [], days: 40, resume: async () => {}, log, now: () => NOW };
+  const parts = {
+    database,
+    key: KEY,
+    previousKeys: [],
+    days: 40,
+    resume: async () => {},
+    checkClock: async () => {},
+    log,
+    now: () => NOW,
+  };
   const retention = createRetention({ ...parts, onKept: (chains) => void kept.push(chains), ...over });
   return { errors, kept, run: () => retention.run().finally(() => retention.stop()) };
 }

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { auditStore } from '../../../src/audit/audit-store.ts';
-import { firstIdOf } from '../../../src/audit/chain/chain.ts';
+import { firstIdOf, retentionSignature } from '../../../src/audit/chain/chain.ts';
+import { CHECKPOINT_TYPE } from '../../../src/audit/chain/checkpoint.ts';
 import { dayOf, firstKeyOf } from '../../../src/audit/chain/facts.ts';
 import { removalStore } from '../../../src/audit/chain/tables/removal-store.ts';
 import { createRetention } from '../../../src/audit/upkeep/retention.ts';
@@ -11,7 +12,8 @@ import type { Connection, Database } from '../../../src/db/database.ts';
 import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine, eachServer } from '../../support/databases/each-engine.ts';
 import { legacyWriter } from '../legacy-writer.ts';
-import { decision, KEY, quietWriter, verified } from '../records.ts';
+import { decision, KEY, LATER, quietWriter, verified } from '../records.ts';
+import { checkpointAt, keeperOf } from './keeper.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 const NOW = 1_800_000_000_000;
@@ -50,6 +52,7 @@ function retention(database: Database, days: number, now = NOW) {
     previousKeys: [],
     days,
     resume: async () => {},
+    checkClock: async () => {},
     onKept: () => {},
     log: quiet,
     now: () => now,
@@ -118,6 +121,43 @@ for (const [version, writerOf] of [
     },
   );
 }
+
+eachEngine(
+  test.serial,
+  'nothing is removed while the clock is not trusted, and a removal by a clock that was ahead is reported',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    await write(database, [50, 20, 1]);
+    const ahead = (checkClock: () => Promise<void>) => keeperOf(database, { days: 30, now: () => NOW + 28 * DAY, checkClock });
+    await t.throwsAsync(ahead(() => Promise.reject(new Error('the clock has jumped'))).run(), {
+      message: 'the clock has jumped',
+    });
+    t.is((await verified(database)).shortened, 0);
+    const problems = async (now: number) => (await verified(database, [], [KEY], now)).problems;
+
+    t.is(await keeperOf(database).run(), 3);
+    t.deepEqual(await problems(NOW), [], 'the clocks agree');
+    t.is(await ahead(async () => {}).run(), 3, 'the record that is 20 days old');
+    const [future, ...others] = await problems(NOW);
+    t.deepEqual(others, []);
+    t.like(future, { problem: 'missing', seq: 6 });
+    t.regex(future?.detail ?? '', /were removed at .*, which is in the future/);
+    t.deepEqual(await problems(LATER), [], 'by then it was old enough');
+
+    const checkpoint = await checkpointAt(database, NOW);
+    const jws = [{ typ: CHECKPOINT_TYPE }, checkpoint].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url'));
+    const exported = createVerification([KEY], LATER);
+    for await (const line of auditLines(database.knex, NOW, `${jws.join('.')}.`)) exported.takeExported(line);
+    t.like(exported.finish().report.problems, [{ problem: 'missing', seq: 6 }], 'the export is from before');
+
+    const row = await database.knex('audit_retention').first();
+    const later = { ...row, removed_at: NOW, signature: retentionSignature(KEY, { ...row, removed_at: NOW }) };
+    await database.knex('audit_retention').update(later);
+    const [young] = await problems(NOW);
+    t.like(young, { problem: 'missing', seq: 6 });
+    t.regex(young?.detail ?? '', /it was too young to be removed/);
+  },
+);
 
 eachEngine(test.serial, 'facts, names, arguments and index entries go with the last records that need them', async (t, at) => {
   const database = await openTestDatabase(t, at);
@@ -286,7 +326,7 @@ for (const table of [
       t.teardown(() => keeper.stop());
       const removed: number[] = [];
       const knex = interrupted(database.knex, table, async () => void removed.push(await keeper.run()));
-      const verification = createVerification([KEY]);
+      const verification = createVerification([KEY], LATER);
       for await (const line of auditLines(knex, NOW, null)) verification.take(line);
       t.deepEqual(removed, [9]);
       const { report } = verification.finish();

@@ -19,7 +19,7 @@ import { eachEngine } from '../../support/databases/each-engine.ts';
 import type { TestDatabase } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { legacyWriter } from '../legacy-writer.ts';
-import { decision, KEY, quietWriter, verified } from '../records.ts';
+import { decision, KEY, LATER, quietWriter, verified } from '../records.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 const NOW = 1_800_000_000_000;
@@ -32,7 +32,7 @@ async function checkpointOf(database: Database): Promise<Checkpoint> {
 
 /** The output of `portcullis audit verify --since`, and the number of records that it has read from the database. */
 async function since(knex: Connection, checkpoint: Checkpoint) {
-  const verification = createVerification([KEY]);
+  const verification = createVerification([KEY], LATER);
   verification.since(checkpoint);
   for await (const line of auditLines(knex, NOW, null, verification.skipping())) verification.take(line);
   return { ...verification.finish().report, read: verification.taken() };
@@ -46,7 +46,7 @@ async function exportOf(knex: Connection): Promise<string[]> {
 
 /** The output of `portcullis audit verify --since --export`. */
 function sinceExport(texts: readonly string[], checkpoint: Checkpoint) {
-  const verification = createVerification([KEY]);
+  const verification = createVerification([KEY], LATER);
   verification.since(checkpoint);
   for (const text of texts) {
     const line = readLine(text);
@@ -222,7 +222,16 @@ eachEngine(test.serial, 'an unsigned checkpoint is not accepted as a beginning',
 eachEngine(test.serial, 'records that were removed by age since the checkpoint are not reported as missing', async (t, at) => {
   const { database, checkpoint } = await logOf(t, at);
   const log = { info: () => {}, warn: () => {}, error: () => {} };
-  const parts = { database, key: KEY, previousKeys: [], days: 40, resume: async () => {}, onKept: () => {}, log };
+  const parts = {
+    database,
+    key: KEY,
+    previousKeys: [],
+    days: 40,
+    resume: async () => {},
+    checkClock: async () => {},
+    onKept: () => {},
+    log,
+  };
   const retention = createRetention({ ...parts, now: () => NOW });
   t.is(await retention.run(), 50);
   await retention.stop();
@@ -425,7 +434,16 @@ eachEngine(test.serial, 'early records are found however few rows one read has',
 eachEngine(test.serial, 'records that a removal by age overtakes are not reported', async (t, at) => {
   const { database, checkpoint, later } = await timedLog(t, at, quietWriter, 60_000);
   const log = { info: () => {}, warn: () => {}, error: () => {} };
-  const parts = { database, key: KEY, previousKeys: [], days: 40, resume: async () => {}, onKept: () => {}, log };
+  const parts = {
+    database,
+    key: KEY,
+    previousKeys: [],
+    days: 40,
+    resume: async () => {},
+    checkClock: async () => {},
+    onKept: () => {},
+    log,
+  };
   const retention = createRetention({ ...parts, now: () => NOW + 60_000 - 500 * 5 + 1 + 40 * DAY });
   // The first five decisions are old enough.
   t.is(await retention.run(), 5);

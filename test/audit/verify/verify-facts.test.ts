@@ -11,7 +11,7 @@ import { openTestDatabase } from '../../support/database.ts';
 import { eachEngine } from '../../support/databases/each-engine.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { legacyWriter } from '../legacy-writer.ts';
-import { decision, KEY, quietWriter, verified } from '../records.ts';
+import { decision, KEY, LATER, quietWriter, verified } from '../records.ts';
 
 const LIST = 3;
 
@@ -372,7 +372,7 @@ test.serial('a record without a MAC is not accepted in an export, whatever it co
     const lines: AuditLine[] = [];
     for await (const line of auditLines(database.knex, 1, null)) lines.push(readLine(lineText(line)) as AuditLine);
     const report = (more: readonly AuditLine[]) => {
-      const verification = createVerification([KEY]);
+      const verification = createVerification([KEY], LATER);
       const records = lines.slice(0, -1).concat(more);
       for (const line of records) verification.take(line);
       verification.take({ kind: 'end', records: verification.taken() });
@@ -393,7 +393,7 @@ test.serial('no member of a line of an export takes a text that the gateway does
   const lines: AuditLine[] = [];
   for await (const line of auditLines(database.knex, 1, null)) lines.push(readLine(lineText(line)) as AuditLine);
   const report = (change: (row: ChainedRecord['row']) => object | null) => {
-    const verification = createVerification([KEY]);
+    const verification = createVerification([KEY], LATER);
     for (const line of lines) {
       const changed = line.kind === 'decision' ? change(line.row) : null;
       verification.take(
@@ -508,7 +508,7 @@ test('a value of an export that is no text does not pass for the text that was w
   const lines: string[] = [];
   for await (const line of auditLines(knex, Date.now(), null)) lines.push(lineText(line));
   const intact = (change: (line: string) => string): boolean => {
-    const verification = createVerification([KEY]);
+    const verification = createVerification([KEY], LATER);
     for (const line of lines.map(change)) {
       const read = readLine(line);
       if (read === null) return false;

@@ -13,7 +13,7 @@ import type { TestDatabase } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { storedDecision } from '../legacy-rows.ts';
 import { legacyWriter } from '../legacy-writer.ts';
-import { decision, KEY, quietWriter, verified } from '../records.ts';
+import { decision, KEY, LATER, quietWriter, verified } from '../records.ts';
 
 const LIST = 3;
 
@@ -498,7 +498,7 @@ eachEngine(test.serial, 'an export without its checkpoint is not intact, because
   const lines: AuditLine[] = [];
   for await (const line of auditLines(database.knex, 1, jws)) lines.push(line);
   const check = (given: readonly AuditLine[]) => {
-    const verification = createVerification([KEY]);
+    const verification = createVerification([KEY], LATER);
     for (const line of given) verification.takeExported(line);
     return verification.finish().report.problems.map(({ problem }) => problem);
   };
@@ -518,7 +518,7 @@ eachEngine(test.serial, 'an export verifies like the database, and shows where i
   const lines: string[] = [];
   for await (const line of auditLines(database.knex, 1, null)) lines.push(lineText(line));
   const check = (texts: readonly string[]) => {
-    const verification = createVerification([KEY]);
+    const verification = createVerification([KEY], LATER);
     for (const text of texts) {
       const line = readLine(text);
       if (line) verification.take(line);
@@ -553,7 +553,7 @@ eachEngine(
     const lines: AuditLine[] = [];
     for await (const line of auditLines(database.knex, 1, null)) lines.push(line);
     const check = (given: readonly AuditLine[]) => {
-      const verification = createVerification([KEY]);
+      const verification = createVerification([KEY], LATER);
       verification.expect(checkpoint);
       for (const line of given) verification.take(line.kind === 'end' ? { ...line, records: line.records - 1 } : line);
       return verification.finish().report.problems.map(({ problem }) => problem);
@@ -580,7 +580,7 @@ eachEngine(
     const other = createChainKey(Buffer.alloc(32, 1));
     t.is((await verified(database, [], [other])).problems[0]?.problem, 'unknown_key');
     t.true((await verified(database, [], [other, KEY])).intact);
-    const verification = createVerification([other]);
+    const verification = createVerification([other], LATER);
     for await (const line of auditLines(database.knex, 1, null)) verification.take(line);
     t.false(verification.finish().keyFits);
   },
