@@ -100,10 +100,11 @@ export function readMasterKeyFile(file: string): Buffer | null {
 
 /** Creates the file unless it exists. If processes start at once, one of them creates it, and none sees a partly written file. */
 function makeOnce(file: string, content: string): void {
-  const made = `${file}.${process.pid}`;
+  // In containers, all processes have the same id. After a kill, a file with this name may be a second name of the key itself.
+  const made = `${file}.${randomBytes(8).toString('hex')}`;
   try {
     // Rows may be sealed under the key as soon as it exists, so a power failure must not leave an empty file.
-    writeFileSync(made, content, { mode: 0o600, flush: true });
+    writeFileSync(made, content, { mode: 0o600, flush: true, flag: 'wx' });
     linkSync(made, file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;

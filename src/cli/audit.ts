@@ -10,7 +10,7 @@ import type { Problem, Report } from '../audit/verify/report.ts';
 import { type SignedStatement, signed, statementJson } from '../audit/verify/statement.ts';
 import { unreadableIn } from '../audit/verify/unreadable.ts';
 import { createVerification, type Verification } from '../audit/verify/verify.ts';
-import { createVault, masterKeyFile } from '../auth/vault.ts';
+import { createVault, readMasterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { type Config, configFromProcess, type DatabaseConfig } from '../config/config.ts';
 import { type Database, openDatabase } from '../db/database.ts';
@@ -132,13 +132,14 @@ async function verify(options: Options, { config, keys, say }: Verifying): Promi
 function chainKeys({ masterKey, previousMasterKeys, dataDir }: Config) {
   const file = join(dataDir, 'master.key');
   // Do not create a master key here: no record was written under a new one.
-  if (masterKey === null && !existsSync(file)) {
+  const known = masterKey ?? readMasterKeyFile(file);
+  if (known === null) {
     throw new AppError(
       'not_found',
       `No master key was found at ${file}: set MASTER_KEY, or set DATA_DIR to the folder with master.key.`,
     );
   }
-  const keys = [masterKey ?? masterKeyFile(file), ...previousMasterKeys];
+  const keys = [known, ...previousMasterKeys];
   return keys.map((key) => createChainKey(createVault(key).derive('audit chain')));
 }
 

@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { linkSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { createVault } from '../../src/auth/vault.ts';
+import { createVault, masterKeyFile } from '../../src/auth/vault.ts';
 
 const vault = createVault(Buffer.alloc(32, 1));
 const secret = Buffer.from('the upstream credential');
@@ -26,6 +26,15 @@ test('a master key file that cannot be written leaves no part of it', (t) => {
   const { status, stderr } = spawnSync('sh', ['-c', 'ulimit -f 0; exec "$@"', 'sh', process.execPath, ...words]);
   t.deepEqual([status, readdirSync(folder)], [1, []]);
   t.regex(stderr.toString(), /The master key file cannot be used: EFBIG/);
+});
+
+test('a start with the process id of one that was killed while it made the master key leaves the key as it is', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'portcullis-vault-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, 'master.key');
+  const key = masterKeyFile(file);
+  linkSync(file, `${file}.${process.pid}`);
+  t.deepEqual(masterKeyFile(file), key);
 });
 
 test('a different master key opens nothing', (t) => {

@@ -1,6 +1,6 @@
 /** The log over HTTP and on the host: filters, exports, checkpoints, erasure, and what `portcullis audit verify` says of them. */
 import { execFile } from 'node:child_process';
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -219,6 +219,13 @@ eachEngine(test.serial, 'an export, a checkpoint and the database are verified o
   const whole = await portcullis({}, 'audit', 'verify', '--export', file, '--json');
   t.is(whole.code, 0, whole.out + whole.err);
   t.like(JSON.parse(whole.out), { intact: true, chains: 1, records: { decision: 5, shown: 1, outcome: 1 } });
+  const data = join(folder, 'data');
+  mkdirSync(data);
+  writeFileSync(join(data, 'master.key'), `${MASTER_KEY.toString('base64')}\n`, { mode: 0o600 });
+  const { mtimeMs } = statSync(data);
+  const byFile = await portcullis({ MASTER_KEY: '', DATA_DIR: data }, 'audit', 'verify', '--export', file);
+  t.is(byFile.code, 0, byFile.out + byFile.err);
+  t.is(statSync(data).mtimeMs, mtimeMs, 'nothing was written next to the master key');
   const since = join(folder, 'since.json');
   writeFileSync(since, JSON.stringify(made));
   for (const checkpoint of [since, made.checkpoint]) {
