@@ -43,7 +43,9 @@ export function authorizing(table: RouteTable): RequestHandler {
   return (req, res, next) => {
     const path = `${req.baseUrl}${req.path}`;
     const template = matchRoute(table, path)?.template;
-    const operation = template === undefined ? undefined : OPERATIONS[keyOf(req.method, template)];
+    // Express answers HEAD with the handler of GET.
+    const method = req.method === 'HEAD' ? 'GET' : req.method;
+    const operation = template === undefined ? undefined : OPERATIONS[keyOf(method, template)];
     if (operation === undefined) throw new AppError('not_found', 'There is no resource at this path.');
     const context = contextOf(res);
     context.authorize = ({ principal, snapshot }) => {

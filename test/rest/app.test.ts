@@ -283,11 +283,13 @@ test.serial('only this host and administrators may read metrics', async (t) => {
   t.is(local.status, 200);
   t.regex(local.text, /portcullis_http_requests_total\{method="GET",route="\/api\/users\/:id",status="404"\} 1/);
   t.regex(local.text, /portcullis_http_requests_total\{method="GET",route="none",status="404"\} 1/);
-  const remote = (bearer?: string) =>
-    rest.call('GET', '/metrics', { token: bearer, headers: { 'x-forwarded-for': '192.0.2.1' } });
-  t.is((await remote()).status, 401);
-  t.is((await remote(user.token)).status, 403);
-  t.is((await remote(token)).status, 200);
+  for (const method of ['GET', 'HEAD']) {
+    const remote = (bearer?: string) =>
+      rest.call(method, '/metrics', { token: bearer, headers: { 'x-forwarded-for': '192.0.2.1' } });
+    t.is((await remote()).status, 401);
+    t.is((await remote(user.token)).status, 403);
+    t.is((await remote(token)).status, 200);
+  }
 });
 
 test.serial('only a scraper with METRICS_TOKEN or the token of an administrator may use any Host', async (t) => {
