@@ -19,6 +19,20 @@ test('each id is greater than the one before, also within a millisecond, and aft
   t.true(ids.every((id) => VERSION_7.test(id)));
 });
 
+test('if the clock was ahead and is set right, ids have the right time, and none comes twice', (t) => {
+  const timeOf = (id: string) => Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
+  const now = Date.now() + 3_600_000;
+  const made = (at: number) => Array.from({ length: 1_000 }, () => uuidv7(at));
+  const ids = [now, now + 8 * 3_600_000, now, now + 8 * 3_600_000, now].map(made);
+  t.deepEqual(
+    ids.map(([first = '']) => timeOf(first) - now),
+    [0, 8 * 3_600_000, 0, 8 * 3_600_000, 0],
+  );
+  t.is(new Set(ids.flat()).size, 5_000);
+  for (const some of ids) t.deepEqual(some, [...some].sort());
+  t.is(timeOf(uuidv7(now - 59_000)), now, 'a small step back keeps the order');
+});
+
 test('nobody can guess the next id from the last', (t) => {
   const tails = Array.from({ length: 2_000 }, () => uuidv7().slice(-10));
   t.is(new Set(tails).size, tails.length);

@@ -2,6 +2,7 @@
  * Finds the fact for each part of a record. The book computes a fact once a day, and remembers it together with whether it is stored. The
  * number of remembered facts is limited.
  */
+import { SET_BACK_MS } from '../../base/ids.ts';
 import { entered, keep } from '../../base/kept.ts';
 import { digestOfText } from '../chain/binary-form.ts';
 import { type ChainKey, newSalt, personHash, timeOf } from '../chain/chain.ts';
@@ -140,6 +141,8 @@ export class FactBook {
       this.forget(new Set([user]));
       this.#changed.delete(user);
     }
+    // The clock was set back. An erasure would leave the fact, because it looks younger than the erasure.
+    if (kept !== undefined && kept.row.since - timeOf(id) > SET_BACK_MS) this.#principals.delete(known);
     const make = () => {
       const salt = newSalt();
       const person_hash = personHash(salt, user_email, user_groups, null);

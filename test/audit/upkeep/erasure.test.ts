@@ -71,6 +71,33 @@ eachEngine(test.serial, 'an erasure leaves later records of a process whose cloc
   await writer.close();
 });
 
+eachEngine(
+  test.serial,
+  'an erasure covers the records of a process whose clock was ahead and has been set right',
+  async (t, at) => {
+    const database = await openTestDatabase(t, at);
+    const writer = quietWriter(database);
+    const write = async (time: number): Promise<string> => {
+      const id = idAt(time);
+      await writer.decision(decision({ id, created_at: time }));
+      return id;
+    };
+    const email = async (id: string) => (await auditStore(database.knex).find(id))?.user_email;
+    const ids = [await write(NOW + 8 * 60 * MINUTE), await write(NOW - 2_000), await write(NOW - 1_000)];
+    const erase = async (now: number): Promise<number> => {
+      const erasure = createErasure({ database, key: KEY, forget: writer.forget, now: () => now });
+      const { result } = await database.knex.transaction((trx) => erasure.begin(trx, 'u1'));
+      return erasure.finish(result);
+    };
+    t.is(await erase(NOW), 1, 'the two share a fact');
+    t.deepEqual(await Promise.all(ids.map(email)), ['Someone@example.com', '', '']);
+    t.is(await erase(NOW + 9 * 60 * MINUTE), 1);
+    t.deepEqual(await Promise.all(ids.map(email)), ['', '', '']);
+    t.like(await verified(database), { intact: true, erased: 3 });
+    await writer.close();
+  },
+);
+
 eachEngine(test.serial, 'arguments of a call after an erasure cannot be taken out', async (t, at) => {
   const database = await openTestDatabase(t, at);
   const writer = quietWriter(database);
