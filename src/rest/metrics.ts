@@ -162,8 +162,10 @@ export function watchLevels({ registry }: Metrics, levels: Levels): void {
     ['state'],
   );
   gauge('portcullis_streams', 'Open streams on which clients listen', (own) => own.set(levels.open().streams));
-  gauge('portcullis_upstream_sessions', 'Upstream sessions that this replica uses', (own) =>
-    own.set(levels.open().upstreamSessions),
+  gauge(
+    'portcullis_upstream_sessions',
+    'Upstream sessions that this replica used in the last hour, without those that sessions at the endpoint of one target began with',
+    (own) => own.set(levels.open().upstreamSessions),
   );
   gauge('portcullis_stdio_processes', 'Processes of stdio targets', (own) => own.set(levels.open().processes));
 }

@@ -42,6 +42,27 @@ test('what an entry takes is counted when it is known, and given back when it is
   t.deepEqual(m.forgotten, ['old']);
 });
 
+test('sessions that were not used for an hour are evicted, and those that were found meanwhile stay', (t) => {
+  let now = 0;
+  const evicted: string[] = [];
+  const m = createSessionMemory<string>(
+    { perUser: 100, all: 100 },
+    (id) => void evicted.push(id),
+    () => now,
+  );
+  for (const id of ['used', 'ended', 'left']) m.set('ann', id, 'git', id, 10);
+  now = 30 * 60_000;
+  m.get('used', 'git');
+  m.set('ann', 'new', 'git', 'new', 10);
+  now = 60 * 60_000 - 1;
+  m.evictUnused(60 * 60_000);
+  t.deepEqual(evicted, []);
+  now++;
+  m.evictUnused(60 * 60_000);
+  t.deepEqual(evicted, ['ended', 'left']);
+  t.deepEqual([...m.values()], ['used', 'new']);
+});
+
 test('a session that alone takes more than the limit stays while it is in use', (t) => {
   const m = memory(10, 10);
   for (const target of ['a', 'b', 'c']) m.set('ann', 'wide', target, target, 8);

@@ -18,16 +18,22 @@ interface Remembered<T> {
   readonly user: string;
   readonly byTarget: Map<string, Entry<T>>;
   bytes: number;
+  usedAt: number;
 }
 
-/** `evicted` gets the id of each session that is evicted. */
-export function createSessionMemory<T>({ perUser, all }: MemoryLimits, evicted: (sessionId: string) => void) {
+/** `evicted` gets the id of each session that is evicted. `elapsed`: milliseconds of a monotonic clock. */
+export function createSessionMemory<T>(
+  { perUser, all }: MemoryLimits,
+  evicted: (sessionId: string) => void,
+  elapsed = () => performance.now(),
+) {
   /** The least recently used session comes first, here and in the sets of the users. */
   const sessions = new Map<string, Remembered<T>>();
   const users = new Map<string, { readonly ids: Set<string>; bytes: number }>();
   let total = 0;
 
   function used(sessionId: string, remembered: Remembered<T>): void {
+    remembered.usedAt = elapsed();
     sessions.delete(sessionId);
     sessions.set(sessionId, remembered);
     const user = users.get(remembered.user) ?? { ids: new Set<string>(), bytes: 0 };
@@ -73,7 +79,7 @@ export function createSessionMemory<T>({ perUser, all }: MemoryLimits, evicted: 
       return entry?.value;
     },
     set(user: string, sessionId: string, targetId: string, value: T, bytes: number): void {
-      const remembered = sessions.get(sessionId) ?? { user, byTarget: new Map<string, Entry<T>>(), bytes: 0 };
+      const remembered = sessions.get(sessionId) ?? { user, byTarget: new Map<string, Entry<T>>(), bytes: 0, usedAt: 0 };
       used(sessionId, remembered);
       count(remembered, bytes - (remembered.byTarget.get(targetId)?.bytes ?? 0));
       remembered.byTarget.set(targetId, { value, bytes });
@@ -99,6 +105,14 @@ export function createSessionMemory<T>({ perUser, all }: MemoryLimits, evicted: 
       if (remembered.byTarget.size === 0) forget(sessionId);
     },
     forget,
+    /** Evicts the sessions that were not used for this many milliseconds. */
+    evictUnused(ms: number): void {
+      for (const [id, { usedAt }] of sessions) {
+        if (elapsed() - usedAt < ms) return;
+        forget(id);
+        evicted(id);
+      }
+    },
     *values(): Generator<T, undefined> {
       for (const { byTarget } of sessions.values()) for (const { value } of byTarget.values()) yield value;
     },

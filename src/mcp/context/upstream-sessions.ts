@@ -49,6 +49,8 @@ export function isUpstreamSessionFailure(value: UpstreamSession | UpstreamSessio
 
 /** What is remembered of upstream sessions, in bytes. */
 const MEMORY = { perUser: 8 * 1024 * 1024, all: 128 * 1024 * 1024 };
+/** Upstream sessions that were not used for this long no longer count as in use. */
+const UNUSED_MS = 60 * 60_000;
 /** About what an entry takes in memory beside its id. */
 const ENTRY_BYTES = 1_024;
 /** At most this many sessions wait until their clients are ready. */
@@ -281,7 +283,12 @@ export function createUpstreamSessions(parts: UpstreamSessionsParts) {
     },
     /** Whether this process has opened the upstream session that it uses for the target. */
     hasOpened: (session: Session, targetId: string): boolean => known.get(session.id, targetId)?.isOpened === true,
-    count: (): number => [...known.values()].filter(({ settled }) => settled !== null).length,
+    /** How many upstream sessions this process has used lately, without those that clients opened themselves at the endpoint of a target. */
+    count(): number {
+      // Nobody reports the end of a session to each replica.
+      known.evictUnused(UNUSED_MS);
+      return [...known.values()].filter(({ settled }) => settled !== null).length;
+    },
     forget(session: Session): void {
       known.forget(session.id);
       waiting.delete(session.id);
