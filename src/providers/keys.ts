@@ -78,7 +78,9 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
     state.reading ??= (async () => {
       try {
         state.read = { ...(await readFrom(outbound, provider.issuer)), readAt: elapsed(), at: now() };
-        state.failure = null;
+        // A provider that withdraws its only key has answered: the key counts no more.
+        const reason = `${state.read.metadata.jwks_uri} has no key that verifies signatures`;
+        state.failure = state.read.keys.length === 0 ? { reason, at: now() } : null;
       } catch (error) {
         const { message } = error as Error;
         state.failure = { reason: error instanceof OutboundFault ? message : `reading failed: ${message}`, at: now() };
@@ -183,7 +185,6 @@ async function readFrom(outbound: Pick<Outbound, 'fetchWith'>, issuer: string): 
   if (!Array.isArray(keys)) throw new OutboundFault(`${jwks_uri} has no list of keys`);
   if (keys.length > MAX_KEYS) throw new OutboundFault(`${jwks_uri} has more than ${MAX_KEYS} keys`);
   const usable = keys.map(usableKey).filter((key) => key !== null);
-  if (usable.length === 0) throw new OutboundFault(`${jwks_uri} has no key that verifies signatures`);
   return { metadata: metadata as Metadata, keys: usable };
 }
 

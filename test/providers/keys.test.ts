@@ -96,6 +96,18 @@ test('keys overlap in a rotation, and a withdrawn key counts no more', async (t)
   t.is(w.state.reads, 3, 'they shared one read');
 });
 
+test('a key counts no more if the provider withdraws its only key', async (t) => {
+  const w = await world(t);
+  t.is(await w.present(await w.token('one')), 'ok');
+  w.withdraw('one');
+  w.later(10 * MINUTE);
+  t.is(await w.present(await w.token('one', { sub: 'mallory' })), 503, 'the provider may publish a new key soon');
+  t.like(w.keys.report(PROVIDER), { status: 'failing' });
+  await w.addKey('two');
+  w.later(MINUTE);
+  t.is(await w.present(await w.token('two')), 'ok');
+});
+
 test('tokens do not wait for the keys if they come all the time, nor while the provider hangs after one of them has waited', async (t) => {
   const w = await world(t);
   const known = await w.token('one');
