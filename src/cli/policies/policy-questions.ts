@@ -175,7 +175,7 @@ function percentOf(text: string | undefined): number | null {
 
 function testedHere(given: Given, say: Say): Promise<TestReport> {
   const cases = testCases(given);
-  return folderSet(given, say, cases).then((set) => testFolder(set, cases, testDirOf(given)));
+  return folderSet(given, say, { cases }).then((set) => testFolder(set, cases, testDirOf(given)));
 }
 
 function testedThere(given: Given): Promise<TestReport> {

@@ -4,7 +4,7 @@ import type { PatternCheck } from '../../engine/compile/pattern.ts';
 import type { StoredPolicy } from '../../engine/compile/policy.ts';
 import { checkPolicySet } from '../../engine/compile/set-limits.ts';
 import { FILE_NAME, FILE_NAME_RULE } from '../files/file.ts';
-import { errorAt, type ParsedPolicyFile, type PolicyFileError, parsePolicyFile } from '../files/yaml.ts';
+import { errorAt, type ParsedPolicyFile, type PolicyFileError, type PolicyFileResult, parsePolicyFile } from '../files/yaml.ts';
 import { planFiles } from './plan.ts';
 
 export interface OfflineSet {
@@ -33,18 +33,26 @@ export interface Surroundings {
   readonly targets: Iterable<string>;
 }
 
+/** What each file of a folder says. */
+export type ReadFiles = ReadonlyMap<string, PolicyFileResult>;
+
+export const readFiles = (texts: ReadonlyMap<string, string>): ReadFiles =>
+  new Map(
+    [...texts].map(([file, text]) => [
+      file,
+      FILE_NAME.test(file) ? parsePolicyFile(text, file) : { errors: [{ file, line: 1, column: 1, message: FILE_NAME_RULE }] },
+    ]),
+  );
+
 /** Returns the set of these files. Refuses what a gateway refuses, except unknown target names. The files determine the ids. */
 export function offlineSet(
-  texts: ReadonlyMap<string, string>,
+  read: ReadFiles,
   { owner, others, targets }: Surroundings,
   checkPattern: PatternCheck,
 ): OfflineSet | { readonly errors: readonly PolicyFileError[] } {
   const errors: PolicyFileError[] = [];
   const files = new Map<string, ParsedPolicyFile>();
-  for (const [file, text] of texts) {
-    const parsed: ReturnType<typeof parsePolicyFile> = FILE_NAME.test(file)
-      ? parsePolicyFile(text, file)
-      : { errors: [{ file, line: 1, column: 1, message: FILE_NAME_RULE }] };
+  for (const [file, parsed] of read) {
     if ('errors' in parsed) {
       errors.push(...parsed.errors);
       continue;

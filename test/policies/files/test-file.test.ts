@@ -4,7 +4,7 @@ import { createEngine, loadPolicyModule } from '../../../src/engine/engine.ts';
 import { junitOf } from '../../../src/policies/files/junit.ts';
 import { CASES_PER_FILE, parseTestFile, type TestCase } from '../../../src/policies/files/test-file.ts';
 import { runTests, type TestReport } from '../../../src/policies/files/test-run.ts';
-import { offlineSet } from '../../../src/policies/sets/offline.ts';
+import { offlineSet, readFiles } from '../../../src/policies/sets/offline.ts';
 import { file } from '../sets.ts';
 
 const MATRIX = `target: files
@@ -142,7 +142,7 @@ test('every file is accepted or refused with places, and reading never throws', 
 async function run(cases: readonly TestCase[], files: Readonly<Record<string, string>>) {
   const module = await loadPolicyModule();
   const set = offlineSet(
-    new Map(Object.entries(files)),
+    readFiles(new Map(Object.entries(files))),
     { owner: 'default', others: [], targets: cases.map(({ target }) => target) },
     module.checkPattern,
   );
@@ -195,10 +195,12 @@ test('results come from the engine, and coverage counts the deciding policies', 
 
 test('the offline run refuses everything that a gateway would refuse', (t) => {
   const set = offlineSet(
-    new Map([
-      ['a.yaml', file({ resource_pattern: '(' })],
-      ['B.yaml', file()],
-    ]),
+    readFiles(
+      new Map([
+        ['a.yaml', file({ resource_pattern: '(' })],
+        ['B.yaml', file()],
+      ]),
+    ),
     { owner: 'default', others: [], targets: [] },
     (pattern) => (pattern === '(' ? 'It is open.' : null),
   );

@@ -8,7 +8,7 @@ import { type DecisionChangesJson, flipsText } from '../decision-changes.ts';
 import { dirOf, manifestIn, namedOwner, testDirOf } from '../manifest.ts';
 import { changing } from '../policy-folder.ts';
 import { type Between, betweenOf, DIR, SET_OPTIONS } from '../policy-set.ts';
-import { CONTEXT, folderSet, INVARIANTS } from './folder-set.ts';
+import { CONTEXT, folderSet, INVARIANTS, readFolder } from './folder-set.ts';
 import { failuresText, testCases, testFilesIfAny, testFolder } from './folder-tests.ts';
 import { findingText, lintSet } from './lint.ts';
 
@@ -60,14 +60,15 @@ async function revisions(given: Given, say: Say): Promise<Outcome> {
 async function folders(given: Given, say: Say): Promise<Outcome> {
   const [from = '', to] = [given.text('with'), dirOf(given)];
   const cases = testCases(given, testFilesIfAny(given));
-  const after = await folderSet(given, say, cases);
   // An earlier folder without a manifest has the same owner.
   const owner = (manifestIn(from) === null ? namedOwner(given) : null) ?? given.text('owner');
   const earlier: Given = {
     ...given,
     text: (option) => (option === 'dir' ? from : option === 'owner' ? owner : given.text(option)),
   };
-  const before = await folderSet(earlier, () => undefined, cases);
+  const [old, current] = [readFolder(earlier), readFolder(given)];
+  const after = await folderSet(given, say, { cases, folder: current, other: old });
+  const before = await folderSet(earlier, () => undefined, { cases, folder: old, other: current });
   const tested = cases.length === 0 ? null : await testFolder(after, cases, testDirOf(given));
   const review: Review = {
     ...{ from, to, context: after.context, ...(await compareFolders(before, after)) },

@@ -13,7 +13,7 @@ import {
   targetsIn,
 } from '../../../policies/invariants/invariant-files.ts';
 import { type PolicyContext, readContext, surroundingsOf } from '../../../policies/review/context.ts';
-import { offlineSet } from '../../../policies/sets/offline.ts';
+import { offlineSet, readFiles } from '../../../policies/sets/offline.ts';
 import type { Say } from '../../client.ts';
 import { CommandError, type Given, type Option, UsageError } from '../../command.ts';
 import { readText, readWhole } from '../../read-text.ts';
@@ -30,25 +30,45 @@ export const INVARIANTS: Option = { value: 'PATH', help: 'also checks the invari
 
 export type FolderSet = Awaited<ReturnType<typeof folderSet>>;
 
-const USER_IDS = /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+type Folder = ReturnType<typeof readFolder>;
 
-/** `cases`: tests that will run on the set. Throws CommandError with the positions of the errors. */
-export async function folderSet(given: Given, say: Say, cases: readonly TestCase[] = []) {
-  const module = await loadPolicyModule();
+export function readFolder(given: Given) {
   const texts = policyFiles(given);
+  return { texts, read: readFiles(texts) };
+}
+
+interface About {
+  /** Tests that will run on the set. */
+  readonly cases?: readonly TestCase[];
+  readonly folder?: Folder;
+  /** The folder with which the set will be compared. A user that one of them names must be the same user in both sets. */
+  readonly other?: Folder;
+}
+
+/** Throws CommandError with the positions of the errors. */
+export async function folderSet(given: Given, say: Say, { cases = [], folder = readFolder(given), other }: About = {}) {
+  const module = await loadPolicyModule();
   const context = contextIn(given, say);
   const invariants = invariantsIn(given, module.checkPattern);
-  const users = [...[...texts.values()].flatMap((text) => text.match(USER_IDS) ?? []), ...cases.map(({ facts }) => facts.sub)];
+  const policies = [folder, ...(other === undefined ? [] : [other])].flatMap(({ read }) => [...read.values()]);
+  const subjects = [
+    ...policies.flatMap((file) => ('errors' in file ? [] : file.policy.subjects)),
+    ...invariants.flatMap(({ invariant: { never } }) => [...never.subjects, ...never.except.subjects]),
+  ];
+  const namedUsers = subjects.flatMap(({ subject_type, subject_value }) =>
+    subject_type === 'user' ? (subject_value ?? []) : [],
+  );
+  const users = [...namedUsers, ...cases.map(({ facts }) => facts.sub)];
   const { owner = DEFAULT_OWNER, others, targets } = context === null ? NO_OTHERS : surroundingsOf(context, users);
   const said = namedOwner(given) ?? owner;
   if (context !== null && said !== owner)
     throw new UsageError(`the owner is ${said}, but the context leaves out the policies of ${owner}: both must be the same`);
-  const named = [...cases.map(({ target }) => target), ...invariants.flatMap(({ invariant }) => targetsIn(invariant))];
-  const around = { owner: said, others, targets: [...targets, ...named] };
-  const set = offlineSet(texts, around, module.checkPattern);
+  const namedTargets = [...cases.map(({ target }) => target), ...invariants.flatMap(({ invariant }) => targetsIn(invariant))];
+  const around = { owner: said, others, targets: [...targets, ...namedTargets] };
+  const set = offlineSet(folder.read, around, module.checkPattern);
   if ('errors' in set) throw refused(dirOf(given), set.errors);
   const about = context && { revision: context.revision, as_of: context.as_of };
-  return { ...set, module, texts, invariants, context: about };
+  return { ...set, module, texts: folder.texts, invariants, context: about };
 }
 
 const NO_OTHERS = { owner: undefined, others: [], targets: [] };

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { PolicyFile } from '../../../../src/policies/files/yaml.ts';
 import { contextOf, formatContext, type PolicyContext, readContext } from '../../../../src/policies/review/context.ts';
-import { policyBody } from '../../../policies/policies.ts';
+import { policy, policyBody } from '../../../policies/policies.ts';
 import { addTarget, type Files, file, policySets } from '../../../policies/sets.ts';
 import { apiToken, person, startGateway } from '../../../support/gateway.ts';
 import { folder, inProcess, policies, type Ran } from '../../cli.ts';
@@ -200,6 +200,36 @@ tests:
       .sort();
   t.deepEqual(about(here), about(live));
 });
+
+test.serial(
+  'the policies of other owners are about the users of both folders and of the invariants, however their ids are written',
+  async (t) => {
+    const id = '0199aaaa-1111-7222-8333-444455556666';
+    const deny = policy('0190163d-8694-739b-aea5-966c26f8ad90', {
+      ...{ managed_as: 'security/out', effect: 'deny', priority: 100, resource_pattern: '^(deploy|drop)$' },
+      subjects: [{ id: 's', subject_type: 'user', subject_value: id }],
+    });
+    const parts = { owner: 'payments', revision: 1, today: new Date().toISOString().slice(0, 10), targets: [] };
+    const context = join(folder(t), 'context.json');
+    writeFileSync(context, formatContext(contextOf([deny], parts)));
+    const everyone = file({ name: 'All', priority: 50, resource_pattern: '^deploy$' });
+    const one = file({ name: 'One', priority: 200, resource_pattern: '^deploy$', subjects: user(id) });
+    const base = folderOf(t, { 'all.yaml': everyone });
+    const verdict = async (files: Files): Promise<string> => {
+      const ran = await run({}, 'compare', '--dir', folderOf(t, files), '--with', base, '--context', context, '--json');
+      return JSON.parse(ran.out).verdict;
+    };
+    t.is(await verdict({ 'one.yaml': one }), 'incomparable', 'only the later folder names the user');
+    for (const written of [one, one.replace(id, `"${id.replace('6666', '\\u00366\\u00366')}"`)])
+      t.is(await verdict({ 'all.yaml': everyone, 'one.yaml': written }), 'looser', written);
+
+    const invariants = folderOf(t, {
+      'user.yaml': `name: Out\nreason: left\nnever:\n  subjects:\n    - user: ${id}\n  resource_type: tool\n  resource_pattern: ^deploy$\n`,
+    });
+    const linted = await run({}, 'lint', '--dir', base, '--context', context, '--invariants', invariants);
+    t.is(linted.code, 0, linted.out);
+  },
+);
 
 const SAMPLE = contextOf([], { owner: 'payments', revision: 7, today: '2026-01-31', targets: [] });
 
