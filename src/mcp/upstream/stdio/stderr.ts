@@ -8,30 +8,108 @@ const LINE_LENGTH = 4 * 1024;
 const LINES_PER_SECOND = 50;
 /** Shorter secrets are not hidden: they would also cut up ordinary text. */
 const SECRET_LENGTH = 4;
+/** As for secrets. Each text is searched for each line, so lines are also few. */
+const SECRET_LINE_LENGTH = 8;
+/** Secrets with more bytes or lines take long to search for. Everything is hidden instead. */
+const MOST_BYTES = 8 * 1024;
+const MOST_LINES = 256;
+const HIDDEN = '[redacted]';
 
 /** Removes secrets from text: a process may print its environment. */
-export type Hiding = ReturnType<typeof hideSecrets>;
+export interface Hiding {
+  readonly hide: (text: string) => string;
+  /** Returns a position up to `at` where cutting the text does not split a secret. Half a secret would not be recognized. */
+  readonly cut: (text: string, at: number) => number;
+  /** The length of the longest secret in any of its encodings, in characters. */
+  readonly longest: number;
+}
 
-export function hideSecrets(secrets: readonly string[]) {
-  const parts = secrets
-    .flatMap((secret) => [secret, ...secret.split(/[\r\n]+/)])
-    .filter((part) => part.length >= SECRET_LENGTH)
-    .flatMap((part) => [part, ...percentOf(part), JSON.stringify(part).slice(1, -1), ...hexOf(part), ...base64Of(part)]);
-  const longestFirst = [...new Set(parts)].sort((a, b) => b.length - a.length);
+const HIDE_ALL: Hiding = { hide: () => HIDDEN, cut: (_, at) => at, longest: 0 };
+
+export function hideSecrets(secrets: readonly string[]): Hiding {
+  if (secrets.reduce((sum, secret) => sum + Buffer.byteLength(secret), 0) > MOST_BYTES) return HIDE_ALL;
+  // Programs often leave out the newline at the end of a file.
+  const wholes = new Set(secrets.flatMap((secret) => [secret, secret.trim()]).filter(({ length }) => length >= SECRET_LENGTH));
+  const allLines = [...wholes].flatMap((whole) => whole.split(/[\r\n]+/));
+  const lines = new Set(allLines.filter(({ length }) => length >= SECRET_LINE_LENGTH));
+  if (lines.size > MOST_LINES) return HIDE_ALL;
+  // An encoding has no line breaks, so only the whole secret is encoded.
+  const encoded = [...wholes].flatMap((whole) => [
+    ...[whole, ...percentOf(whole), JSON.stringify(whole).slice(1, -1)],
+    ...[...hexOf(whole), ...base64Of(whole)],
+  ]);
+  const parts: readonly Part[] = [...new Set([...encoded, ...lines])].sort((a, b) => b.length - a.length).map(partOf);
+  const shortest = parts.at(-1)?.length ?? Number.POSITIVE_INFINITY;
   return {
-    hide: (text: string): string => longestFirst.reduce((hidden, part) => hidden.replaceAll(part, '[redacted]'), text),
-    /** Returns a position up to `at` where cutting the text does not split a secret. Half a secret would not be recognized. */
-    cut(text: string, at: number): number {
-      // One pass per secret bounds the time, and ensures that the text advances.
-      return longestFirst.reduce((end, part) => {
-        const from = Math.max(0, end - part.length + 1);
-        const found = text.slice(from, end + part.length - 1).indexOf(part);
-        return found === -1 ? end : from + found;
-      }, at);
+    hide(text) {
+      if (text.length < shortest) return text;
+      // What is left is searched in pieces: a secret that is a part of HIDDEN would make the text grow.
+      let pieces = [text];
+      for (const part of parts)
+        if (pieces.some((piece) => part.indexIn(piece, 0) !== -1)) pieces = pieces.flatMap((piece) => around(piece, part));
+      return pieces.join(HIDDEN);
     },
-    /** The length of the longest secret in any of its encodings, in characters. */
-    longest: longestFirst[0]?.length ?? 0,
+    // One pass per secret bounds the time, and ensures that the text advances.
+    cut: (text, at) =>
+      parts.reduce((end, { length, indexIn }) => {
+        const from = Math.max(0, end - length + 1);
+        const found = indexIn(text.slice(from, end + length - 1), 0);
+        return found === -1 ? end : from + found;
+      }, at),
+    longest: parts[0]?.length ?? 0,
   };
+}
+
+interface Part {
+  readonly length: number;
+  readonly indexIn: (text: string, from: number) => number;
+}
+
+/** Returns what is before, between and after the occurrences of the part. */
+function around(text: string, { length, indexIn }: Part): string[] {
+  const pieces: string[] = [];
+  let from = 0;
+  for (let at = indexIn(text, 0); at !== -1; at = indexIn(text, from)) {
+    pieces.push(text.slice(from, at));
+    from = at + length;
+  }
+  return [...pieces, text.slice(from)];
+}
+
+/** For longer parts, `indexOf` can take the product of both lengths. */
+const SHORT_PART = 64;
+
+/** A long part is found by the algorithm of Knuth, Morris and Pratt, in a time that grows with the text only. */
+function partOf(part: string): Part {
+  const { length } = part;
+  if (length <= SHORT_PART) return { length, indexIn: (text, from) => text.indexOf(part, from) };
+  const start = part.slice(0, SHORT_PART);
+  let borders: Uint32Array | null = null;
+  return {
+    length,
+    indexIn(text, from) {
+      const first = text.length - from < length ? -1 : text.indexOf(start, from);
+      if (first === -1) return -1;
+      borders ??= bordersOf(part);
+      for (let at = first, same = 0; at < text.length; at++) {
+        while (same > 0 && part.charCodeAt(same) !== text.charCodeAt(at)) same = borders[same - 1] ?? 0;
+        if (part.charCodeAt(same) === text.charCodeAt(at)) same++;
+        if (same === length) return at - length + 1;
+      }
+      return -1;
+    },
+  };
+}
+
+/** For each beginning of the part: how much of its end is also its beginning. */
+function bordersOf(part: string): Uint32Array {
+  const borders = new Uint32Array(part.length);
+  for (let at = 1, same = 0; at < part.length; at++) {
+    while (same > 0 && part.charCodeAt(same) !== part.charCodeAt(at)) same = borders[same - 1] ?? 0;
+    if (part.charCodeAt(same) === part.charCodeAt(at)) same++;
+    borders[at] = same;
+  }
+  return borders;
 }
 
 /** As JavaScript and Python encode it, and as forms do. Python leaves slashes unless told otherwise, and tildes in forms. */
@@ -40,7 +118,7 @@ function percentOf(secret: string): string[] {
   const all = encoded.replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
   const form = new URLSearchParams({ '': secret }).toString().slice(1);
   const variants = [encoded, all, all.replaceAll('%2F', '/'), form, form.replaceAll('%7E', '~')];
-  return variants.flatMap((each) => [each, each.replace(/%../g, (byte) => byte.toLowerCase())]);
+  return [...new Set(variants)].flatMap((each) => [each, each.replace(/%../g, (byte) => byte.toLowerCase())]);
 }
 
 function hexOf(secret: string): string[] {

@@ -192,6 +192,37 @@ test('secrets are removed, also line by line, longest first', (t) => {
   t.is(hideSecrets(['top/z']).hide('746f702f7a 746F702F7A'), '[redacted] [redacted]');
 });
 
+test('short lines of a secret stay, and too many or too long secrets hide everything: all requests would wait for the search', (t) => {
+  const { hide } = hideSecrets(['the\nline\nof a key\n']);
+  t.is(hide('the line the\\nline\\nof a key of a key'), 'the line [redacted] [redacted]');
+  t.is(hide(Buffer.from('the\nline\nof a key').toString('base64')), '[redacted]k=', 'without the newline at its end');
+  const lines = (length: number): string => Array.from({ length }, (_, i) => `line ${1_000 + i}`).join('\n');
+  t.is(hideSecrets([lines(200)]).hide('x line 1007 y'), 'x [redacted] y');
+  for (const secrets of [[lines(300)], [lines(200), lines(300).slice(-1_500)], ['k'.repeat(5_000), '\u00fc'.repeat(2_000)]]) {
+    const all = hideSecrets(secrets);
+    t.is(all.hide('any text'), '[redacted]');
+    const stderr = createStderr(all, () => {});
+    for (let i = 0; i < 100; i++) stderr.push(Buffer.alloc(1_000, 'k'));
+    stderr.push(Buffer.from('\nlast words'));
+    stderr.end();
+    t.regex(stderr.tail(), /^(?:\[redacted\]\n)+$/);
+  }
+  // Secrets that are parts of what replaces them.
+  t.is(hideSecrets(['reda', 'acte', 'dact', '[red']).hide('reda acte'), '[redacted] [redacted]');
+});
+
+test('long secrets that repeat themselves are found as others are', (t) => {
+  const pick = (seed: number): string => ((seed * 2_654_435_761) % 2 ** 32 < 2 ** 31 ? 'a' : 'b');
+  for (let seed = 0; seed < 200; seed++) {
+    const repeated = Array.from({ length: 1 + (seed % 7) }, (_, i) => pick(seed + i))
+      .join('')
+      .repeat(200);
+    const secret = `${repeated.slice(0, 70)}${seed % 2 === 0 ? '' : 'c'}${repeated.slice(seed % 5, 50)}`;
+    const text = `${repeated}${secret}${repeated}${secret}${secret}`;
+    t.is(hideSecrets([secret]).hide(text), text.replaceAll(secret, '[redacted]'), secret);
+  }
+});
+
 test('no part of a secret shows, wherever chunks of a line without end are split', (t) => {
   const secrets = ['topsecret-1', 'top', 'K'.repeat(5_000), `-----BEGIN-----\n${'m'.repeat(64)}`];
   for (let pad = 4_080; pad < 4_110; pad++) {
