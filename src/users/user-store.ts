@@ -2,7 +2,7 @@
 import { AppError } from '../base/errors.ts';
 import { UUID } from '../base/validate.ts';
 import type { Connection, Transaction } from '../db/database.ts';
-import { onePage } from '../db/page.ts';
+import { onePage, searchInParts } from '../db/page.ts';
 import { isDuplicate } from '../db/statement.ts';
 
 /** The issuer of local accounts. Every other issuer is that of a provider. */
@@ -173,6 +173,7 @@ interface Wanted {
 
 /** How many users are read at once. */
 const AT_ONCE = 200;
+const IN_ALL_GROUPS = '(select count(distinct value) from json_each(??) where value in (select value from json_each(?))) = ?';
 
 export function userStore(db: Connection) {
   const one = async (where: Partial<UserRow & { email_key: string }>, lock = false): Promise<User | null> => {
@@ -181,18 +182,20 @@ export function userStore(db: Connection) {
     return row ? toUser(row) : null;
   };
 
-  async function page(limit: number, after: string | null, { email, text, role, group = [] }: Wanted = {}): Promise<User[]> {
-    const inGroup =
-      db.client.dialect === 'mysql'
-        ? 'json_contains(??, json_quote(?))'
-        : 'exists (select 1 from json_each(??) where json_each.value = ?)';
+  async function page(limit: number, after: string | null, wanted: Wanted = {}, last: string | null = null): Promise<User[]> {
+    const { email, text, role, group = [] } = wanted;
+    const names = [...new Set(group)];
     const rows: UserRow[] = await db('users')
       .select(...COLUMNS)
       .modify((users) => {
+        if (last !== null) users.where('id', '<=', last);
         if (email !== undefined) users.where({ email_key: emailKey(email) });
         if (text !== undefined) users.whereRaw('(id = ? or instr(lower(email), lower(?)) > 0)', [text, text]);
         if (role !== undefined) users.where({ role });
-        for (const name of group) users.whereRaw(inGroup, ['groups', name]);
+        // The groups of a user can be many. They are read once, however many are wanted.
+        if (names.length === 0) return;
+        if (db.client.dialect === 'mysql') users.whereRaw('json_contains(??, ?)', ['groups', JSON.stringify(names)]);
+        else users.whereRaw(IN_ALL_GROUPS, ['groups', JSON.stringify(names), names.length]);
       })
       .modify(onePage, limit, after);
     return rows.map(toUser);
@@ -281,23 +284,21 @@ export function userStore(db: Connection) {
       return row ? { user: toUser(row), passwordHash: row.password_hash === '' ? null : row.password_hash } : null;
     },
 
-    /**
-     * Returns users in the order of their ids: at most `limit`, with ids after `after` (null: from the first). `email`: the whole
-     * e-mail. `text`: a part of it, without regard to the case of ASCII letters, or the whole id. `group`: the user must be in all of these.
-     */
-    page,
+    /** Returns users in the order of their ids: at most `limit`, with ids after `after` (null: from the first). */
+    page: (limit: number, after: string | null): Promise<User[]> => page(limit, after),
 
-    /** Yields what `page` returns, in parts, because the groups of one user can have thousands of bytes. `limit` null: all. */
-    async *parts(after: string | null, wanted: Wanted = {}, limit: number | null = null): AsyncGenerator<readonly User[]> {
-      let left = limit ?? Number.POSITIVE_INFINITY;
-      for (let last = after; left > 0; ) {
-        const asked = Math.min(AT_ONCE, left);
-        const some = await page(asked, last, wanted);
-        yield some;
-        if (some.length < asked) return;
-        left -= some.length;
-        last = some.at(-1)?.id ?? null;
-      }
+    /**
+     * Yields users in the order of their ids, in parts, which can be empty: the groups of one user can have thousands of bytes. `limit` null: all.
+     * `email`: the whole e-mail. `text`: a part of it, without regard to the case of ASCII letters, or the whole id. `group`: the user must be in
+     * all of these.
+     */
+    parts(after: string | null, wanted: Wanted = {}, limit: number | null = null): AsyncGenerator<readonly User[]> {
+      const { email, ...searched } = wanted;
+      const isSearch = email === undefined && Object.keys(searched).length > 0;
+      return searchInParts({
+        ...{ limit, after, atOnce: AT_ONCE, rows: isSearch ? () => db('users') : null },
+        page: (most, from, last) => page(most, from, wanted, last),
+      });
     },
 
     /** Writes everything except the id, the password and the time of creation. Throws AppError `identity_taken`. */

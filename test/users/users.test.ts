@@ -44,6 +44,38 @@ eachEngine(test.serial, 'a list without a limit has every user, although they ar
   );
 });
 
+eachEngine(test.serial, 'a search reads few users at once, and finds the same users wherever its parts end', async (t, at) => {
+  const { knex } = await openTestDatabase(t, at);
+  const users = userStore(knex);
+  const ids = Array.from({ length: 450 }, () => uuidv7());
+  const numbers = [3, 198, 199, 200, 201, 398, 399, 400, 420];
+  for (const [n, id] of ids.entries()) {
+    const isWanted = numbers.includes(n);
+    const groups = ['all', `g${n}`, ...(isWanted ? ['ops', 'x"y'] : ['op'])];
+    await users.insert(localUser({ id, email: `${n}@example.com`, role: isWanted ? 'wanted' : 'user', groups }, 1), null);
+  }
+  const wanted = numbers.map((n) => ids[n] ?? '');
+  const read = async (filter: object, after: string | null = null, limit: number | null = null) => {
+    const sizes: number[] = [];
+    const found: string[] = [];
+    for await (const part of users.parts(after, filter, limit)) {
+      found.push(...part.map(({ id }) => id));
+      sizes.push(part.length);
+    }
+    return { found, sizes };
+  };
+  for (const filter of [{ role: 'wanted' }, { group: ['ops', 'x"y', 'ops', 'all'] }, { role: 'wanted', text: 'EXAMPLE' }]) {
+    t.deepEqual(await read(filter), { found: wanted, sizes: [3, 4, 2] });
+    for (const limit of [1, 2, 3, 4, 8, 9, 10]) t.deepEqual((await read(filter, null, limit)).found, wanted.slice(0, limit));
+    for (const [n, id] of wanted.entries()) t.deepEqual((await read(filter, id, 3)).found, wanted.slice(n + 1, n + 4));
+  }
+  t.deepEqual(await read({ group: ['ops', 'op'] }), { found: [], sizes: [0, 0, 0] });
+  t.deepEqual(await read({ text: ids[440] }), { found: [ids[440]], sizes: [0, 0, 1] });
+  t.deepEqual(await read({ email: '420@EXAMPLE.com', role: 'wanted' }), { found: [ids[420]], sizes: [1] });
+  t.deepEqual((await read({ group: ['all'] })).sizes, [200, 200, 50]);
+  t.deepEqual((await read({ role: 'nobody' }, ids[249])).sizes, [0, 0], 'the last part is full');
+});
+
 eachEngine(
   test.serial,
   'an administrator makes users, reads them in pages, and changes role and groups at once',

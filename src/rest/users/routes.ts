@@ -1,5 +1,5 @@
 /** `/api/users`. */
-import { Router } from 'express';
+import { type Response, Router } from 'express';
 import Joi from 'joi';
 import type { Administer, Authority } from '../../auth/caller.ts';
 import type { Provider } from '../../auth/provider.ts';
@@ -46,8 +46,12 @@ export interface UserRouteParts {
 const PAGE = { defaultLimit: null, maxLimit: 1000, key: ID_KEY, also: Object.keys(userFilter), repeated: ['group'] };
 const filter = Joi.object<UserFilter>(userFilter).unknown();
 
-async function* oneByOne<T>(parts: AsyncIterable<readonly T[]>): AsyncGenerator<T> {
-  for await (const part of parts) yield* part;
+/** Ends if the client has left: a search can read very many users to find few. */
+async function* oneByOne<T>(res: Response, parts: AsyncIterable<readonly T[]>): AsyncGenerator<T> {
+  for await (const part of parts) {
+    if (res.closed) return;
+    yield* part;
+  }
 }
 
 export function userRoutes({ database, administer, passwords, localSignIn, now }: UserRouteParts): Router {
@@ -60,7 +64,7 @@ export function userRoutes({ database, administer, passwords, localSignIn, now }
     const { email, text, role, group } = validate(filter, { ...req.query });
     const wanted = { ...(email && { email }), ...(text && { text }), ...(role && { role }), ...(group && { group }) };
     const parts = userStore(database.knex).parts(page.cursor, wanted, page.limit === null ? null : page.limit + 1);
-    const users = oneByOne(eachInTurn(inTurn, admissionOf(res).principal.sub, parts));
+    const users = oneByOne(res, eachInTurn(inTurn, admissionOf(res).principal.sub, parts));
     if (page.limit === null) return sendList(res, '', whileAllowed(res, users), userDocument, '');
     const some: User[] = [];
     for await (const user of users) some.push(user);
