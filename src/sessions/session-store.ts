@@ -3,7 +3,7 @@
 import { gather } from '../base/gather.ts';
 import { deleteOldest } from '../db/batches.ts';
 import type { Connection } from '../db/database.ts';
-import { onePage } from '../db/page.ts';
+import { onePage, searchInParts } from '../db/page.ts';
 import { isDuplicate } from '../db/statement.ts';
 import type { ClientHello } from '../protocol/hello.ts';
 
@@ -46,6 +46,8 @@ const COLUMNS = ['id', 'issuer', 'user_id', 'target_id', 'revision', 'client', '
 /** Used instead of a target id for settings that apply to every target. */
 export const EVERY_TARGET = '*';
 
+/** How many sessions are searched at once. A user can open very many. */
+const SEARCHED = 10_000;
 const SETTINGS_KEPT = 1_000;
 /** All are read, and all requests wait, when one of them changes. */
 const MOST_RECYCLES = 10_000;
@@ -72,11 +74,15 @@ export type SessionStore = ReturnType<typeof sessionStore>;
  * up to hundreds of targets at once, and on SQLite everybody waits for each of these statements.
  */
 export function sessionStore(db: Connection) {
-  const active = (since: number, filter: SessionFilter) =>
+  /** With the sign, SQLite does not use the index of users: it would read the rows of all sessions of the user. */
+  const ofUser = db.client.dialect === 'mysql' ? '?? = ?' : '+?? = ?';
+  const active = (since: number, user_id: string | undefined) =>
     db('sessions')
       .whereNull('ended_at')
       .where('created_at', '>', since)
-      .where({ ...filter });
+      .modify((query) => {
+        if (user_id !== undefined) query.whereRaw(ofUser, ['user_id', user_id]);
+      });
   const found = gather<string, Row | null>(async (_, ids) => {
     const rows = await db('sessions')
       .whereIn('id', [...new Set(ids)])
@@ -128,18 +134,33 @@ export function sessionStore(db: Connection) {
       const row = await found(ALL, id);
       return row && toSession(row);
     },
-    /** Returns up to `limit` open sessions created after `since`, ordered by id, starting after the id `after`. */
-    async page(since: number, filter: SessionFilter, limit: number | null, after: string | null): Promise<SessionRow[]> {
-      const rows: Row[] = await active(since, filter).select(COLUMNS).modify(onePage, limit, after);
-      return rows.map(toSession);
+    /**
+     * Yields open sessions created after `since`, ordered by id, in parts, which can be empty: at most `limit`, starting after the id `after`.
+     * `atOnce`: how many sessions are searched for one part.
+     */
+    parts(
+      since: number,
+      { target_id, user_id }: SessionFilter,
+      limit: number | null,
+      after: string | null,
+      atOnce = SEARCHED,
+    ): AsyncGenerator<readonly SessionRow[]> {
+      const page = async (most: number, from: string | null, last: string | null): Promise<SessionRow[]> => {
+        const rows: Row[] = await active(since, user_id)
+          .select(COLUMNS)
+          .modify((query) => {
+            if (target_id !== undefined) query.where({ target_id });
+            if (last !== null) query.where('id', '<=', last);
+          })
+          .modify(onePage, most, from);
+        return rows.map(toSession);
+      };
+      return searchInParts({ limit, after, atOnce, rows: () => db('sessions'), page });
     },
     /** Counts the open sessions that match the filter. A session with every target uses the target of the filter, too. */
     async count(since: number, { target_id, user_id }: SessionFilter): Promise<number> {
-      const row = await active(since, {})
+      const row = await active(since, user_id)
         .modify((query) => {
-          // With the sign, SQLite counts in the index `sessions_open`. With the index of users, it would read the row of each session.
-          const sign = db.client.dialect === 'mysql' ? '' : '+';
-          if (user_id !== undefined) query.whereRaw(`${sign}?? = ?`, ['user_id', user_id]);
           if (target_id !== undefined) query.where((either) => void either.where({ target_id }).orWhereNull('target_id'));
         })
         .count<{ n: number | string }[]>({ n: '*' })

@@ -39,11 +39,11 @@ export function memorySessions(): SessionStore {
       rows.set(row.id, row);
     },
     find: async (id) => (ended.has(id) ? null : (rows.get(id) ?? null)),
-    async page(since, filter, limit, after) {
+    async *parts(since, filter, limit, after) {
       const { target_id } = filter;
       const found = active(since, filter).filter((row) => target_id === undefined || row.target_id === target_id);
       const ordered = found.sort((a, b) => (a.id < b.id ? -1 : 1)).filter(({ id }) => after === null || id > after);
-      return ordered.slice(0, limit ?? ordered.length);
+      yield ordered.slice(0, limit ?? ordered.length);
     },
     count: async (since, filter) =>
       active(since, filter).filter(

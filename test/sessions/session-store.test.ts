@@ -47,13 +47,17 @@ test.serial('on SQLite, open sessions are counted in an index, and a list follow
   const store = sessionStore(knex);
   for (const filter of [{}, { user_id: 'u' }, { target_id: 't' }, { user_id: 'u', target_id: 't' }])
     await store.count(NOW, filter);
-  await store.page(NOW, {}, 10, null);
+  await store.insert(row());
+  const pages = [{}, { user_id: 'u' }, { target_id: 't' }, { user_id: 'u', target_id: 't' }].map((filter) =>
+    store.parts(NOW, filter, 10, null, 1),
+  );
+  for (const page of pages) await page.next();
   const plans: string[] = [];
   for (const { sql, bindings } of [...asked]) plans.push(JSON.stringify(await knex.raw(`explain query plan ${sql}`, bindings)));
-  const page = plans.pop() ?? '';
-  t.is(plans.length, 4);
-  for (const plan of plans) t.true(plan.includes('COVERING INDEX sessions_open (created_at>?)'), plan);
-  t.false(page.includes('ORDER BY'), page);
+  const counts = plans.splice(0, 4);
+  for (const plan of counts) t.true(plan.includes('COVERING INDEX sessions_open (created_at>?)'), plan);
+  t.is(plans.length, 8);
+  for (const plan of plans) t.true(plan.includes('INDEX sqlite_autoindex_sessions_1') && !plan.includes('ORDER BY'), plan);
 });
 
 eachStore('a session is found until it ends, and ends once', async (t, store) => {
@@ -79,7 +83,11 @@ eachStore('sessions are listed in the order of their ids, filtered, without ende
   await store.insert(ended);
   await store.end(ended.id, 'client', NOW);
   const since = NOW - 24 * HOUR;
-  const ids = async (...args: Parameters<typeof store.page>) => (await store.page(...args)).map(({ id }) => id);
+  const ids = async (...args: Parameters<typeof store.parts>) => {
+    const found: string[] = [];
+    for await (const part of store.parts(...args)) found.push(...part.map(({ id }) => id));
+    return found;
+  };
   t.deepEqual(
     await ids(since, {}, null, null),
     sessions.map(({ id }) => id),
@@ -92,6 +100,17 @@ eachStore('sessions are listed in the order of their ids, filtered, without ende
     await ids(since, { user_id: 'bob', target_id: 't1' }, null, null),
     sessions.filter((s) => s.user_id === 'bob' && s.target_id === 't1').map(({ id }) => id),
   );
+  for (const atOnce of [1, 2, 3, 9, 10])
+    for (const limit of [1, 2, 3, 4, null])
+      t.deepEqual(
+        await ids(since, { user_id: 'bob' }, limit, first?.id ?? null, atOnce),
+        sessions
+          .slice(1)
+          .filter(({ user_id }) => user_id === 'bob')
+          .slice(0, limit ?? 9)
+          .map(({ id }) => id),
+        `${limit} ${atOnce}`,
+      );
   t.is(await store.count(since, {}), 7);
   t.is(await store.count(since, { user_id: 'alice' }), 4);
   t.is(await store.count(since, { target_id: 't0' }), 3, 'a session with every target is one with this one');

@@ -8,12 +8,12 @@ import { pathId, validate } from '../../base/validate.ts';
 import type { Change } from '../../db/changes.ts';
 import { readPosition } from '../../db/changes.ts';
 import type { Database, Transaction } from '../../db/database.ts';
-import { createRestingTurns, readInTurn } from '../../db/turns.ts';
+import { createRestingTurns, eachInTurn, readInTurn } from '../../db/turns.ts';
 import { callerOf } from '../../http/caller.ts';
 import { admissionOf, heldOf } from '../../http/context.ts';
 import { ID_KEY, readPage, sendPage } from '../../http/page.ts';
 import { SESSION_LIFETIME_MS } from '../../sessions/rules.ts';
-import { type SessionFilter, sessionStore } from '../../sessions/session-store.ts';
+import { type SessionFilter, type SessionRow, sessionStore } from '../../sessions/session-store.ts';
 import { targetStore } from '../../targets/target-store.ts';
 import { userStore } from '../../users/user-store.ts';
 import { recycling, sessionJson, sessionQuery } from './contract.ts';
@@ -46,10 +46,14 @@ export function createSessionRoutes({ database, administer, now, onEnded }: Sess
     });
     const held = heldOf(res);
     if (!has(held, 'read')) requireOperated(held, filter.target_id);
-    // A user can open very many, and a filter may fit few of them.
-    const read = () =>
-      sessionStore(database.knex).page(now() - SESSION_LIFETIME_MS, filter, page.limit && page.limit + 1, page.cursor);
-    const sessions = await readInTurn(admissionOf(res).principal.sub, read);
+    const since = now() - SESSION_LIFETIME_MS;
+    const parts = sessionStore(database.knex).parts(since, filter, page.limit && page.limit + 1, page.cursor);
+    const sessions: SessionRow[] = [];
+    for await (const part of eachInTurn(readInTurn, admissionOf(res).principal.sub, parts)) {
+      // A user can open very many sessions, and a filter can match few of them.
+      if (res.closed) return;
+      sessions.push(...part);
+    }
     await sendPage(req, res, page, sessions, ({ id }) => id, sessionJson);
   });
 
