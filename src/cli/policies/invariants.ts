@@ -41,10 +41,12 @@ const exportFiles: Command = {
     const { files } = await connect(given).having<{ files: Record<string, string> }>('files', 'GET', '/api/invariants/export');
     const mine = existsSync(dir) ? readPolicyFolder(dir) : new Map<string, string>();
     const fileOfName = new Map([...mine].map(([file, text]) => [parsed(text, join(dir, file)).name, file]));
+    const taken = new Set(mine.keys());
     const written: string[] = [];
     for (const [file, text] of Object.entries(files)) {
       const invariant = parsed(text, file);
-      const name = fileOfName.get(invariant.name) ?? file;
+      const name = fileOfName.get(invariant.name) ?? unlike(taken, file);
+      taken.add(name);
       const before = mine.get(name) ?? null;
       const after = formatInvariantFile(invariant, before);
       if (after === before) continue;
@@ -59,6 +61,13 @@ const exportFiles: Command = {
     return { text: `${lines.join('\n')}\n`, json: { dir, written, unchanged } };
   },
 };
+
+/** The gateway names files after invariants. Here, a file with this name can describe a different one. */
+function unlike(taken: ReadonlySet<string>, file: string): string {
+  let name = file;
+  for (let n = 2; taken.has(name); n++) name = file.replace(/\.yaml$/, `-${n}.yaml`);
+  return name;
+}
 
 function parsed(text: string, file: string) {
   const read = parseInvariantFile(text, file);

@@ -58,6 +58,14 @@ never:
   t.regex(await run(0, 'export', '--dir', dir), /0 files written, 1 unchanged/);
   t.is(readFileSync(path, 'utf8'), wider + exception);
 
+  // A file that describes a different invariant stays, although it has the name that the gateway gives the file.
+  const elsewhere = join(folder(t), 'invariants');
+  mkdirSync(elsewhere);
+  for (const name of ['contractors-run-nothing.yaml', 'contractors-run-nothing-2.yaml'])
+    writeFileSync(join(elsewhere, name), text.replace('nothing', `all ${name}`));
+  t.regex(await run(0, 'export', '--dir', elsewhere), /^wrote .*contractors-run-nothing-3\.yaml\n1 file written, 0 unchanged/);
+  t.regex(readFileSync(join(elsewhere, 'contractors-run-nothing.yaml'), 'utf8'), /^name: Contractors run all/);
+
   // Errors have their places.
   writeFileSync(join(dir, 'bad.yaml'), wider.replace('sandbox', 'nowhere').replace('nothing', 'all'));
   t.regex(await run(1, 'plan', '--dir', dir), /bad\.yaml:8:9: never\.except\.targets\.0 is nowhere, but no target has this name/);
