@@ -63,7 +63,7 @@ const show: Command = {
     const out = given.text('out');
     if (out === undefined) {
       const texts = Object.entries(draft.files).map(([file, text]) => `# ${file}\n${text}`);
-      return { text: texts.join('---\n'), json: draft };
+      return { text: `${headOf(draft)}${texts.join('---\n')}`, json: draft };
     }
     requireEmpty(out);
     for (const [file, text] of Object.entries(draft.files)) writePolicyFile(out, file, text);
@@ -71,6 +71,16 @@ const show: Command = {
     return { text: `wrote ${counted(Object.keys(draft.files).length, 'policy', 'policies')} into ${out}\n`, json: draft };
   },
 };
+
+/** What activating the draft does beyond its files. */
+function headOf({ name, owner, prune, adopt, hash, tests }: DraftJson): string {
+  const lines = [
+    `draft ${name} of the owner ${owner}, with ${counted(Object.keys(tests).length, 'file')} of tests, hash ${hash}`,
+    ...(prune ? ['deletes the policies of the owner that have no file here'] : []),
+    ...(adopt ? ['takes over policies that were created over the API'] : []),
+  ];
+  return `${lines.map((line) => `# ${line}\n`).join('')}\n`;
+}
 
 const activate: Command = {
   name: 'activate',

@@ -57,6 +57,14 @@ test.serial('a draft is saved, replayed, shadowed and activated from the command
   t.is(await draft(0, 'list'), 'There are no drafts.\n');
   t.is(await draft(0, 'save', 'tighter', '--dir', dir), 'saved tighter: 2 policies, 1 file of tests\n');
   const { hash } = JSON.parse(await draft(0, 'show', 'tighter', '--json'));
+  const head = `# draft tighter of the owner default, with 1 file of tests, hash ${hash}\n`;
+  t.true((await draft(0, 'show', 'tighter')).startsWith(`${head}\n# echo.yaml\nname: Echo\n`));
+  await draft(0, 'save', 'wider', '--dir', dir, '--prune', '--adopt');
+  t.regex(
+    await draft(0, 'show', 'wider'),
+    /^# draft wider .*\n# deletes the policies .*\n# takes over policies .*\n\n# echo\.yaml\n/,
+  );
+  await draft(0, 'delete', 'wider');
   const out = join(folder(t), 'again');
   t.is(await draft(0, 'show', 'tighter', '--out', out), `wrote 2 policies into ${out}\n`);
   for (const name of ['echo.yaml', 'tests/sums.yaml']) {
