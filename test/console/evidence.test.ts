@@ -264,10 +264,45 @@ test('a report of a verification in the future is refused, because no later one 
   t.is((await report(200, 60_000)).status, 200);
 });
 
-test('a verification that is older than 31 days needs attention', (t) => {
+eachEngine(
+  test,
+  'a verification from a checkpoint on takes back no problem that a verification of the whole log must clear',
+  async (t, at) => {
+    const gateway = await startGateway(t, at.url);
+    const { token } = await person(gateway, 'admin@example.com');
+    const key = createChainKey(createVault(Buffer.alloc(32, 7)).derive('audit chain'));
+    const began = Date.now() - 60_000;
+    const report = async (seconds: number, intact: boolean, since: number | null): Promise<VerifiedJson> => {
+      const records = { decision: 0, shown: 0, outcome: 0 };
+      const found = { intact, newest: null, since, records, problems: intact ? [] : [{}] } as unknown as Report;
+      const body = statementJson(signed(key, began + seconds * 1_000, found));
+      return (await gateway.rest<VerifiedJson>(200, 'PUT', '/api/logs/verification', { token, body })).body;
+    };
+    const time = (seconds: number): string => new Date(began + seconds * 1_000).toISOString();
+
+    const partly = await report(1, true, began);
+    t.like(partly, { verification: { verified_at: time(1), intact: true }, full: null });
+    t.regex(String(chainConcern(partly)), /No verification of the whole chain was reported/);
+    const altered = await report(2, false, null);
+    t.like(altered, { verification: { verified_at: time(2), intact: false }, full: { verified_at: time(2) } });
+    const daily = await report(3, true, began);
+    t.deepEqual(daily, altered, 'a full verification found the problem');
+    t.regex(String(chainConcern(daily)), /The log is not intact/);
+    t.is(chainConcern(await report(4, true, null)), null);
+
+    const later = await report(5, false, began);
+    t.like(later, { verification: { verified_at: time(5), intact: false }, full: { verified_at: time(4), intact: true } });
+    t.deepEqual(await report(6, true, began + 5_000), later, 'its checkpoint may be later than the problem');
+    t.like(await report(7, true, null), { verification: { verified_at: time(7), intact: true }, full: { verified_at: time(7) } });
+    t.like(await report(8, true, began), { verification: { verified_at: time(8) }, full: { verified_at: time(7) } });
+  },
+);
+
+test('a log that was wholly verified longer than 31 days ago needs attention', (t) => {
   const at = (days: number) => new Date(Date.now() - days * 24 * 60 * 60_000).toISOString();
   const verification = { verified_at: at(30), intact: true, decision_id: null, since: at(60), records: 2, problems: 0 };
-  t.is(chainConcern({ verification }), null);
-  t.regex(String(chainState({ verification })), /Only records after the checkpoint of/);
-  t.regex(String(chainConcern({ verification: { ...verification, verified_at: at(32) } })), /older than 31 days/);
+  const full = { ...verification, since: null };
+  t.is(chainConcern({ verification, full }), null);
+  t.regex(String(chainState({ verification, full })), /Only records after the checkpoint of/);
+  t.regex(String(chainConcern({ verification, full: { ...full, verified_at: at(32) } })), /older than 31 days/);
 });

@@ -227,7 +227,7 @@ const PAGES: Readonly<Record<string, Case>> = {
   },
   log: {
     show: logPage,
-    bodies: { '/logs/counts': {}, '/logs/verification': { verification: null }, '/logs': many(100, decision) },
+    bodies: { '/logs/counts': {}, '/logs/verification': { verification: null, full: null }, '/logs': many(100, decision) },
     item: /<tr id="d-/g,
     shown: 100,
   },

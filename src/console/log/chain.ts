@@ -12,14 +12,16 @@ export const verificationOf = async ({ get }: View): Promise<VerifiedJson | null
   (await unlessRefused(get<VerifiedJson>('/logs/verification')))?.body ?? null;
 
 /** Returns what is wrong, or null if nothing is. */
-export function chainConcern({ verification }: VerifiedJson): Content {
+export function chainConcern({ verification, full }: VerifiedJson): Content {
   if (verification === null) return html`No verification of the chain was reported. ${COMMAND} verifies it.`;
   const { intact, problems, verified_at } = verification;
   const time = Date.parse(verified_at);
   if (!intact)
     return html`The log is not intact: the verification of ${timeOf(time)} found ${problems} ${problems === 1 ? 'problem' : 'problems'}. ${COMMAND} names them.`;
-  if (Date.now() - time > OLD_DAYS * 24 * 60 * 60_000)
-    return html`The newest verification of the chain, of ${timeOf(time)}, is older than ${OLD_DAYS} days. ${COMMAND} verifies it again.`;
+  if (full === null) return html`No verification of the whole chain was reported. ${COMMAND} verifies it.`;
+  const fullTime = Date.parse(full.verified_at);
+  if (Date.now() - fullTime > OLD_DAYS * 24 * 60 * 60_000)
+    return html`The newest verification of the whole chain, of ${timeOf(fullTime)}, is older than ${OLD_DAYS} days. ${COMMAND} verifies it again.`;
   return null;
 }
 

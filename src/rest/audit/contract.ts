@@ -155,25 +155,26 @@ const Checkpoint = s.model('Checkpoint', {
 });
 export interface VerifiedJson {
   readonly verification: ReturnType<typeof statementJson<Statement>> | null;
+  readonly full: VerifiedJson['verification'];
 }
 
+const Verification = s.model<NonNullable<VerifiedJson['verification']>>('Verification', {
+  verified_at: s.described('When the verification began.', s.time),
+  intact: s.described('Whether no record was changed, added or removed.', s.boolean),
+  decision_id: s.described('The newest decision that was verified; null if there was none.', s.orNull(s.uuid)),
+  since: s.described(
+    'Only records after a checkpoint of this time were checked; null if all records were checked.',
+    s.orNull(s.time),
+  ),
+  records: s.described('How many records were checked.', s.integer),
+  problems: s.described('How many chains have a problem.', s.integer),
+});
 const Verified = s.model<VerifiedJson>('Verified', {
   verification: s.described(
-    'The newest verification that was reported; null if there was none.',
-    s.orNull(
-      s.model<NonNullable<VerifiedJson['verification']>>('Verification', {
-        verified_at: s.described('When the verification began.', s.time),
-        intact: s.described('Whether no record was changed, added or removed.', s.boolean),
-        decision_id: s.described('The newest decision that was verified; null if there was none.', s.orNull(s.uuid)),
-        since: s.described(
-          'Only records after a checkpoint of this time were checked; null if all records were checked.',
-          s.orNull(s.time),
-        ),
-        records: s.described('How many records were checked.', s.integer),
-        problems: s.described('How many chains have a problem.', s.integer),
-      }),
-    ),
+    'The newest verification that was reported; null if there was none. One that found a problem stays until a newer one of the whole log finds none.',
+    s.orNull(Verification),
   ),
+  full: s.described('The newest verification of the whole log; null if there was none.', s.orNull(Verification)),
 });
 const Erased = s.model('Erased', { erased: s.described('The number of changed rows.', s.integer) });
 
@@ -300,7 +301,8 @@ export const LOG_OPERATIONS: Operations = {
   'PUT /api/logs/verification': {
     id: 'reportVerification',
     access: 'admin',
-    summary: 'Report what `portcullis audit verify` found. A report that is older than the stored one changes nothing.',
+    summary:
+      'Report what `portcullis audit verify` found. A report that is older than the stored one changes nothing. Neither does one from a checkpoint on that would hide a problem.',
     takes: verificationBody,
     gives: { 200: one(Verified) },
   },

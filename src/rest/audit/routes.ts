@@ -92,8 +92,8 @@ export function createLogRoutes(parts: LogRouteParts): Router {
   });
 
   async function verified(): Promise<VerifiedJson> {
-    const newest = await verifications.newest();
-    return { verification: newest && statementJson(newest) };
+    const { verification, full } = await verifications.newest();
+    return { verification: verification && statementJson(verification), full: full && statementJson(full) };
   }
 
   router.get('/verification', async (_req, res) => {
