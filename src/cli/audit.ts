@@ -27,7 +27,7 @@ const verifyCommand: Command = {
   summary: 'checks that no record of the audit log was changed, added or removed, and names the first that was',
   help: `This command needs the master key (MASTER_KEY, or DATA_DIR with master.key). For chains written before the key was replaced, it also
 needs MASTER_KEY_PREVIOUS. It reads the database that the gateway's environment variables name. A SQLite database belongs to the
-running gateway: stop the gateway first, or check an export.`,
+running gateway: stop the gateway first, or check an export. It refuses a database that a gateway of this version has not migrated yet.`,
   options: {
     export: {
       value: 'FILE',
@@ -169,9 +169,12 @@ async function oneCheckpoint(given: string, say: Say): Promise<Checkpoint> {
   );
 }
 
-/** Opens the database of the gateway, and never makes one. */
-export async function openExisting(where: DatabaseConfig, prepare: Parameters<typeof openDatabase>[1]): Promise<Database> {
-  if (where.kind === 'mysql' || existsSync(where.path)) return openDatabase(where, prepare);
+/**
+ * Opens the database of the gateway. It never makes or migrates one: gateways of the older version could not start again, and nobody takes a
+ * backup before a check.
+ */
+export async function openExisting(where: DatabaseConfig): Promise<Database> {
+  if (where.kind === 'mysql' || existsSync(where.path)) return openDatabase(where, null);
   throw new AppError(
     'not_found',
     `No database was found at ${where.path}: set DATA_DIR or DATABASE_URL to those of the gateway.`,
@@ -188,7 +191,7 @@ async function takeDatabase(
   verification: Verification,
   { database: where }: Config,
 ): Promise<Unreadable | { readonly others: readonly Problem[] }> {
-  const database = await openExisting(where, async () => {});
+  const database = await openExisting(where);
   try {
     const unreadable = await unreadableIn(database.knex);
     if (unreadable.length > 0) return { unreadable };

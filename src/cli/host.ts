@@ -8,7 +8,7 @@ import { endSignInsOf } from '../auth/sign-in/sign-ins.ts';
 import { createVault, readMasterKeyFile } from '../auth/vault.ts';
 import { AppError } from '../base/errors.ts';
 import { configFromProcess } from '../config/config.ts';
-import { type Change, createChanges, makeCounter } from '../db/changes.ts';
+import { type Change, createChanges } from '../db/changes.ts';
 import { maySignIn } from '../users/local-sign-in.ts';
 import { userStore } from '../users/user-store.ts';
 import { openExisting } from './audit.ts';
@@ -25,7 +25,7 @@ function accountName(): string {
 
 async function resetPassword(email: string): Promise<string> {
   const { database: where, localSignIn } = configFromProcess();
-  const database = await openExisting(where, makeCounter);
+  const database = await openExisting(where);
   try {
     const changes = await createChanges(database, Date.now);
     const password = randomBytes(15).toString('base64url');

@@ -1,11 +1,11 @@
-/** Opens the database, checks that its commits are durable, and migrates its schema. */
+/** Opens the database, checks that its commits are durable, and migrates its schema or checks that it is migrated. */
 import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import knex, { type Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
 import type { DatabaseConfig } from '../config/config.ts';
 import { makeCausal } from './causal.ts';
-import { migrate } from './migrate.ts';
+import { migrate, requireMigrated } from './migrate.ts';
 import { boundedMysql } from './mysql-client.ts';
 import { SqliteClient } from './sqlite-client.ts';
 
@@ -153,15 +153,15 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
 }
 
 /**
- * Opens the database. `firstRows` runs under the migration lock after the migrations. Throws AppError `unavailable` with a reason
- * that an operator can act on.
+ * Opens the database. `firstRows` runs under the migration lock after the migrations; null: a database that lacks a migration is refused, not
+ * migrated. Throws AppError `unavailable` with a reason that an operator can act on.
  */
-export async function openDatabase(config: DatabaseConfig, firstRows: (db: Connection) => Promise<void>) {
+export async function openDatabase(config: DatabaseConfig, firstRows: ((db: Connection) => Promise<void>) | null) {
   let db: Knex | undefined;
   try {
     db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, config.poolSize, 'mysql2');
     const collation = config.kind === 'sqlite' ? null : await inspectMysql(db, config.allowWeakDurability);
-    await migrate(db, collation, firstRows);
+    await (firstRows === null ? requireMigrated(db, collation) : migrate(db, collation, firstRows));
   } catch (error) {
     await db?.destroy();
     if (error instanceof AppError) throw error;

@@ -84,19 +84,15 @@ async function foreignTable(db: Knex, collation: string | null): Promise<string 
   return (await db.schema.hasColumn('migrations', 'applied_at')) ? null : 'migrations';
 }
 
-async function bringUp(db: Knex, collation: string | null): Promise<void> {
+/** Returns the names of the migrations that the database has. Throws AppError `unavailable` if it is not one of this version or an older one. */
+async function appliedIn(db: Knex, collation: string | null): Promise<ReadonlySet<string>> {
   const foreign = await foreignTable(db, collation);
   if (foreign !== null)
     throw new AppError(
       'unavailable',
       `The database belongs to a different program: it has a table ${foreign}. DATABASE_URL must name an empty database, or one of Portcullis.`,
     );
-  if (!(await db.schema.hasTable('migrations'))) {
-    await db.schema.createTable('migrations', (t) => {
-      t.string('name', 64).primary();
-      t.bigInteger('applied_at').notNullable();
-    });
-  }
+  if (!(await db.schema.hasTable('migrations'))) return new Set();
   const applied = new Set((await db('migrations').select<{ name: string }[]>('name')).map((row) => row.name));
   const known = new Set(MIGRATIONS.map(([name]) => name));
   const unknown = [...applied].filter((name) => !known.has(name));
@@ -105,6 +101,29 @@ async function bringUp(db: Knex, collation: string | null): Promise<void> {
       'unavailable',
       `The database was migrated by a newer version (${unknown.join(', ')}). Run that version or a later one.`,
     );
+  return applied;
+}
+
+/** Throws AppError `unavailable` if the database lacks a migration. Changes nothing. */
+export async function requireMigrated(db: Knex, collation: string | null): Promise<void> {
+  const applied = await appliedIn(db, collation);
+  const missing = MIGRATIONS.map(([name]) => name).filter((name) => !applied.has(name));
+  if (missing.length === 0) return;
+  const more = missing.length === 1 ? '' : `, and ${missing.length - 1} more`;
+  throw new AppError(
+    'unavailable',
+    `The database lacks a migration of this version (${missing[0]}${more}), and this command does not migrate. Use the command of the version that the gateway runs, or start a gateway of this version first.`,
+  );
+}
+
+async function bringUp(db: Knex, collation: string | null): Promise<void> {
+  const applied = await appliedIn(db, collation);
+  if (!(await db.schema.hasTable('migrations'))) {
+    await db.schema.createTable('migrations', (t) => {
+      t.string('name', 64).primary();
+      t.bigInteger('applied_at').notNullable();
+    });
+  }
   for (const [name, up] of MIGRATIONS) {
     if (applied.has(name)) continue;
     await up(db, collation);

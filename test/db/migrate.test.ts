@@ -3,13 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import knex, { type Knex } from 'knex';
+import { openExisting } from '../../src/cli/audit.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { makeCounter } from '../../src/db/changes.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { SqliteClient } from '../../src/db/sqlite-client.ts';
 import { openTestDatabase } from '../support/database.ts';
-import { eachServer } from '../support/databases/each-engine.ts';
+import { eachEngine, eachServer } from '../support/databases/each-engine.ts';
 
 test('a database of a different program is refused, and stays as it is', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'portcullis-foreign-'));
@@ -44,6 +45,17 @@ eachServer(test, 'the newest migration runs again if it was interrupted before i
     .delete();
   await openTestDatabase(t, at);
   t.deepEqual(await recorded(), all);
+});
+
+eachEngine(test, 'a command on the host refuses a database that lacks a migration, and does not migrate it', async (t, at) => {
+  const { knex, close } = await openTestDatabase(t, at);
+  const { name } = await knex('migrations').orderBy('name', 'desc').first<{ name: string }>('name');
+  await knex('migrations').where({ name }).delete();
+  await close();
+  for (const _ of [1, 2])
+    await t.throwsAsync(openExisting(readConfig({ DATABASE_URL: at.url }).database), {
+      message: `The database lacks a migration of this version (${name}), and this command does not migrate. Use the command of the version that the gateway runs, or start a gateway of this version first.`,
+    });
 });
 
 // Percona XtraDB Cluster refuses named locks, unless its operator allows them.
