@@ -24,8 +24,10 @@ export interface TokenRules {
 
 export type TokenType = typeof TOKEN_TYPE | typeof ACCESS_TOKEN_TYPE;
 
-/** The clocks of replicas may differ by this much. */
+/** How long after its end a token counts. */
 const TOLERANCE_SECONDS = 5;
+/** The clocks of replicas may differ by this much: a token is valid at once, also at a replica whose clock is behind. */
+const CLOCKS_SECONDS = 30;
 const REMEMBERED = 10_000;
 const BEARER = /^bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)$/i;
 
@@ -64,7 +66,7 @@ interface Times {
 }
 
 function timesAllow({ iat, nbf, exp }: Times, key: VerificationKey, now: number): boolean {
-  if (hasExpired({ exp }, now) || Math.max(iat, nbf) > now / 1000 + TOLERANCE_SECONDS) return false;
+  if (hasExpired({ exp }, now) || Math.max(iat, nbf) > now / 1000 + CLOCKS_SECONDS) return false;
   // After the overlap, a retired key verifies only API tokens.
   return exp === null || key.retiredAt === null || now < key.retiredAt + LOGIN_TOKEN_MS;
 }
@@ -213,7 +215,8 @@ async function verified(
       typ,
       // `judgePayload` judges the audience of an access token: it depends on the path.
       ...(typ === TOKEN_TYPE ? { issuer: rules.issuer, audience: rules.audience } : { issuer: rules.publicUrl }),
-      clockTolerance: TOLERANCE_SECONDS,
+      // `judgePayload` judges the times.
+      clockTolerance: CLOCKS_SECONDS,
       currentDate: new Date(rules.now()),
     });
     return payload;

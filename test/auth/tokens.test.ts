@@ -64,6 +64,7 @@ test.serial('both readers come to the same verdict on every token', async (t) =>
     'scheme in upper case, two spaces': `BEARER  ${good}`,
     'signed again': `Bearer ${make({})}`,
     'within the tolerance of clocks': `Bearer ${make({ exp: seconds - 1, iat: seconds + 1 })}`,
+    'issued by a replica whose clock is ahead': `Bearer ${make({ iat: seconds + 28, nbf: seconds + 28 })}`,
     'our audience among several': `Bearer ${make({ aud: ['another', 'portcullis'] })}`,
     'unknown claims added': `Bearer ${make({ extra: { deep: [1] } })}`,
   };
