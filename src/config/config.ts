@@ -68,7 +68,8 @@ const masterKeys = (value: string, helpers: Joi.CustomHelpers) => {
 const networks = each(isNetwork);
 const absolutePaths = each((item) => isAbsolute(item) && !/\p{Cc}/u.test(item));
 const databaseUrl = (value: string, helpers: Joi.CustomHelpers) => {
-  if (/^sqlite:.+/.test(value)) return value;
+  // A person who writes `sqlite::memory:` wants no file. As a path, it is one.
+  if (/^sqlite:.+/.test(value)) return value === 'sqlite::memory:' ? helpers.error('any.invalid') : value;
   if (!URL.canParse(value)) return helpers.error('any.invalid');
   const { hostname, pathname, search, hash } = new URL(value);
   // An `@` after the host is from a password that contains a slash: error messages would show the rest of it as the database.
@@ -125,7 +126,7 @@ export const SETTINGS = {
   DATA_DIR: must<string>(Joi.string().default('data'), 'be the path of a folder'),
   DATABASE_URL: must<string | undefined>(
     Joi.string().custom(databaseUrl),
-    'be sqlite:<file> or mysql://user:password@host:port/database. The only option is ?tls=true, which needs a host name instead of an IP address. Write special characters of the password as %2F, %40, ...',
+    'be sqlite:<file> (not :memory:) or mysql://user:password@host:port/database. The only option is ?tls=true, which needs a host name instead of an IP address. Write special characters of the password as %2F, %40, ...',
   ),
   DATABASE_POOL: whole(3, 100, 10),
   ALLOW_WEAK_DURABILITY: flag,

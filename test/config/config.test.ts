@@ -42,7 +42,7 @@ test('every mistake is named at once, in plain words, and no value is repeated',
 for (const [variable, values] of Object.entries({
   PORT: ['0', '65536', '80.5', '-1'],
   MASTER_KEY: [Buffer.alloc(31).toString('base64'), Buffer.alloc(33).toString('base64'), 'ä'.repeat(44)],
-  DATABASE_URL: ['sqlite:', 'mysql://host', 'mysql://u:p@h/db?socket=/tmp/x', '/tmp/x.db'],
+  DATABASE_URL: ['sqlite:', 'sqlite::memory:', 'mysql://host', 'mysql://u:p@h/db?socket=/tmp/x', '/tmp/x.db'],
   PUBLIC_URL: ['https://gateway.example.com/path', 'https://user@gateway.example.com', 'gateway.example.com'],
   REPLICA_URL: ['10.0.0.5:8080', 'http://10.0.0.5:8080/path', 'https://user@replica', 'ftp://replica', 'http://a,http://b'],
   ALLOWED_ORIGINS: ['https://a.example,nonsense'],
