@@ -62,9 +62,11 @@ export function createUpkeep({ database, changesDays, checkClock, log, now }: Up
     const time = now();
     await inBatches((limit) => removeExpiredRecords(knex, time, limit));
     await inBatches((limit) => removeExpiredGrants(knex, time - EXPIRED_GRANTS_KEPT_MS, limit));
-    await inBatches((limit) =>
-      clientStore(knex).removeUnused(time - UNUSED_CLIENTS_KEPT_MS, time - FORMER_CLIENTS_KEPT_MS, limit),
-    );
+    // The row of a client with a document comes back when a user approves the client.
+    for (const kind of ['registered', 'document'] as const)
+      await inBatches((limit) =>
+        clientStore(knex).removeUnused(kind, time - UNUSED_CLIENTS_KEPT_MS, time - FORMER_CLIENTS_KEPT_MS, limit),
+      );
     const ended = now() - ENDED_TOKENS_KEPT_DAYS * DAY_MS;
     await inBatches((limit) => tokenStore(knex).deleteEnded(ended, limit));
     for (let deleted = BATCH; deleted === BATCH && !stopped; await sleep(PAUSE_MS)) {

@@ -1,8 +1,10 @@
 import test from 'ava';
 import { tokenStore } from '../src/auth/token-store.ts';
+import { uuidv7 } from '../src/base/ids.ts';
 import { createChanges, type ObjectType, policiesBefore, readPosition, removeChanges } from '../src/db/changes.ts';
 import type { Database } from '../src/db/database.ts';
 import type { Engine } from '../src/engine/decision.ts';
+import { type ClientRecord, clientStore } from '../src/oauth/client-store.ts';
 import { sessionStore } from '../src/sessions/session-store.ts';
 import { readIdentities } from '../src/state/identity-store.ts';
 import { createCurrent } from '../src/state/live-state.ts';
@@ -221,4 +223,38 @@ eachEngine(test.serial, 'a replica that is behind while changes are removed does
   await removeChanges(knex, NOW - 200 * DAY, 500);
   t.deepEqual([await roleOf('a'), await roleOf('b')], ['fourth', null]);
   t.is(loads.length, 3);
+});
+
+eachEngine(test, 'clients that nobody uses any more are deleted, those with a document, too', async (t, at) => {
+  const database = await openTestDatabase(t, at);
+  const { knex } = database;
+  const store = clientStore(knex);
+  const add = async (client_id: string, more: Partial<ClientRecord>) => {
+    const record = {
+      kind: 'document' as const,
+      name: 'c',
+      metadata: null,
+      enabled: true,
+      created_at: NOW - 400 * DAY,
+      used_at: null,
+    };
+    await store.insert({ id: uuidv7(), client_id, ...record, ...more });
+  };
+  const old = NOW - 91 * DAY;
+  await add('registered', { kind: 'registered', used_at: old });
+  await add('document', { used_at: old });
+  await add('document, never approved', {});
+  await add('document, in use', { used_at: NOW - DAY });
+  await add('document, disabled', { used_at: old, enabled: false });
+  await add('document, with a grant', { used_at: old });
+  await add('built in', { kind: 'built-in', used_at: old });
+  const granted = (await store.findByClientId('document, with a grant'))?.id ?? '';
+  await knex('grants').insert({
+    ...{ id: uuidv7(), user_id: 'u', client: granted, resources: '{}', openid: '', redirect_uri: '' },
+    ...{ created_at: old, used_at: old, expires_at: NOW + DAY },
+  });
+  await runOn(database, 0);
+  t.deepEqual((await knex('oauth_clients').pluck('client_id')).sort(), [
+    ...['built in', 'document, disabled', 'document, in use', 'document, with a grant'],
+  ]);
 });

@@ -121,13 +121,13 @@ function clientAdapter({ database, errors, current, now }: AdapterParts): Adapte
       const { site } = current();
       if ((await store.countUnused(site)) >= MOST_UNUSED_OF_SITE) {
         // A stranger's flood makes room among its own registrations.
-        const removed = await store.removeUnused(now() - REGISTRATION_KEPT_MS, 0, 10, site);
+        const removed = await store.removeUnused('registered', now() - REGISTRATION_KEPT_MS, 0, 10, site);
         if (removed === 0)
           throw errors.tooMany('Too many clients have registered from your network that no user has approved. Try again later.');
       }
       if ((await store.countUnused()) >= MOST_UNUSED_CLIENTS) {
         // The oldest make room, so that a flood of registrations cannot keep people from signing in.
-        const removed = await store.removeUnused(now() - REGISTRATION_KEPT_MS, 0, 100);
+        const removed = await store.removeUnused('registered', now() - REGISTRATION_KEPT_MS, 0, 100);
         if (removed === 0) throw errors.tooMany('Too many clients have registered that no user has approved. Try again later.');
       }
       const { client_secret: secret, client_name: name } = payload;

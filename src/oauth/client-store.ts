@@ -123,16 +123,22 @@ export function clientStore(db: Connection) {
     },
 
     /**
-     * Deletes up to `limit` registered clients without grants that registered before `registered` and were never approved, or were last
-     * approved before `used`. The oldest come first. With `pool`, only those of this network. Returns how many.
+     * Deletes up to `limit` clients of the kind without grants that were stored before `stored` and never approved, or were last approved
+     * before `used`. The oldest come first. With `pool`, only those of this network. Returns how many.
      */
-    async removeUnused(registered: number, used: number, limit: number, pool: string | null = null): Promise<number> {
+    async removeUnused(
+      kind: 'registered' | 'document',
+      stored: number,
+      used: number,
+      limit: number,
+      pool: string | null = null,
+    ): Promise<number> {
       const unused = () =>
         db('oauth_clients')
-          .where({ kind: 'registered', enabled: true, ...(pool === null ? {} : { pool }) })
+          .where({ kind, enabled: true, ...(pool === null ? {} : { pool }) })
           .andWhere((either) =>
             either
-              .where((never) => never.whereNull('used_at').andWhere('created_at', '<', registered))
+              .where((never) => never.whereNull('used_at').andWhere('created_at', '<', stored))
               .orWhere((formerly) => formerly.where('used_at', '<', used).whereNotIn('id', db.from('grants').select('client'))),
           );
       const rows: { id: string }[] = await unused().orderBy('created_at').limit(limit).select('id');
