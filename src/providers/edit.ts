@@ -3,8 +3,7 @@
 import type { Administer, Caller } from '../auth/caller.ts';
 import { endGrants, grantStore } from '../auth/grant-store.ts';
 import type { Provider } from '../auth/provider.ts';
-import { endSignInsOf } from '../auth/sign-in/sign-ins.ts';
-import { tokenStore } from '../auth/token-store.ts';
+import { endApiTokensOf, endSignInsOf } from '../auth/sign-in/sign-ins.ts';
 import type { Vault } from '../auth/vault.ts';
 import { AppError, invalidRequest } from '../base/errors.ts';
 import { etagOf, requireMatch } from '../base/etag.ts';
@@ -129,6 +128,7 @@ export function createProviderEdits({ administer, vault, addresses, publicUrl, l
         if (!isEnding) continue;
         const ids = (some: readonly User[]) => some.map(({ id }) => id);
         const ungrouped = batch.filter(({ facts }) => facts !== null && !facts.directory?.groups);
+        // In no group, users whose groups nothing has told yet would pass policies that deny something to one.
         changes.push(...(await endSignInsOf(trx, ids(batch), null, time)), ...(await endApiTokensOf(trx, ids(ungrouped), time)));
       }
       after = some.at(-1)?.id ?? null;
@@ -275,18 +275,6 @@ const sentByDirectory = (isOwn: boolean): AppError =>
     'identity_taken',
     `A directory has sent ${isOwn ? 'this user' : 'the user who has this identity'} over SCIM, and knows it by its id. Delete the user in the directory's application, link, and assign the account again. See "Link an account" in docs/providers.md.`,
   );
-
-/** For users whose groups nothing has told yet: in no group, they would pass policies that deny something to one. */
-async function endApiTokensOf(trx: Transaction, userIds: readonly string[], time: number): Promise<Change[]> {
-  const tokens = await tokenStore(trx).apiTokensOf(userIds);
-  await tokenStore(trx).revokeAll(
-    tokens.map(({ id }) => id),
-    time,
-  );
-  return tokens.map(({ id, name, user_id }) => ({
-    ...{ action: 'token.revoke', object_id: id, before: { name, user_id }, after: null },
-  }));
-}
 
 /** A new provider has no directory yet. Users whom an earlier directory has deactivated stay so. */
 function withoutDirectory(user: User): User {

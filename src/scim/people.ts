@@ -1,6 +1,6 @@
 /** What a directory does with users. Each request is one change, and what it says reaches the record of the user in that change. */
 import type { Provider } from '../auth/provider.ts';
-import { endSessionsAndGrantsOf } from '../auth/sign-in/sign-ins.ts';
+import { endApiTokensOf, endSessionsAndGrantsOf } from '../auth/sign-in/sign-ins.ts';
 import { AppError } from '../base/errors.ts';
 import { uuidv7 } from '../base/ids.ts';
 import type { JsonValue } from '../base/json/json.ts';
@@ -142,7 +142,8 @@ export function createDirectoryPeople({ changeBy, now }: PeopleParts) {
         await store.delete(id);
         const email = before.facts?.directory?.email ?? null;
         const { changes } = await settle(trx, provider, before, { active: false, email, groups: [] });
-        return { result: undefined, changes };
+        // A user whom the directory sends again may be back after years, and nobody remembers the tokens.
+        return { result: undefined, changes: [...changes, ...(await endApiTokensOf(trx, [id], now()))] };
       });
     },
   };

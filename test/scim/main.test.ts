@@ -2,7 +2,7 @@
 import test from 'ava';
 import { request } from 'express';
 import { eachEngine } from '../support/databases/each-engine.ts';
-import { person } from '../support/gateway.ts';
+import { apiToken, person } from '../support/gateway.ts';
 import { registration } from '../support/provider.ts';
 import { connectDirectory, directoryWorld, GROUP, type Listing, type Refusal, type Resource, USER } from './support.ts';
 
@@ -71,6 +71,36 @@ eachEngine(test.serial, 'users and groups of the directory decide who may come i
     );
   t.is((await gateway.rest<object[]>(200, 'GET', '/api/users', { token: admin.token })).body.length, 3);
 });
+
+eachEngine(
+  test.serial,
+  'API tokens rest while a user is not active, and end for good when the directory deletes the user',
+  async (t, at) => {
+    const { gateway, provider, admin, directory } = await directoryWorld(t, at.url);
+    const bob = await person(gateway, 'bob@example.com');
+    const { token } = await apiToken(gateway, bob);
+    const body = { issuer: provider.issuer, subject: 'id-bob' };
+    await gateway.rest(200, 'POST', `/api/users/${bob.id}/link`, { token: admin.token, body });
+    await directory.user('bob');
+    const use = async (status: number, when: string) => {
+      const answer = await fetch(`${gateway.url}/api/auth/me`, { headers: { authorization: `Bearer ${token}` } });
+      await answer.arrayBuffer();
+      t.is(answer.status, status, when);
+    };
+    const active = (value: boolean) => directory.patch(200, `/Users/${bob.id}`, { op: 'replace', path: 'active', value });
+    await use(200, 'sent');
+    await active(false);
+    await use(401, 'not active');
+    await active(true);
+    await use(200, 'active again');
+    await active(false);
+    await directory.send(204, 'DELETE', `/Users/${bob.id}`);
+    t.is((await directory.user('bob')).id, bob.id);
+    await use(401, 'deleted, and sent again');
+    const changes = await gateway.rest<{ action: string }[]>(200, 'GET', '/api/changes', { token: admin.token });
+    t.is(changes.body.filter(({ action }) => action === 'token.revoke').length, 1);
+  },
+);
 
 eachEngine(test.serial, 'a user who has signed in before is adopted, and keeps what administrators gave', async (t, at) => {
   const { gateway, admin, directory, record, signIn, providerId } = await directoryWorld(t, at.url, { groups_from: 'token' });

@@ -32,3 +32,15 @@ export async function endSessionsAndGrantsOf(
     (await grantStore(trx).ofUsers(userIds)).filter(({ id }) => id !== exceptId),
   );
 }
+
+/** Revokes their API tokens for good. */
+export async function endApiTokensOf(trx: Transaction, userIds: readonly string[], now: number): Promise<Change[]> {
+  const tokens = await tokenStore(trx).apiTokensOf(userIds);
+  await tokenStore(trx).revokeAll(
+    tokens.map(({ id }) => id),
+    now,
+  );
+  return tokens.map(({ id, name, user_id }) => ({
+    ...{ action: 'token.revoke', object_id: id, before: { name, user_id }, after: null },
+  }));
+}
