@@ -99,7 +99,17 @@ async function verify(options: Options, { config, keys, say }: Verifying): Promi
   const verification = createVerification(keys, Date.now());
   // Read the checkpoints first: the log may grow while they are read, and it must contain every record that they name.
   if (options.checkpoints !== undefined) {
-    for await (const checkpoint of checkpointsOf(options.checkpoints, say)) verification.expect(checkpoint);
+    let found = false;
+    for await (const checkpoint of checkpointsOf(options.checkpoints, say)) {
+      verification.expect(checkpoint);
+      found = true;
+    }
+    // The check would call a log intact whose newest records were cut off.
+    if (!found)
+      throw new AppError(
+        'invalid_request',
+        `${options.checkpoints} has no checkpoint: give the file of AUDIT_CHECKPOINTS, or a copy of it.`,
+      );
   }
   if (options.since !== undefined) verification.since(await oneCheckpoint(options.since, say));
   const timer = setInterval(() => {
