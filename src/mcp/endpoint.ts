@@ -213,7 +213,7 @@ async function answerRequest(endpoint: Endpoint, req: IncomingMessage, res: Serv
   const read = method === 'POST' ? readBody(endpoint.intake, principal, body) : null;
   const reading = read instanceof Promise ? await read : read;
   if (reading?.ok === false) return parseError(headers, reading.reason);
-  const noRoom = reading === null ? null : received.keep(reading.values);
+  const noRoom = reading === null ? null : received.keep(reading.built);
   if (noRoom !== null) return noRoom;
   // Each message of a batch counts. The first one has been counted.
   const more = reading !== null && Array.isArray(reading.value) ? Math.min(reading.value.length, MAX_BATCH) - 1 : 0;

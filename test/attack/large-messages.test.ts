@@ -149,7 +149,7 @@ test.serial('what was read from a body counts until the call has ended', async (
   while (waiting.length < 2) await new Promise((resolve) => setImmediate(resolve));
   const refused = await send(gateway, inSession(alice, medium));
   t.is(refused.status, 429);
-  t.regex(refused.text, /the limit is 6000000, and each value counts as 100 bytes/);
+  t.regex(refused.text, /the limit is 6000000, and each value that the gateway looks at counts as 100 bytes/);
   for (const go of waiting.splice(0)) go();
   for (const reply of sent) t.is((await reply).status, 200);
   const again = send(gateway, inSession(alice, medium));

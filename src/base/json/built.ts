@@ -163,6 +163,8 @@ export function createBuilder(text: string, spanDepth: number, selection: Select
     /** Whether the value that is read now will be built. */
     isBuilding: (): boolean => skippedDepth === -1,
     root: () => root,
+    /** With the root. */
+    count: () => built + 1,
 
     /** Opens a container and returns its frame. */
     open(isObject: boolean, start: number, names: number): Frame {

@@ -33,10 +33,18 @@ export interface JsonSpan {
 
 /**
  * `reason` may be shown to the sender: it contains at most a member name from the text. `repeated` is the dotted path of a member
- * that its object has twice; null for any other fault. `values` is the number of values of any kind.
+ * that its object has twice; null for any other fault. `values` is the number of values of any kind, `built` of those that were
+ * built.
  */
 export type JsonReading =
-  | { readonly ok: true; readonly text: string; readonly value: JsonValue; readonly span: JsonSpan; readonly values: number }
+  | {
+      readonly ok: true;
+      readonly text: string;
+      readonly value: JsonValue;
+      readonly span: JsonSpan;
+      readonly values: number;
+      readonly built: number;
+    }
   | { readonly ok: false; readonly reason: string; readonly repeated: string | null };
 
 /** The reason without the member name, which may be a secret: a target can repeat a credential. */
@@ -92,7 +100,7 @@ export function readJsonText(text: string, rules: Partial<JsonRules> = {}): Json
   try {
     const scan = new Scan(text, rules);
     const span = scan.whole();
-    return { ok: true, text, value: JSON.parse(text) as JsonValue, span, values: scan.values };
+    return { ok: true, text, value: JSON.parse(text) as JsonValue, span, values: scan.values, built: scan.values };
   } catch (fault) {
     if (fault instanceof JsonFault) return { ok: false, reason: fault.reason, repeated: fault.repeated };
     throw fault;

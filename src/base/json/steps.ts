@@ -252,7 +252,7 @@ export function readInSteps(text: string, rules: Partial<JsonRules>, selection: 
     const root = builder.root();
     if (root === null) throw new Error('The text has no value');
     const { value, span } = root;
-    reading = { ok: true, text, value, span, values };
+    reading = { ok: true, text, value, span, values, built: builder.count() };
     return false;
   }
 

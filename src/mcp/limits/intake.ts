@@ -27,7 +27,7 @@ export interface Intake {
 
 export interface Received {
   readonly body: Buffer;
-  /** Takes room for this number of values that were read. Returns the refusal; null: they may be kept. */
+  /** Takes room for this number of values that were built. Returns the refusal; null: they may be kept. */
   readonly keep: (values: number) => Answer | null;
   /** Call when the request is answered. */
   readonly giveBack: () => void;
@@ -37,10 +37,8 @@ export interface Received {
 export const FREE_LENGTH = 4 * 1024;
 /** This many bytes cost as much as one value. */
 const BYTES_PER_VALUE = 128;
-/** What a value that was read takes at most, until its request is answered. */
+/** What a value that was built takes, until its request is answered. A member can take twice as much. */
 const BYTES_OF_VALUE = 100;
-/** With more, a body of the maximum length would never be read. Of a longer text, most values are not built. */
-const MOST_VALUES = 100_000;
 
 /** Bytes of large bodies under way, on every route, by `principalKey`. */
 export function createBodies({ bodyBytesOfPrincipal: perKey, bodyBytesOfAll: all }: McpLimits): Stock {
@@ -116,7 +114,7 @@ function receivedAs(body: Buffer, taken: Taken | null): Received {
   return {
     body,
     keep(values) {
-      const refused = taken?.grow(Math.min(values, MOST_VALUES) * BYTES_OF_VALUE) ?? null;
+      const refused = taken?.grow(values * BYTES_OF_VALUE) ?? null;
       return refused === null ? null : overdrawn(refused);
     },
     giveBack: () => taken?.giveBack(),
@@ -125,7 +123,7 @@ function receivedAs(body: Buffer, taken: Taken | null): Received {
 
 function overdrawnText({ overdrawn, limit }: Overdrawn): string {
   const whose = overdrawn === 'key' ? 'your requests' : 'the requests of all callers';
-  return `Too many bytes of ${whose} are in flight: the limit is ${limit}, and each value counts as ${BYTES_OF_VALUE} bytes. Try again when other requests have ended.`;
+  return `Too many bytes of ${whose} are in flight: the limit is ${limit}, and each value that the gateway looks at counts as ${BYTES_OF_VALUE} bytes. Try again when other requests have ended.`;
 }
 
 function overdrawn(refusal: Overdrawn): Answer {

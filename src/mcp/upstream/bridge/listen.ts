@@ -61,7 +61,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     };
     const before = current;
     const asked = JSON.stringify(notifications);
-    if (before?.asked === asked && !before.hasEnded && before.agreed !== null) return before.agreed;
+    if (before !== null && before.asked === asked && !before.hasEnded && isSubsetOf(heard, before.agreed)) return before.agreed;
     if (Object.keys(notifications).length === 0) {
       current = null;
       before?.stream.abort();
@@ -220,6 +220,10 @@ function agreedUris(params: JsonObject | undefined): ReadonlySet<string> {
   const uris: JsonValue = agreed['resourceSubscriptions'] ?? [];
   return new Set(Array.isArray(uris) ? uris.filter((uri) => typeof uri === 'string') : []);
 }
+
+/** `all` null: nothing is known. */
+const isSubsetOf = (some: ReadonlySet<string>, all: ReadonlySet<string> | null): boolean =>
+  all !== null && [...some].every((uri) => all.has(uri));
 
 /** Takes out what a session's client does not know. The rest keeps its text, because it can be long. */
 function plainNotification(method: string, located: Located): string {

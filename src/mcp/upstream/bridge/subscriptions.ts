@@ -33,8 +33,8 @@ export function createSubscriptions(parts: BridgeParts, { reserve, ...deps }: Su
   const all = new Set([first]);
   /** Changes run one after the other. */
   let changing: Promise<unknown> = Promise.resolve();
-  /** With which access the session is to listen again; null: that is not in the queue. */
-  let wanted: Reach | null = null;
+  /** With which access the session is to listen again, and whether for all parts or for the silent ones; null: that is not in the queue. */
+  let wanted: { readonly reach: Reach; readonly isForAll: boolean } | null = null;
   let isOver = false;
 
   function queued<T>(change: () => Promise<T>): Promise<T> {
@@ -89,16 +89,20 @@ export function createSubscriptions(parts: BridgeParts, { reserve, ...deps }: Su
   }
 
   /** Once in the queue, with the access of the newest request: every request may ask for it, and it can take long. */
-  function listenAgain({ target, access }: Reach): void {
-    const isQueued = wanted !== null;
-    wanted = { target, access };
-    if (isQueued) return;
+  function listenAgain({ target, access }: Reach, isForAll: boolean): void {
+    const before = wanted;
+    wanted = { reach: { target, access }, isForAll: isForAll || before?.isForAll === true };
+    if (before !== null) return;
     void queued(async () => {
-      const reach = wanted;
+      if (wanted === null) return;
+      const { reach, isForAll } = wanted;
       wanted = null;
-      if (reach !== null) await Promise.all([...all].map((part) => hear(part, reach)));
+      await Promise.all((isForAll ? [...all] : silent()).map((part) => hear(part, reach)));
     });
   }
+
+  /** The parts with resources for which nobody listens. */
+  const silent = (): readonly Part[] => [...all].filter(({ listener, resources }) => resources.size > 0 && !listener.isOpen());
 
   function stop(): void {
     for (const { listener } of all) listener.stop();
@@ -107,10 +111,10 @@ export function createSubscriptions(parts: BridgeParts, { reserve, ...deps }: Su
   return {
     subscribe: (reach: Reach, uri: string) => queued(() => add(reach, uri)),
     unsubscribe: (reach: Reach, uri: string) => queued(() => remove(reach, uri)),
-    listenAgain,
+    listenAgain: (reach: Reach) => listenAgain(reach, true),
     /** Listens again for subscriptions whose stream has ended. */
     resume(reach: Reach): void {
-      if ([...all].some(({ listener, resources }) => resources.size > 0 && !listener.isOpen())) listenAgain(reach);
+      if (silent().length > 0) listenAgain(reach, false);
     },
     /** Stops listening until the next request of the client. */
     stop,

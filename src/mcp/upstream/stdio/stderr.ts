@@ -8,11 +8,9 @@ const LINE_LENGTH = 4 * 1024;
 const LINES_PER_SECOND = 50;
 /** Shorter secrets are not hidden: they would also cut up ordinary text. */
 const SECRET_LENGTH = 4;
-/** As for secrets. Each text is searched for each line, so lines are also few. */
-const SECRET_LINE_LENGTH = 8;
-/** Secrets with more bytes or lines take long to search for. Everything is hidden instead. */
+/** Secrets with more bytes or lines take long to search for, because each has twenty encodings. Everything is hidden instead. */
 const MOST_BYTES = 8 * 1024;
-const MOST_LINES = 256;
+const MOST_LINES = 64;
 const HIDDEN = '[redacted]';
 
 /** Removes secrets from text: a process may print its environment. */
@@ -29,16 +27,14 @@ const HIDE_ALL: Hiding = { hide: () => HIDDEN, cut: (_, at) => at, longest: 0 };
 export function hideSecrets(secrets: readonly string[]): Hiding {
   if (secrets.reduce((sum, secret) => sum + Buffer.byteLength(secret), 0) > MOST_BYTES) return HIDE_ALL;
   // Programs often leave out the newline at the end of a file.
-  const wholes = new Set(secrets.flatMap((secret) => [secret, secret.trim()]).filter(({ length }) => length >= SECRET_LENGTH));
-  const allLines = [...wholes].flatMap((whole) => whole.split(/[\r\n]+/));
-  const lines = new Set(allLines.filter(({ length }) => length >= SECRET_LINE_LENGTH));
+  const wholes = secrets.flatMap((secret) => [secret, secret.trim()]);
+  const lines = new Set(secrets.flatMap((secret) => secret.split(/[\r\n]+/)).filter(isLong));
   if (lines.size > MOST_LINES) return HIDE_ALL;
-  // An encoding has no line breaks, so only the whole secret is encoded.
-  const encoded = [...wholes].flatMap((whole) => [
-    ...[whole, ...percentOf(whole), JSON.stringify(whole).slice(1, -1)],
-    ...[...hexOf(whole), ...base64Of(whole)],
+  const encoded = [...new Set([...wholes.filter(isLong), ...lines])].flatMap((text) => [
+    ...[text, ...percentOf(text), JSON.stringify(text).slice(1, -1)],
+    ...[...hexOf(text), ...base64Of(text)],
   ]);
-  const parts: readonly Part[] = [...new Set([...encoded, ...lines])].sort((a, b) => b.length - a.length).map(partOf);
+  const parts: readonly Part[] = [...new Set(encoded)].sort((a, b) => b.length - a.length).map(partOf);
   const shortest = parts.at(-1)?.length ?? Number.POSITIVE_INFINITY;
   return {
     hide(text) {
@@ -59,6 +55,8 @@ export function hideSecrets(secrets: readonly string[]): Hiding {
     longest: parts[0]?.length ?? 0,
   };
 }
+
+const isLong = ({ length }: string): boolean => length >= SECRET_LENGTH;
 
 interface Part {
   readonly length: number;

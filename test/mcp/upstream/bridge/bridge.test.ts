@@ -867,6 +867,23 @@ test.serial('the subscriptions of one user take a limited number of characters',
   t.is(await subscribe(11), undefined);
 });
 
+test.serial('a resource that the target did not agree to is asked for again', async (t) => {
+  let exists = false;
+  const { driver } = await scripted(t, (received, res) => {
+    const { message } = received;
+    if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
+    const { notifications } = message.params as { notifications: { resourceSubscriptions: string[] } };
+    const uris = notifications.resourceSubscriptions.filter((uri) => exists || uri !== 'x:late');
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.write(acknowledgement(message, { resourceSubscriptions: uris }));
+  });
+  await driver.open();
+  t.is((await driver.ask('resources/subscribe', { uri: 'x:1' })).error, undefined);
+  t.like(await driver.ask('resources/subscribe', { uri: 'x:late' }), { error: { code: -32602 } });
+  exists = true;
+  t.is((await driver.ask('resources/subscribe', { uri: 'x:late' })).error, undefined);
+});
+
 test.serial('many subscriptions are sent in parts, and what is already heard is not sent again', async (t) => {
   const open = new Map<ServerResponse, readonly string[]>();
   const sent: (readonly string[])[] = [];

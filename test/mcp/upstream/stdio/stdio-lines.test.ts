@@ -194,11 +194,18 @@ test('secrets are removed, also line by line, longest first', (t) => {
 
 test('short lines of a secret stay, and too many or too long secrets hide everything: all requests would wait for the search', (t) => {
   const { hide } = hideSecrets(['the\nline\nof a key\n']);
-  t.is(hide('the line the\\nline\\nof a key of a key'), 'the line [redacted] [redacted]');
+  t.is(hide('the line the\\nline\\nof a key of a key'), 'the [redacted] [redacted] [redacted]');
   t.is(hide(Buffer.from('the\nline\nof a key').toString('base64')), '[redacted]k=', 'without the newline at its end');
   const lines = (length: number): string => Array.from({ length }, (_, i) => `line ${1_000 + i}`).join('\n');
-  t.is(hideSecrets([lines(200)]).hide('x line 1007 y'), 'x [redacted] y');
-  for (const secrets of [[lines(300)], [lines(200), lines(300).slice(-1_500)], ['k'.repeat(5_000), '\u00fc'.repeat(2_000)]]) {
+  t.is(hideSecrets([lines(60)]).hide('x line 1007 y'), 'x [redacted] y');
+  const encoded = Buffer.from('user:line 1007').toString('base64');
+  t.false(
+    hideSecrets([lines(60)])
+      .hide(encoded)
+      .includes(encoded.slice(-8)),
+    'a line may be used alone',
+  );
+  for (const secrets of [[lines(65)], [lines(60), lines(90).slice(-500)], ['k'.repeat(5_000), '\u00fc'.repeat(2_000)]]) {
     const all = hideSecrets(secrets);
     t.is(all.hide('any text'), '[redacted]');
     const stderr = createStderr(all, () => {});
