@@ -61,7 +61,7 @@ export async function startAudit({ config, log, vault, database, keys, metrics, 
     checkClock: createClockCheck(database, now),
     onKept: (chains) => metrics.retentionKept.set(chains),
   });
-  const counts = createCounts({ database, days, log, now });
+  const counts = createCounts({ database, log });
   const known = [key, ...previousKeys];
   const verifications = verificationStore(database.knex, known);
   const genuineness = (entry: AuditEntry): Promise<Genuineness> => genuinenessOf(database.knex, known, entry);

@@ -7,14 +7,11 @@ import type { Log } from '../../base/log.ts';
 import { repeat } from '../../base/repeat.ts';
 import type { Database } from '../../db/database.ts';
 import { transact } from '../../db/transact.ts';
-import { countStore, HOUR_MS, type Part, type Uncounted } from '../search/count-store.ts';
+import { countStore, type Part, type Uncounted } from '../search/count-store.ts';
 
 export interface CountsParts {
   readonly database: Database;
-  /** The number of days for which decisions are kept. 0: for ever. */
-  readonly days: number;
   readonly log: Pick<Log, 'warn'>;
-  readonly now: () => number;
 }
 
 const EVERY_MS = 2_000;
@@ -22,10 +19,8 @@ const EVERY_MS = 2_000;
 const BATCH = 500;
 const PAUSE_MS = 10;
 
-export function createCounts({ database, days, log, now }: CountsParts) {
+export function createCounts({ database, log }: CountsParts) {
   let stopped = false;
-  /** The hour before which this process has removed the counts. */
-  let removed = 0;
 
   const add = (chain: Uncounted, part: Part): Promise<boolean> => transact(database, (trx) => countStore(trx).add(chain, part));
 
@@ -38,12 +33,9 @@ export function createCounts({ database, days, log, now }: CountsParts) {
     }
   }
 
-  /** Counts what is not counted yet, and removes the counts of decisions that retention removes. */
+  /** Counts what is not counted yet. */
   async function run(): Promise<void> {
     for (const chain of await countStore(database.knex).uncounted()) await count(chain);
-    const oldest = days === 0 ? 0 : Math.floor((now() - days * 24 * HOUR_MS) / HOUR_MS);
-    if (oldest > removed) while (!stopped && (await countStore(database.knex).removeBefore(oldest, BATCH))) await sleep(PAUSE_MS);
-    removed = oldest;
   }
 
   const often = repeat(run, { everyMs: EVERY_MS }, (err) =>

@@ -22,6 +22,7 @@ import type { ChainedRecord } from '../chain/known-facts.ts';
 import { fitsMac } from '../chain/record-mac.ts';
 import { chainStore } from '../chain/tables/chain-store.ts';
 import { removalStore } from '../chain/tables/removal-store.ts';
+import { countStore, HOUR_MS } from '../search/count-store.ts';
 
 export interface RetentionParts {
   readonly database: Database;
@@ -105,6 +106,8 @@ export function createRetention(parts: RetentionParts) {
     const day = await store.firstDay(now());
     // Somebody has altered an id. Until it is removed, no fact is known to be unused.
     if (!Number.isNaN(day)) while (!stopped && (await store.removeFacts(day, BATCH))) await sleep(PAUSE_MS);
+    const hour = Math.floor(before / HOUR_MS);
+    while (!stopped && (await countStore(database.knex).removeBefore(hour, BATCH))) await sleep(PAUSE_MS);
     if (removed > 0) log.info({ removed, days }, 'records of the audit log were removed by age');
     onKept(kept.length);
     if (kept.length > 0) {

@@ -15,14 +15,15 @@ import { eachEngine } from '../../support/databases/each-engine.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, quietWriter } from '../records.ts';
+import { keeperOf } from './keeper.ts';
 
 const START = Date.UTC(2026, 5, 1);
 const POLICIES = [null, '0190163d-8694-739b-aea5-966c26f8ad91', '0190163d-8694-739b-aea5-966c26f8ad92'];
 const TARGETS = [null, '0190163d-8694-739b-aea5-966c26f8ad93', '0190163d-8694-739b-aea5-966c26f8ad94'];
 const HOURS = 5;
 
-const counter = (database: Pick<Database, 'knex'>, days = 0, now = START) => {
-  const counts = createCounts({ database: database as Database, days, log: { warn: () => {} }, now: () => now });
+const counter = (database: Pick<Database, 'knex'>) => {
+  const counts = createCounts({ database: database as Database, log: { warn: () => {} } });
   return { ...counts, run: () => counts.run() };
 };
 
@@ -166,9 +167,7 @@ eachEngine(test.serial, 'the answer says to when decisions are counted, and filt
   t.is(await sums({ policies: `${POLICIES[1]},${POLICIES[2]}` }), 3);
   t.is(await sums({ policies: `${POLICIES[1]}`, target_id: `${TARGETS[2]}` }), 1);
   // Retention removes the counts of the hours that it removes.
-  const retention = counter(database, 1, START + 26 * HOUR_MS);
-  await retention.run();
-  await retention.stop();
+  await keeperOf(database, { days: 1, now: () => START + 26 * HOUR_MS }).run();
   t.deepEqual(
     (await shown(database, 'hour')).counts.map(({ hour }) => hour),
     [new Date(START + 2 * HOUR_MS).toISOString()],
@@ -187,9 +186,7 @@ eachEngine(test.serial, 'the counts of old hours are removed in batches', async 
   database.knex.on('query-response', (response: unknown, { method }: { method?: string }) => {
     if (method === 'del') most = Math.max(most, Number(response));
   });
-  const counts = counter(database, 1);
-  await counts.run();
-  await counts.stop();
+  await keeperOf(database, { days: 1, now: () => START }).run();
   t.deepEqual(await database.knex('log_counts').pluck('hour'), [young]);
   t.is(most, 500);
 });
