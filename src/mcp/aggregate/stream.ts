@@ -9,7 +9,7 @@ import type { Admission } from '../../state/admission.ts';
 import type { Access, RoutedTarget } from '../../targets/target.ts';
 import { createMerge } from '../answers/merge.ts';
 import { forwardStream } from '../answers/upstream-messages.ts';
-import { authorize, authorizeUse, recordEnd, type Verdict } from '../context/authorize.ts';
+import { authorize, authorizeUse, ifRecorded, recordEnd, type Verdict } from '../context/authorize.ts';
 import { type Caller, type ClaimedSession, contextOf } from '../context/context.ts';
 import { callerOfStream, readmitted, stillUsable } from '../context/readmission.ts';
 import { askedAt, sessionAt } from '../context/upstream-opening.ts';
@@ -34,7 +34,17 @@ import {
 import { isFault } from '../upstream/upstream.ts';
 import { renamedEvents } from './aggregate.ts';
 import { splitName } from './names.ts';
-import { beginSession, forEach, live, recordEmptyAggregate, turnToConnect, upstreamSessionsOf, usableTargets } from './usable.ts';
+import {
+  amongAllBodiless,
+  beginSession,
+  forEach,
+  forEachWhile,
+  live,
+  recordEmptyAggregate,
+  turnToConnect,
+  upstreamSessionsOf,
+  usableTargets,
+} from './usable.ts';
 
 /** The first pause before the gateway reconnects to a target's stream, and the longest. */
 const RETRY_MS = 1_000;
@@ -61,27 +71,38 @@ export async function getAggregate(caller: Caller, claimed: ClaimedSession, last
   if ('kind' in session) return session;
   const resumed = lastEventId === undefined ? null : await resume(caller, session, lastEventId);
   if (lastEventId !== undefined && resumed === null) return problem(EVENT_GONE);
-  const answering = resumed !== null && resumed.point.origin !== null;
-  const targets = answering ? [resumed.target] : usableTargets(caller.admission);
+  // An answer is resumed at one target, so it does not wait for the requests to all targets.
+  if (resumed !== null && resumed.point.origin !== null) return resumeAnswer(caller, session, resumed);
+  return amongAllBodiless(caller, 'GET', (now) => openStream(now, session, resumed));
+}
+
+async function openStream(caller: Caller, session: Session, resumed: Resumed | null): Promise<Answer> {
+  const targets = usableTargets(caller.admission);
   if (targets.length === 0 && !(await recordEmptyAggregate(caller, 'GET'))) return problemUnavailable(null);
   const recorded = new Set<string>();
-  try {
-    const record = async ({ id, name }: RoutedTarget, now: Caller): Promise<void> => {
-      if (await recordGet({ ...now, targetName: name }, operationOf(resumed?.point.origin))) recorded.add(id);
-    };
-    await Promise.all(forEach(caller, targets, record));
-  } catch (err) {
-    caller.deps.log.error({ err }, 'recording a decision failed; the request is refused');
-    return problemUnavailable(err);
-  }
+  let isUnrecorded = false;
+  const record = async ({ id, name }: RoutedTarget, now: Caller): Promise<void> => {
+    const allowed = await ifRecorded(now, recordGet({ ...now, targetName: name }));
+    if (allowed === null) isUnrecorded = true;
+    if (allowed === true) recorded.add(id);
+  };
+  // A client that leaves at once must not leave a hundred decisions behind.
+  await forEachWhile(caller, targets, async () => !isUnrecorded && !caller.gone.aborted, record);
+  if (isUnrecorded || caller.gone.aborted) return problemUnavailable(null);
   void beginSession(caller, session);
   const now = await readmitted(caller);
   if (now === null) return problemUnavailable(null);
-  if (resumed === null || !answering) {
-    return { kind: 'stream', events: streams(callerOfStream(now), session, resumed, recorded), drain: false };
-  }
-  const { target } = resumed;
-  const isAllowed = recorded.has(target.id) && stillUsable(now.admission, target.name, target) !== null;
+  return { kind: 'stream', events: streams(callerOfStream(now), session, resumed, recorded), drain: false };
+}
+
+async function resumeAnswer(caller: Caller, session: Session, resumed: Resumed): Promise<Answer> {
+  const { target, point } = resumed;
+  const allowed = await ifRecorded(caller, recordGet({ ...caller, targetName: target.name }, operationOf(point.origin)));
+  if (allowed === null) return problemUnavailable(null);
+  void beginSession(caller, session);
+  const now = await readmitted(caller);
+  if (now === null) return problemUnavailable(null);
+  const isAllowed = allowed && stillUsable(now.admission, target.name, target) !== null;
   return isAllowed ? restOfAnswer(now, session, resumed) : problem(EVENT_GONE);
 }
 
@@ -329,7 +350,10 @@ async function* ownProgress(
  * Ends the session first, so that no new upstream session is opened meanwhile. Then it ends the upstream sessions at targets
  * that the caller may still use. Other upstream sessions end when their targets time them out.
  */
-export async function deleteAggregate(caller: Caller, claimed: ClaimedSession): Promise<Answer> {
+export const deleteAggregate = (caller: Caller, claimed: ClaimedSession): Promise<Answer> =>
+  amongAllBodiless(caller, 'DELETE', (now) => endEverywhere(now, claimed));
+
+async function endEverywhere(caller: Caller, claimed: ClaimedSession): Promise<Answer> {
   const session = await liveSession(caller, claimed);
   if ('kind' in session) return session;
   try {

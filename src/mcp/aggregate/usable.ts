@@ -4,7 +4,7 @@ import { principalKey } from '../../auth/principal.ts';
 import { AppError } from '../../base/errors.ts';
 import { perObject } from '../../base/kept.ts';
 import { inTurnOf } from '../../base/turns/caller-turns.ts';
-import { type Answer, tooManyCalls, unavailable } from '../../protocol/answer.ts';
+import { type Answer, problem, problemUnavailable, tooManyCalls, unavailable } from '../../protocol/answer.ts';
 import type { RpcId, RpcRequest } from '../../protocol/message.ts';
 import { type Admission, mayUseTarget } from '../../state/admission.ts';
 import type { RoutedTarget } from '../../targets/target.ts';
@@ -63,13 +63,35 @@ const WIDE_AT_ONCE = 4;
  * them makes hundreds of requests, and a batch has fifty messages. A request whose client has left while it waited is not begun.
  */
 export async function amongAll(caller: Caller, id: RpcId | null, work: (now: Caller) => Promise<Answer>): Promise<Answer> {
+  const answer = await inWideTurn(caller, id !== null, work);
+  return answer === 'too many' ? tooManyCalls(id) : (answer ?? unavailable(id));
+}
+
+/** The same for the work of a GET, which is not begun if its client has left, or of a DELETE. */
+export async function amongAllBodiless(
+  caller: Caller,
+  method: 'GET' | 'DELETE',
+  work: (now: Caller) => Promise<Answer>,
+): Promise<Answer> {
+  const answer = await inWideTurn(caller, method === 'GET', work);
+  if (answer !== 'too many') return answer ?? problemUnavailable(null);
+  const text = 'Too many of your requests to all targets are under way; wait for one to end.';
+  return problem(new AppError('too_many_requests', text, { retryAfter: 1 }));
+}
+
+/** null: the client is needed and has left, or the caller is refused by now. */
+async function inWideTurn<T>(
+  caller: Caller,
+  needsClient: boolean,
+  work: (now: Caller) => Promise<T>,
+): Promise<T | 'too many' | null> {
   const { claims, deps, gone } = caller;
   const leave = deps.wide.take(claims);
-  if (leave === null) return tooManyCalls(id);
-  const begun = async (): Promise<Answer> => {
-    const isLeft = id !== null && gone.aborted;
+  if (leave === null) return 'too many';
+  const begun = async (): Promise<T | null> => {
+    const isLeft = needsClient && gone.aborted;
     const now = isLeft ? null : await readmitted(caller);
-    return now === null ? unavailable(id) : work(now);
+    return now && work(now);
   };
   return inTurnOf(`all targets of ${principalKey(claims)}`, WIDE_AT_ONCE, begun).finally(leave);
 }

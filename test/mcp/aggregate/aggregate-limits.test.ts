@@ -7,7 +7,7 @@ import type { McpDeps } from '../../../src/mcp/endpoint.ts';
 import type { McpLimits } from '../../../src/mcp/limits/limits.ts';
 import { answerJson } from '../../support/upstreams/recording.ts';
 import { call, inSession } from '../raw.ts';
-import { everywhere, openEverywhere, target, until } from './aggregate.ts';
+import { everywhere, listen, openEverywhere, target, until } from './aggregate.ts';
 
 /** Lists of different kinds: while a target is late with one, it is not asked for the same again. */
 const KINDS = ['tools/list', 'prompts/list', 'resources/list', 'resources/templates/list'];
@@ -109,6 +109,66 @@ test.serial(
     t.is(asked(), 5);
   },
 );
+
+/** Asks for the stream of all targets. The client does not wait for the answer. */
+function askForStream(origin: string, session: string): ClientRequest {
+  const headers = { authorization: 'Bearer alice', accept: 'text/event-stream', 'mcp-session-id': session };
+  const req = request(`${origin}/mcp`, { headers }).on('error', () => undefined);
+  req.end();
+  return req;
+}
+
+test.serial('streams of all targets are opened in turns, and those whose clients left while they waited are not', async (t) => {
+  let gone = 0;
+  const { at, session, asked, answer, list } = await start(t, {}, { ended: ({ status }) => void (status === 499 && gone++) });
+  const under = KINDS.map((method) => responseOf(list(call(method))));
+  await until(() => asked() === 4);
+  const before = at.gateway.admissions;
+  const left = Array.from({ length: 6 }, () => askForStream(at.gateway.origin, session));
+  await until(() => at.gateway.admissions >= before + left.length);
+  for (const req of left) req.destroy();
+  await until(() => gone === left.length);
+  answer();
+  for (const one of under) t.is((await one).status, 200);
+  t.is((await listen(at.gateway, session)).status, 200);
+  t.is(at.gateway.decisions.filter(({ method }) => method === 'GET').length, 1);
+});
+
+test.serial('a client that leaves while its stream is opened ends the decisions about it', async (t) => {
+  const decided = { GET: 0, DELETE: 0 };
+  let gone = 0;
+  let release: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const deps: Partial<McpDeps> = {
+    ended: ({ status }) => void (status === 499 && gone++),
+    audit: {
+      decision: async ({ method }) => {
+        if (method === 'GET' || method === 'DELETE') decided[method]++;
+        if (method === 'GET') await held;
+      },
+      shown: async () => undefined,
+      outcome: () => undefined,
+    },
+  };
+  const names = Array.from({ length: 20 }, (_, index) => `target-${index}`);
+  const at = await everywhere(t, Object.fromEntries(names.map((name) => [name, {}])), { deps, limits: { widePerPrincipal: 1 } });
+  const session = await openEverywhere(at);
+  const req = askForStream(at.gateway.origin, session);
+  await until(() => decided.GET > 0);
+  const send = (method: string) => at.send({ method, headers: ['mcp-session-id', session] });
+  for (const method of ['GET', 'DELETE']) t.is((await send(method)).status, 429, method);
+  req.destroy();
+  await until(() => gone === 1);
+  t.is((await send('GET')).status, 429, 'what has begun still counts');
+  release();
+  let status = 429;
+  while (status === 429) ({ status } = await send('DELETE'));
+  t.is(status, 200);
+  t.true(decided.GET <= 8, `${decided.GET}`);
+  t.is(decided.DELETE, names.length);
+});
 
 test.serial('each message of a batch counts against the requests of a minute', async (t) => {
   const counted: (number | undefined)[] = [];
