@@ -5,10 +5,12 @@ import { BlockList, isIP } from 'node:net';
 const DENIED = blockListOf([
   '169.254.0.0/16',
   'fe80::/10',
-  // Alibaba, Oracle and Azure.
+  // Alibaba, Oracle, Azure, Volcengine and UCloud.
   '100.100.100.200',
   '192.0.0.192',
   '168.63.129.16',
+  '100.96.0.96',
+  '100.80.80.80',
   // AWS (instances, pods), Google, Oracle, Scaleway, Akamai and Alibaba.
   'fd00:ec2::254',
   'fd00:ec2::23',

@@ -33,7 +33,8 @@ test('link-local addresses are denied in the forms of translators and tunnels', 
 
 test('the metadata addresses of clouds are denied, in every form', (t) => {
   for (const address of [
-    ...['100.100.100.200', '192.0.0.192', '168.63.129.16', 'fd00:ec2::254', 'fd00:ec2::23', 'fd20:ce::254'],
+    ...['100.100.100.200', '192.0.0.192', '168.63.129.16', '100.96.0.96', '100.80.80.80'],
+    ...['fd00:ec2::254', 'fd00:ec2::23', 'fd20:ce::254'],
     ...['fd00:c1::a9fe:a9fe', 'fd00:42::42', 'fd00:a9fe:a9fe::1', 'fd00:100::100:200', 'FD00:C1:0:0:0:0:A9FE:A9FE'],
   ]) {
     t.true(denies(address), address);
