@@ -17,10 +17,10 @@ const SPACE_AT_END = /%20$/;
 const EMPTY_SEGMENT = /\/\//;
 const ENCODED_SLASH = /%(?:2F|5C)/;
 /**
- * In a decoded path: segments that some servers resolve to nothing or to dots, because they remove parameters (`..;x`, `;x`) or white space
- * before that, or end the path at a decoded `?` or `#`. A first segment without a slash before it may have no name, as in `data:;base64,`.
+ * In a decoded path: segments that some servers resolve to nothing or to dots, because they remove parameters (`..;x`, `;x`), white space or
+ * invisible characters before that, or end the path at a decoded `?` or `#`. A first segment without a slash before it may have no name, as in `data:;base64,`.
  */
-const VANISHING = /(?:^|\/)\s*\.\s*(?:\.\s*)?(?:[?#;/]|$)|\/(?:\s*;|\s+(?:\/|$))/;
+const VANISHING = /(?:^|\/)[\s\p{DI}]*\.[\s\p{DI}]*(?:\.[\s\p{DI}]*)?(?:[?#;/]|$)|\/(?:[\s\p{DI}]*;|[\s\p{DI}]+(?:\/|$))/u;
 
 /**
  * Whether no other text means the same URI. Policies match the text of a URI, but targets open what it means. The two agree only

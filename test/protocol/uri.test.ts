@@ -8,6 +8,7 @@ for (const uri of [
   'file:///public/a%20b%2Cc.txt',
   'file:///public/a%20/b',
   'file:///public/%C3%A9',
+  'file:///public/%E2%9D%A4%EF%B8%8F.txt',
   'test://template/1/data',
   'test://static-text',
   'demo://resource/dynamic/text/1',
@@ -36,6 +37,12 @@ for (const uri of [
   'file:///public/..%C2%85/secret',
   'file:///public/..%7F/secret',
   'file:///public/..%EF%BB%BF/secret',
+  'file:///public/%E2%80%8B../secret',
+  'file:///public/.%C2%AD./secret',
+  'file:///public/..%E2%81%A0/secret',
+  'file:///public/..%CD%8F;x/secret',
+  'file:///public/..%F3%A0%80%A0/secret',
+  'https://example.com/%E1%A0%8E/secret',
   'file:///public/.;x/secret',
   'file:///public/..%3B/secret',
   'file:///public/..%253Bx/secret',
@@ -125,7 +132,7 @@ for (const uri of [
 /** The rule for one segment, in plain words: the gateway asks it of the whole path at once. */
 function mayVanish(segment: string, isFirst: boolean): boolean {
   const [name = ''] = segment.split(';', 1);
-  const left = name.replace(/\s/g, '');
+  const left = name.replace(/[\s\p{Default_Ignorable_Code_Point}]/gu, '');
   return left === '' ? !isFirst : /^\.\.?([?#]|$)/.test(left);
 }
 
