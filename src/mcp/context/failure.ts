@@ -14,6 +14,7 @@ import type { Access, Target } from '../../targets/target.ts';
 import { filterError } from '../filter/filter-parts.ts';
 import type { McpLimits } from '../limits/limits.ts';
 import { isTaskMethod, TASK_NOT_FOUND } from '../sessions/tasks.ts';
+import { isWrongMode } from '../upstream/modes.ts';
 import { type OwnError, ownError, servedVersions } from '../upstream/own-error.ts';
 import { type Hiding, hideSecrets } from '../upstream/stdio/stderr.ts';
 import { isFault, openingOf, silenceOf, type Upstream, type UpstreamAnswer, type UpstreamFault } from '../upstream/upstream.ts';
@@ -51,7 +52,8 @@ export async function forwardFailure(context: RequestContext, answer: UpstreamAn
     return { kind: 'message', status: answer.status, text: rebuildResponse(id, 'error', error.located, changed) };
   }
   awaited.end('upstream_error');
-  if (context.mode === 'stateless') deps.modes.forget(context);
+  // Other failures do not tell of the mode, and any caller can cause some: each would cost the others a `server/discover`.
+  if (context.mode === 'stateless' && answer.status !== 200 && isWrongMode(answer.status)) deps.modes.forget(context);
   const failure = rpcError(id, CODES.internal, await noteFailure(context, answer, awaited.method === 'initialize'));
   if (answer.status !== 429 || answer.retryAfter === null || !/^[0-9]{1,6}$/.test(answer.retryAfter)) return failure;
   return { ...failure, headers: { 'retry-after': answer.retryAfter } };

@@ -409,6 +409,35 @@ test.serial('a target of 2026-07-28 that answers with event streams is used with
   t.deepEqual(upstream.seen().slice(-2), ['server/discover', 'tools/call']);
 });
 
+test.serial('a failure makes the gateway ask for the mode of a target again only if it may be in the wrong mode', async (t) => {
+  const { gateway, upstream } = await setUp(t);
+  let status = 200;
+  const usual = byMethod({ 'tools/call': { content: [] } }, { modern: true });
+  upstream.script = (received, res) => {
+    if (received.message?.method !== 'tools/call' || status === 200) usual(received, res);
+    else res.writeHead(status).end('<html>');
+  };
+  const asked = async (): Promise<number> => {
+    const before = upstream.seen().length;
+    for (const next of [status, 200]) {
+      status = next;
+      await send(gateway, modern('tools/call', { name: 'ok' }));
+    }
+    return upstream
+      .seen()
+      .slice(before)
+      .filter((method) => method === 'server/discover').length;
+  };
+  t.is(await asked(), 1, 'the mode is not known yet');
+  for (const [failure, times] of [
+    ...[400, 404, 405, 406].map((wrong) => [wrong, 1] as const),
+    ...[401, 403, 413, 429, 500, 502].map((other) => [other, 0] as const),
+  ]) {
+    status = failure;
+    t.is(await asked(), times, `${failure}`);
+  }
+});
+
 test.serial('an endless stream as the answer to server/discover is not read to its end', async (t) => {
   const { gateway, upstream } = await setUp(t);
   const event = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"x":"${'x'.repeat(100_000)}"}}\n\n`;
