@@ -203,7 +203,16 @@ test('users cannot supply a variable that steers a process', (t) => {
   t.deepEqual(supplied('bearer'), [{ type: 'bearer', name: 'authorization' }]);
   t.deepEqual(supplied('bearer', 'authorization'), [{ type: 'bearer', name: 'authorization' }]);
   t.deepEqual(supplied('header', 'X-Key'), [{ type: 'header', name: 'x-key' }]);
-  for (const name of ['GITHUB_TOKEN', 'API_KEY', 'constructor', 'toString', 'NPM_TOKEN', 'GOOGLE_KEY', 'ENVIRONMENT']) {
+  for (const name of [
+    'GITHUB_TOKEN',
+    'API_KEY',
+    'constructor',
+    'toString',
+    'NPM_TOKEN',
+    'GOOGLE_KEY',
+    'ENVIRONMENT',
+    'ANSIBLE_VAULT_PASSWORD',
+  ]) {
     t.deepEqual(supplied('env', name), [{ type: 'env', name }]);
   }
   for (const name of [
@@ -211,6 +220,28 @@ test('users cannot supply a variable that steers a process', (t) => {
     ...['PYTHONSTARTUP', 'PYTHONPATH', 'PERL5OPT', 'RUBYOPT', 'JAVA_TOOL_OPTIONS', '_JAVA_OPTIONS', 'BASH_ENV', 'ENV', 'IFS'],
     ...['HTTPS_PROXY', 'all_proxy', 'SSL_CERT_FILE', 'GIT_SSH_COMMAND', 'npm_config_registry', 'GCONV_PATH', 'TMPDIR'],
     ...['HOSTALIASES', 'LOCALDOMAIN', 'RES_OPTIONS', 'AWS_CA_BUNDLE', 'GIT_SSL_CAINFO', 'PGSSLMODE', 'SSLKEYLOGFILE', 'WGETRC'],
+    ...[
+      'GH_PAGER',
+      'AWS_PAGER',
+      'MANPAGER',
+      'GH_EDITOR',
+      'RSYNC_RSH',
+      'SVN_SSH',
+      'SUDO_ASKPASS',
+      'MYSQL_HOME',
+      'GRADLE_USER_HOME',
+    ],
+    ...[
+      'AWKLIBPATH',
+      'TCLLIBPATH',
+      'VIMINIT',
+      'TF_CLI_ARGS',
+      'TF_CLI_ARGS_plan',
+      'MAVEN_ARGS',
+      'GIO_EXTRA_MODULES',
+      'HELM_PLUGINS',
+    ],
+    ...['ANSIBLE_LIBRARY', 'ANSIBLE_ROLES_PATH', 'ELECTRON_RUN_AS_NODE', 'LDAPRC', 'SASL_PATH', 'OCI_CLI_RC_FILE'],
     ...['RUSTC_WRAPPER', 'MAKEFLAGS', 'LESSOPEN', 'ERL_FLAGS', 'MAVEN_OPTS', 'TS_NODE_COMPILER', 'ODBCINI', 'PROXY'],
   ]) {
     t.true(isSteeringVariable(name), name);
@@ -251,6 +282,7 @@ test('a variable that names a host, a service or a settings file redirects the o
       'AZURE_TENANT_ID',
       'AWS_REGION',
     ],
+    ...['ES_CLOUD_ID', 'AZURE_CLOUD', 'GITLAB_API', 'SHOPIFY_STORE', 'SUPABASE_PROJECT_REF', 'OKTA_ORG', 'PINECONE_ENVIRONMENT'],
     ...['AZURE_STORAGE_CONNECTION_STRING', 'SNOWFLAKE_ACCOUNT', 'API_ROOT', 'GOOGLE_APPLICATION_CREDENTIALS'],
   ])
     t.true(isRedirectingVariable(name), name);
