@@ -100,12 +100,13 @@ export async function createGateway(
   await checkCheckpoints(config.audit.checkpoints);
   await checkAddress(config);
   const opened: { vault: Vault | null } = { vault: null };
-  const database = await open(config.database, async (db) => {
+  const database = await open(config.database, async (db, before) => {
     await makeCounter(db);
     await checkLocalSignIn(db, config.localSignIn);
     const vault = await openVault(config, db);
     await makeKeys(db, vault, Date.now());
-    await resealCredentials(db, vault);
+    for (const unbound of await resealCredentials(db, vault, before))
+      log.warn(unbound, 'a credential of an older version must be set again');
     await resealConnections(db, vault);
     await resealProviders(db, vault);
     opened.vault = vault;
