@@ -67,14 +67,14 @@ export function createUpkeep({ database, changesDays, checkClock, log, now }: Up
       await inBatches((limit) =>
         clientStore(knex).removeUnused(kind, time - UNUSED_CLIENTS_KEPT_MS, time - FORMER_CLIENTS_KEPT_MS, limit),
       );
-    const ended = now() - ENDED_TOKENS_KEPT_DAYS * DAY_MS;
+    const ended = time - ENDED_TOKENS_KEPT_DAYS * DAY_MS;
     await inBatches((limit) => tokenStore(knex).deleteEnded(ended, limit));
     for (let deleted = BATCH; deleted === BATCH && !stopped; await sleep(PAUSE_MS)) {
-      deleted = await browserStore(knex).deleteOver(browserSessionLimits(now()), BATCH);
+      deleted = await browserStore(knex).deleteOver(browserSessionLimits(time), BATCH);
     }
-    while (!stopped && (await removeOldTasks(knex, now(), BATCH))) await sleep(PAUSE_MS);
+    while (!stopped && (await removeOldTasks(knex, time, BATCH))) await sleep(PAUSE_MS);
     if (changesDays === 0) return;
-    const removed = await inBatches((limit) => removeChanges(knex, now() - changesDays * DAY_MS, limit));
+    const removed = await inBatches((limit) => removeChanges(knex, time - changesDays * DAY_MS, limit));
     if (removed > 0) log.info({ removed, days: changesDays }, 'old administrative changes deleted');
   }
 

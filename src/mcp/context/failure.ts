@@ -103,10 +103,14 @@ export function noteRefusal({ deps, target, access }: FailedContext, method: str
 }
 
 /** A target can repeat the token of a user's own account, which is not known here. */
-const saidTo = (access: Access, message: string): string =>
-  access.account === undefined
-    ? hiding(access).hide(message)
-    : 'its message is not shown, because it may contain the token of the account';
+function saidTo(access: Access, message: string): string {
+  if (access.account !== undefined) return 'its message is not shown, because it may contain the token of the account';
+  const { hide, cut } = hiding(access);
+  return hide(message.length > SAID_LENGTH ? message.slice(0, cut(message, SAID_LENGTH)) : message);
+}
+
+/** Searching for secrets takes long in a long text. */
+const SAID_LENGTH = 4_000;
 
 /** Hides the credential of the gateway in the words of a target. */
 function hiding({ credentials }: Access): Hiding {

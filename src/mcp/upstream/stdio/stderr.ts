@@ -9,7 +9,7 @@ const LINES_PER_SECOND = 50;
 /** Shorter secrets are not hidden: they would also cut up ordinary text. */
 const SECRET_LENGTH = 4;
 /** Secrets with more bytes or lines take long to search for, because each has twenty encodings. Everything is hidden instead. */
-const MOST_BYTES = 8 * 1024;
+const MOST_BYTES = 16 * 1024;
 const MOST_LINES = 64;
 const HIDDEN = '[redacted]';
 
