@@ -1,5 +1,6 @@
 /** Users for reports about access, each with the targets that the gateway lets it reach at the moment. */
 import { tokenStore } from '../auth/token-store.ts';
+import { pause } from '../base/turns/slices.ts';
 import type { Connection } from '../db/database.ts';
 import { enabledProviders } from '../providers/provider-store.ts';
 import { EVERYBODY, type LocalSignIn, maySignIn } from '../users/local-sign-in.ts';
@@ -17,6 +18,9 @@ export type Reach = readonly string[] | null;
 export const reaches = (reach: Reach, targetId: string): boolean => reach === null || reach.includes(targetId);
 
 const NOWHERE: readonly string[] = [];
+
+/** How many users are read at once. The groups of one user can have thousands of bytes. */
+const AT_ONCE = 200;
 
 export type FoundUsers = ReturnType<typeof createFoundUsers>;
 
@@ -36,9 +40,27 @@ export function createFoundUsers(localSignIn: LocalSignIn = EVERYBODY, now: () =
   }
 
   return {
-    /** Returns up to `limit` users after this id, ordered by id. */
-    page: async (db: Connection, limit: number, after: string | null): Promise<FoundUser[]> =>
-      found(db, userStore(db).page(limit, after)),
+    /**
+     * Yields up to `limit` users (null: all) after this id, in parts, ordered by id. `read` is called for each part, and returns what `page` returns
+     * for its connection.
+     */
+    async *parts(
+      read: (page: (db: Connection) => Promise<FoundUser[]>) => Promise<FoundUser[]>,
+      after: string | null = null,
+      limit: number | null = null,
+    ): AsyncGenerator<readonly FoundUser[]> {
+      let left = limit ?? Number.POSITIVE_INFINITY;
+      for (let last = after; left > 0; ) {
+        const asked = Math.min(AT_ONCE, left);
+        const from = last;
+        const some = await read((db) => found(db, userStore(db).page(asked, from)));
+        yield some;
+        if (some.length < asked) return;
+        left -= some.length;
+        last = some.at(-1)?.user.id ?? null;
+        await pause();
+      }
+    },
 
     findAll: (db: Connection, ids: readonly string[]): Promise<FoundUser[]> => found(db, userStore(db).findAll(ids)),
 

@@ -22,7 +22,7 @@ import { createPolicySets, type PolicySetParts } from '../../src/policies/sets/s
 import { createStoredSet } from '../../src/policies/stored-set.ts';
 import { localUser, userStore } from '../../src/users/user-store.ts';
 import { ADMIN, ALL_RIGHTS } from '../support/authority.ts';
-import { openTestDatabase } from '../support/database.ts';
+import { countRows, openTestDatabase } from '../support/database.ts';
 import { eachEngine } from '../support/databases/each-engine.ts';
 import type { TestDatabase } from '../support/databases/engines.ts';
 import { world } from '../support/world.ts';
@@ -352,6 +352,25 @@ eachEngine(test.serial, 'a plan knows a group that went to another user while th
     ['"Everyone may echo" names a group that no user has: "h".'],
   );
   t.is(swaps, 1);
+});
+
+eachEngine(test.serial, 'a plan reads few users at once, and all of them', async (t, at) => {
+  const { database } = await start(t, at);
+  for (let n = 0; n < 450; n++) {
+    const of = { id: uuidv7(), email: `${n}@example.com`, role: 'user', groups: [`g${n}`] };
+    await userStore(database.knex).insert(localUser(of, 1), null);
+  }
+  const rows = countRows(database);
+  const { work } = startWork(t, database, () => undefined);
+  const subjects = [0, 199, 200, 449, 450].map((n) => ({ subject_type: 'group', subject_value: `g${n}` }) as const);
+  const body = Buffer.from(JSON.stringify({ files: { 'a.yaml': file({ subjects }) } }));
+  const { json } = await work.answer('plan', { body, owners: null }, { by: 'ann' });
+  const { warnings } = JSON.parse(Buffer.from(json).toString()) as { warnings: { message: string }[] };
+  t.deepEqual(
+    warnings.map(({ message }) => message),
+    ['"Everyone may echo" names a group that no user has: "g450".'],
+  );
+  t.is(rows(), 200);
 });
 
 eachEngine(test.serial, 'a simulation is refused if policies or targets change before its users are read', async (t, at) => {

@@ -10,3 +10,14 @@ export async function openTestDatabase(t: ExecutionContext, { url }: TestDatabas
   t.teardown(() => database.close());
   return database;
 }
+
+/** Returns how many rows a statement has returned at most from now on. */
+export function countRows({ knex, reader }: Database): () => number {
+  let most = 0;
+  for (const each of new Set([knex, reader])) {
+    each.on('query-response', (rows: unknown) => {
+      if (Array.isArray(rows)) most = Math.max(most, rows.length);
+    });
+  }
+  return () => most;
+}

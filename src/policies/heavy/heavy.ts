@@ -1,6 +1,7 @@
 /** The interface to heavy work on policies. This file reads from the database what the thread needs. */
 import type { Caller } from '../../auth/caller.ts';
 import { AppError } from '../../base/errors.ts';
+import { pause } from '../../base/turns/slices.ts';
 import { createWork, type Give, type Host, type Job, type Work, type WorkLimits } from '../../base/work/work.ts';
 import { changedBetween, readPosition } from '../../db/changes.ts';
 import type { Connection, Database } from '../../db/database.ts';
@@ -63,8 +64,6 @@ export interface HeavyParts {
   readonly now?: () => number;
   readonly limits?: Partial<WorkLimits>;
 }
-
-const USERS_AT_ONCE = 1_000;
 
 export function createHeavyWork(parts: HeavyParts) {
   const { database, targets, findDraft, readStoredSet, now = Date.now, limits = {}, foundUsers } = parts;
@@ -129,14 +128,11 @@ export function createHeavyWork(parts: HeavyParts) {
         }
       };
       const began = await readPosition(database.knex);
-      let after: string | null = null;
-      let some: User[];
-      do {
-        some = await userStore(database.knex).page(USERS_AT_ONCE, after);
+      for await (const some of userStore(database.knex).parts(null)) {
         add(some);
-        after = some.at(-1)?.id ?? null;
-      } while (some.length === USERS_AT_ONCE);
-      // While the pages were read, a group can go from a user of a later page to one of an earlier page.
+        await pause();
+      }
+      // While the parts were read, a group can go from a user of a later part to one of an earlier part.
       add((await usersSince(database, began, (db, ids) => userStore(db).findAll(ids))).users);
       return holders;
     },

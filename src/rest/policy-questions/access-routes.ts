@@ -82,6 +82,24 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
   router.get('/access', inTurn(access));
   router.get('/matrix', inTurn(matrix));
 
+  /**
+   * Users are read later than policies and targets. A row is true if the user had this role and these groups while these were in force. Throws
+   * AppError `unavailable` if these have changed.
+   */
+  const whileSame =
+    ({ position, targets }: Pick<Moment, 'position' | 'targets'>) =>
+    (page: (db: Connection) => Promise<FoundUser[]>): Promise<FoundUser[]> =>
+      database.snapshot(async (db) => {
+        const [then, some] = await Promise.all([moments.now(db), page(db)]);
+        const known = new Map(then.targets.map((target) => [target.id, target]));
+        const isKept = ({ id, name, enabled }: Moment['targets'][number]): boolean =>
+          known.get(id)?.name === name && known.get(id)?.enabled === enabled;
+        const isSame = then.position.revision === position.revision && (await isInHistory(db, position));
+        if (!isSame || !targets.every(isKept))
+          throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
+        return some;
+      });
+
   async function access(req: Request, res: Response): Promise<void> {
     const page = readPage(req, PAGE);
     const by = admissionOf(res).principal.sub;
@@ -92,41 +110,26 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
         { path: 'format', message: 'must not be csv together with `limit` or `cursor`: CSV returns all rows' },
       ]);
     }
-    const read = async () => {
+    const begin = async () => {
       const seen = asked.object === null ? await seenObjects(database.knex) : [];
       const found = await database.snapshot((db) =>
         Promise.all([moments.now(db), asked.who === null ? null : findHolders(db, asked.who, foundUsers)]),
       );
       return [seen, ...found] as const;
     };
-    const [seen, { position, policies, targets }, who] = await readInTurn(by, read);
+    const [seen, { position, policies, targets }, who] = await readInTurn(by, begin);
     showRevision(res, position);
     const objects = objectsOf(asked, targets, await inOrder(seen));
     const engine = await engineOf(policies, position.revision);
     const isAfterUser = page.cursor !== null && ID_KEY.test(page.cursor);
     const named = who ?? (isAfterUser ? [] : following(await namedHolders(policies), page.cursor));
-    const used = new Map(objects.map(({ target }) => [target.id, target.name]));
-    // A row is true if the user had this role and these groups while these policies and targets were in force. Users are read later than policies.
-    const users = async (limit: number, after: string | null): Promise<FoundUser[]> => {
-      if (who !== null) return [];
-      return database.snapshot(async (db) => {
-        const [then, some] = await Promise.all([moments.now(db), foundUsers.page(db, limit, after)]);
-        const inUse = then.targets.filter(({ id, name, enabled }) => enabled && used.get(id) === name);
-        const isSame = then.position.revision === position.revision && (await isInHistory(db, position));
-        if (!isSame || inUse.length < used.size)
-          throw new AppError('unavailable', 'Policies or targets have changed while the answer was made.', { retryAfter: 1 });
-        return some;
-      });
-    };
+    const used = new Set(objects.map(({ target }) => target.id));
+    const read = whileSame({ position, targets: targets.filter(({ id }) => used.has(id)) });
 
     async function* everyRow(): AsyncGenerator<AccessRow> {
       yield* accessRows(engine, named, objects, by);
-      for (let after: string | null = null; ; ) {
-        const some = await users(PAGE.maxLimit, after);
-        yield* accessRows(engine, some.map(holderOfUser), objects, by);
-        after = some.at(-1)?.user.id ?? null;
-        if (some.length < PAGE.maxLimit) return;
-      }
+      if (who !== null) return;
+      for await (const some of foundUsers.parts(read)) yield* accessRows(engine, some.map(holderOfUser), objects, by);
     }
     if (whole) {
       const headers = {
@@ -148,8 +151,15 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     };
     const lastNamed = named[(await add(named)) - 1];
     const isAllNamed = lastNamed === named.at(-1);
-    const some = isAllNamed ? await users(limit + 1, isAfterUser ? page.cursor : null) : [];
-    const done = await add(some.slice(0, limit).map(holderOfUser));
+    const some: FoundUser[] = [];
+    let done = 0;
+    if (isAllNamed && who === null) {
+      for await (const part of foundUsers.parts(read, isAfterUser ? page.cursor : null, limit + 1)) {
+        some.push(...part);
+        done += await add(some.slice(done, limit).map(holderOfUser));
+        if (done < some.length) break;
+      }
+    }
     if (!isAllNamed || done < some.length)
       linkNext(req, res, page, some[done - 1]?.user.id ?? (lastNamed === undefined ? page.cursor : keyOf(lastNamed)) ?? '');
     await sendList(res, '', rows, (row) => row, '');
@@ -164,17 +174,8 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     const compared = asked.compare === undefined ? null : Number(asked.compare);
     const isPart = asked.changed === 'yes';
     if (isPart && compared === null) throw invalidRequest([{ path: 'changed', message: 'needs `compare`, too' }]);
-    const read = async () => {
-      const seen = await seenObjects(database.knex);
-      const found = await database.snapshot((db) =>
-        Promise.all([
-          moments.now(db),
-          asked.rows === 'users' ? foundUsers.page(db, (isPart ? SEARCHED.rows : limit) + 1, page.cursor) : [],
-        ]),
-      );
-      return [seen, ...found] as const;
-    };
-    const [seen, moment, users] = await readInTurn(by, read);
+    const begin = async () => [await seenObjects(database.knex), await database.snapshot(moments.now)] as const;
+    const [seen, moment] = await readInTurn(by, begin);
     const { position, policies, targets } = moment;
     const current = { position, policies: moment.stored };
     const earlier = compared === null ? null : await earlierSet(database, by, compared, current);
@@ -188,6 +189,11 @@ export function createAccessRoutes(parts: AccessRouteParts): Router {
     ];
     const columns = isPart ? objects : objects.slice(skip, skip + MATRIX_COLUMNS);
     const size = isPart ? Math.min(SEARCHED.rows, Math.ceil(SEARCHED.cells / objects.length)) : limit;
+    const users: FoundUser[] = [];
+    if (asked.rows === 'users') {
+      const read = whileSame({ position, targets: [target] });
+      for await (const some of foundUsers.parts(read, page.cursor, size + 1)) users.push(...some);
+    }
     const first = Number(asked.rows === 'users' ? 0 : (page.cursor ?? 0));
     /** The key of each row is the cursor of the page after it. */
     const found =

@@ -42,7 +42,7 @@ import {
   type SuggestedJson,
   suggestedJson,
 } from '../../policies/suggest/report.ts';
-import type { FoundUser, FoundUsers } from '../../state/found-users.ts';
+import type { FoundUsers } from '../../state/found-users.ts';
 import { findUser } from '../../users/user-store.ts';
 import { usersSince } from '../../users/users-since.ts';
 import { type Asking, answerWork } from '../policies/heavy-answer.ts';
@@ -53,7 +53,7 @@ export interface SuggestRouteParts {
   readonly database: Database;
   readonly module: PolicyModule;
   readonly moments: Pick<Moments, 'now'>;
-  readonly foundUsers: Pick<FoundUsers, 'page' | 'findAll'>;
+  readonly foundUsers: Pick<FoundUsers, 'parts' | 'findAll'>;
   readonly engineOf: EngineCache;
   readonly heavy: HeavyWork;
   readonly logReads: LogReads;
@@ -63,7 +63,6 @@ export interface SuggestRouteParts {
 }
 
 const MAX_DECISIONS = 2_000_000;
-const USERS_AT_ONCE = 1_000;
 
 export function createSuggestRoutes(parts: SuggestRouteParts): Router {
   const { database, module, moments, engineOf, heavy, logReads, foundUsers, now, maxDecisions = MAX_DECISIONS } = parts;
@@ -227,14 +226,10 @@ export function createSuggestRoutes(parts: SuggestRouteParts): Router {
     const found = holdersOf(suggested);
     if (found.size === 0) return found;
     const began = await readPosition(database.knex);
-    let after: string | null = null;
-    let some: FoundUser[];
-    do {
-      some = await foundUsers.page(database.knex, USERS_AT_ONCE, after);
+    for await (const some of foundUsers.parts((page) => page(database.knex))) {
       for (const each of some) addHolder(found, each, asked);
-      after = some.at(-1)?.user.id ?? null;
-    } while (some.length === USERS_AT_ONCE);
-    // While the pages were read, a group can go from one user to another.
+    }
+    // While the parts were read, a group can go from one user to another.
     const { ids, users } = await usersSince(database, began, foundUsers.findAll);
     for (const id of ids) removeHolder(found, id);
     for (const each of users) addHolder(found, each, asked);

@@ -6,10 +6,14 @@ import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import express, { type Response } from 'express';
 import { deferred } from '../../../src/base/promises.ts';
+import { readPosition } from '../../../src/db/changes.ts';
 import { openContext } from '../../../src/http/context.ts';
 import { sendList, streamTo } from '../../../src/http/page.ts';
 import { createAccessRoutes } from '../../../src/rest/policy-questions/access-routes.ts';
 import { createFoundUsers } from '../../../src/state/found-users.ts';
+import { localUser, userStore } from '../../../src/users/user-store.ts';
+import { countRows, openTestDatabase } from '../../support/database.ts';
+import { createSqlite } from '../../support/databases/sqlite.ts';
 
 async function serve(t: ExecutionContext, listener: RequestListener): Promise<number> {
   const server = createServer(listener).listen(0, '127.0.0.1');
@@ -61,6 +65,52 @@ test('a user who asks about access and leaves again gets two answers made at onc
   const answered = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { user: 'alice' } });
   t.deepEqual([answered.status, await answered.json()], [200, []]);
   t.is(began, 4, 'nothing is made for clients that have left');
+});
+
+test('answers about access read few users at once, and all of them', async (t) => {
+  const at = await createSqlite();
+  t.teardown(() => at.drop());
+  const database = await openTestDatabase(t, at);
+  const id = (n: number): string => `00000000-0000-7000-8000-${String(n).padStart(12, '0')}`;
+  for (let n = 0; n < 450; n++)
+    await userStore(database.knex).insert(localUser({ id: id(n), email: `${n}@x.org`, role: 'user', groups: [] }, 1), null);
+  const position = await readPosition(database.knex);
+  const moment = { position, policies: [], stored: [], targets: [{ id: 't', name: 't', enabled: true }] };
+  const decide = () => ({ effect: 'allow', reason: 'policy', policy: { id: 'p', name: 'p' } });
+  const router = createAccessRoutes({
+    database,
+    moments: { now: async () => moment } as never,
+    engineOf: (async () => ({ decide, decideTarget: decide })) as never,
+    engineBefore: (() => undefined) as never,
+    catalogue: { ofTarget: () => [] },
+    foundUsers: createFoundUsers(),
+  });
+  const app = express().use((_req, res, next) => {
+    const admission = { principal: { sub: 'alice' } } as never;
+    openContext(res, { requestId: 'r', admission, admit: async () => admission, authorize: () => ({}) as never });
+    next();
+  });
+  const port = await serve(t, app.use(router));
+  const rows = countRows(database);
+  const ask = async (path: string) => {
+    const answer = await fetch(`http://127.0.0.1:${port}${path}`);
+    const text = await answer.text();
+    t.is(answer.status, 200, text);
+    return { text, next: /^<([^>]+)>/.exec(answer.headers.get('link') ?? '')?.[1] };
+  };
+  const ids = ({ text }: { text: string }): string[] => text.match(/00000000-0000-7000-8000-\d{12}/g) ?? [];
+  const all = Array.from({ length: 450 }, (_, n) => id(n));
+  const object = 'target=t&resource_type=tool&resource_name=x';
+  t.deepEqual(ids(await ask(`/access?${object}&format=csv`)), all);
+  const whole = await ask(`/access?${object}&limit=1000`);
+  t.deepEqual([ids(whole), whole.next], [all, undefined]);
+  const first = await ask(`/access?${object}&limit=449`);
+  t.deepEqual(ids(first), all.slice(0, 449));
+  t.deepEqual(ids(await ask(first.next ?? '')), all.slice(449));
+  const some = await ask('/matrix?target=t&rows=users');
+  t.deepEqual(ids(some), all.slice(0, 100));
+  t.deepEqual(ids(await ask(some.next ?? '')), all.slice(100, 200));
+  t.is(rows(), 200);
 });
 
 test('a long list is written as its client reads it', async (t) => {
