@@ -4,10 +4,12 @@
  * another session caused.
  */
 
+import { setImmediate } from 'node:timers/promises';
 import { type Cancellable, unlessAborted } from '../../../base/cancellation.ts';
 import type { JsonObject } from '../../../base/json/json.ts';
 import type { Log } from '../../../base/log.ts';
 import { deferred } from '../../../base/promises.ts';
+import { pause } from '../../../base/turns/slices.ts';
 import {
   CODES,
   errorMessage,
@@ -80,6 +82,11 @@ export class SharedProcess {
   private readonly process: TargetProcess;
   private readonly calls: Calls;
   private readonly queues = new Set<EventQueue>();
+  /** The standalone streams of a shared process, each with the news that wait in it. */
+  private readonly listeners = new Map<EventQueue, Set<string>>();
+  /** The news that the sessions of a shared process are still to be told. */
+  private readonly news = new Set<string>();
+  private isTelling = false;
   private readonly held: HeldMessages;
   private unread = 0;
   /** The bytes of lines that wait for their end, or to be read. */
@@ -163,9 +170,11 @@ export class SharedProcess {
     const queue = this.createQueue(session.id, () => {
       signal?.removeEventListener('abort', abort);
       session.standing = null;
+      this.listeners.delete(queue);
     });
     signal?.addEventListener('abort', abort, { once: true });
     session.standing = queue;
+    if (this.shared) this.listeners.set(queue, new Set());
     this.handOver(queue);
     return streamAnswer(queue.events, queue.close);
   }
@@ -250,10 +259,28 @@ export class SharedProcess {
   private noticed({ method }: RpcNotification, line: Line): void {
     if (!this.shared) this.deliver(textOf(line), null);
     if (!this.shared || !LIST_CHANGES.includes(method)) return;
-    const text = JSON.stringify({ jsonrpc: '2.0', method });
-    for (const { standing } of this.sessions.values()) {
-      if (standing !== null && standing.pending < UNREAD_LENGTH) standing.push(text);
+    this.news.add(method);
+    if (!this.isTelling) void this.tell();
+  }
+
+  /** Tells all sessions that lists have changed. A process can say it thousands of times in one turn of the event loop. */
+  private async tell(): Promise<void> {
+    this.isTelling = true;
+    while (this.news.size > 0) {
+      await setImmediate();
+      const news = [...this.news];
+      this.news.clear();
+      for (const [queue, waiting] of this.listeners) {
+        if (queue.pending === 0) waiting.clear();
+        for (const method of news) {
+          if (waiting.has(method)) continue;
+          queue.push(JSON.stringify({ jsonrpc: '2.0', method }));
+          if (queue.pending > 0) waiting.add(method);
+        }
+        await pause();
+      }
     }
+    this.isTelling = false;
   }
 
   /**

@@ -193,6 +193,24 @@ test.serial('all sessions learn that a list has changed, and no other notificati
   t.deepEqual(await second.all(), []);
 });
 
+test.serial('a stream that is not read holds the news of each list once', async (t) => {
+  const { upstream } = startStdio(t);
+  const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
+  const standing = await one.listen();
+  const changed = ['notifications/prompts/list_changed', 'notifications/tools/list_changed'];
+  const lines = Array.from({ length: 300 }, (_, n) => JSON.stringify({ jsonrpc: '2.0', method: changed[n % 2] }));
+  const change = async (): Promise<void> => {
+    await two.call('print', { lines });
+    await two.call('echo');
+  };
+  await change();
+  const first = [await standing.next(), await standing.next()];
+  await change();
+  await one.send({ method: 'DELETE' });
+  for (const messages of [first, await standing.all()])
+    t.deepEqual(messages.map((message) => message?.method).toSorted(), changed);
+});
+
 test.serial('a session cancels only its own calls, and other sessions stay when it ends', async (t) => {
   const { upstream } = startStdio(t);
   const [one, two] = await Promise.all([open(upstream, shared()), open(upstream, shared())]);
