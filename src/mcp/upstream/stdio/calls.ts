@@ -184,8 +184,8 @@ export function createCalls(
       call.queue.fail(ABORTED);
     },
     latest: (): EventQueue | null => [...calls.values()].at(-1)?.queue ?? null,
-    leave(owner: string): void {
-      for (const [id, call] of calls) if (call.owner === owner) drop(id, call, ABORTED);
+    leave(owner: string, cause: Error): void {
+      for (const [id, call] of calls) if (call.owner === owner) drop(id, call, cause);
     },
     fail(cause: Error): void {
       for (const [id, call] of calls) {

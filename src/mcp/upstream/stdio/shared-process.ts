@@ -179,10 +179,11 @@ export class SharedProcess {
     return streamAnswer(queue.events, queue.close);
   }
 
-  leave(session: SharedProcessSession): void {
+  /** `cause`: with what its requests in flight fail. */
+  leave(session: SharedProcessSession, cause: Error = ABORTED): void {
     this.touch(session);
     if (this.shared) {
-      this.calls.leave(session.id);
+      this.calls.leave(session.id, cause);
       session.standing?.end();
       this.sessions.delete(session.id);
     } else this.end('its session ended');

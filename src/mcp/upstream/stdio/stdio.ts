@@ -7,12 +7,12 @@ import type { Cancellable } from '../../../base/cancellation.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { CLIENT_RULES } from '../../../base/json/selection.ts';
 import { inTime } from '../../../base/promises.ts';
-import { type RpcMessage, readMessage } from '../../../protocol/message.ts';
+import { type RpcMessage, type RpcRequest, readMessage } from '../../../protocol/message.ts';
 import { type Located, MESSAGE_SPAN_DEPTH } from '../../../protocol/rebuild.ts';
 import { type Access, addressOf, type Credentials, type StdioTarget } from '../../../targets/target.ts';
 import { statusAnswer } from '../answers.ts';
 import { sourceAt, sourceOf } from '../connect.ts';
-import { bindingKey } from '../health.ts';
+import { competitors, type Slot, toEvict } from '../eviction.ts';
 import type { Unread } from '../unread.ts';
 import {
   CHANGED,
@@ -20,6 +20,8 @@ import {
   isFault,
   isStillAllowed,
   openingOf,
+  ProcessFault,
+  type Reach,
   silenceOf,
   type UpstreamAnswer,
   type UpstreamFault,
@@ -54,15 +56,17 @@ const BACK_OFF_MS = 30_000;
 /** The time that ending a process takes at most, with a margin. */
 const CLOSE_MS = 6_000;
 
+/** Sessions of shared processes. The users of one target cannot take the room of all other targets, and one user not that of the others. */
+const MAX_SESSIONS = { ofUser: 625, ofTarget: 2_500, all: 10_000 };
+
 /** Rules for messages that the gateway built itself. They are within limits and well-formed. */
 const OWN_RULES = { ...CLIENT_RULES, exact: false, spanDepth: MESSAGE_SPAN_DEPTH };
 
-interface Seat {
+interface Seat extends Slot {
   readonly host: SharedProcess;
   readonly session: SharedProcessSession;
-  readonly targetId: string;
-  /** The target, address and credentials that the session was opened with. It must not be used with different ones. */
-  readonly bindingKey: string;
+  /** The credentials that the session was opened with. It must not be used with different ones, nor at a different address. */
+  readonly binding: string;
 }
 
 export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: StdioDeps) {
@@ -71,7 +75,11 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   const ending = new Set<SharedProcess>();
   /** The owner of each process that only one user may use. */
   const owners = new WeakMap<SharedProcess, string>();
+  /** The address of each process. A target can have many sessions, and its environment thousands of characters. */
+  const addresses = new WeakMap<SharedProcess, string>();
   const seats = new Map<string, Seat>();
+  /** Sessions of shared processes that are being opened. */
+  const opening = new Set<Slot>();
   const shared = new Map<string, SharedProcess>();
   const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
   let isClosed = false;
@@ -172,6 +180,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       },
     );
     hosts.add(host);
+    addresses.set(host, addressOf(target));
     if (owner !== null) owners.set(host, owner);
     if (key !== null) shared.set(key, host);
     void host.gone.then(() => {
@@ -223,22 +232,53 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   async function open(
-    { access, signal, ...request }: UpstreamRequest,
+    request: UpstreamRequest,
     target: StdioTarget,
     credentials: Credentials,
     message: RpcMessage,
     located: Located,
   ): Promise<UpstreamAnswer | UpstreamFault> {
     if (message.kind !== 'request' || message.method !== 'initialize' || request.session !== undefined) return statusAnswer(400);
+    const slot = { targetId: request.target.id, user: request.access.user };
+    // The number of sessions that share no process is that of the processes.
+    if (request.access.scope === null) return openIn(slot, request, target, credentials, message, located);
+    if (!makeRoom(slot)) {
+      log.warn({ target: target.name }, 'session of a shared process refused: there is no room');
+      return { fault: 'busy' };
+    }
+    opening.add(slot);
+    return openIn(slot, request, target, credentials, message, located).finally(() => opening.delete(slot));
+  }
+
+  async function openIn(
+    slot: Slot,
+    { access, signal }: UpstreamRequest,
+    target: StdioTarget,
+    credentials: Credentials,
+    message: RpcRequest,
+    located: Located,
+  ): Promise<UpstreamAnswer | UpstreamFault> {
     const host = await hostFor(target, access, credentials);
     if (isFault(host)) return host;
     const opened = await host.open(access.user, message, located, signal);
     const session = isFault(opened) ? undefined : host.sessions.get(opened.sessionId ?? '');
-    if (session !== undefined) {
-      seats.set(session.id, { host, session, targetId: target.id, bindingKey: bindingKey({ target: request.target, access }) });
-    }
+    if (session !== undefined) seats.set(session.id, { ...slot, host, session, binding: access.binding });
     return opened;
   }
+
+  /** Makes room for one more session of a shared process. False: there is none, and no session can be evicted. */
+  function makeRoom(wanted: Slot): boolean {
+    const open = [...seats.values()].filter(({ host }) => host.shared);
+    const competing = competitors(open, [...opening], wanted, MAX_SESSIONS);
+    if (competing === null) return true;
+    const byLastUse = competing.sessions.toSorted((a, b) => a.session.lastUsed - b.session.lastUsed);
+    const evicted = toEvict(byLastUse, wanted.user, competing.opening, ({ session }) => session.streams === 0);
+    if (evicted !== null) leave(evicted, new ProcessFault('busy', 'the session was ended: another session needs its room'));
+    return evicted !== null;
+  }
+
+  const isBound = ({ host, targetId, binding }: Seat, { target, access }: Reach): boolean =>
+    targetId === target.id && addresses.get(host) === addressOf(target) && binding === access.binding;
 
   function post(
     { host, session }: Seat,
@@ -251,9 +291,9 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     return host.post(session, message, located, signal);
   }
 
-  function leave(seat: Seat): UpstreamAnswer {
+  function leave(seat: Seat, cause?: Error): UpstreamAnswer {
     seats.delete(seat.session.id);
-    seat.host.leave(seat.session);
+    seat.host.leave(seat.session, cause);
     return statusAnswer(200);
   }
 
@@ -271,7 +311,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       if (credentials === 'unusable') return { fault: 'credential' };
       // Processes speak only the stateful revisions.
       if (request.stateless !== undefined) return statusAnswer(400);
-      const isOwn = seat !== undefined && seat.bindingKey === bindingKey(request);
+      const isOwn = seat !== undefined && isBound(seat, request);
       if (request.session !== undefined && !isOwn) return statusAnswer(404);
       if (method === 'GET') return isOwn ? seat.host.listen(seat.session, signal) : statusAnswer(400);
       const reading = readLargeJson(request.body ?? '', OWN_RULES, sourceAt(request));

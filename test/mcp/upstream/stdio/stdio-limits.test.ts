@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import test from 'ava';
 import {
+  type Client,
   initialize,
   isAlive,
   type LogLine,
@@ -236,6 +237,27 @@ test.serial('there are never more processes than allowed', async (t) => {
   await third?.send({ method: 'DELETE' });
   await open(upstream, placeFor());
   t.is(startedPids(logged).filter(isAlive).length, 3);
+});
+
+test.serial('users who fill a shared process with open streams do not keep others out', async (t) => {
+  const { upstream } = startStdio(t);
+  const join = (owner: string) => open(upstream, placeFor({ scope: 'all', owner }));
+  const isOpen = async (client: Client) => outcomeOf(await client.post(ping)) === 200;
+  const victim = await join('victim');
+  const own: Client[] = [];
+  for (let n = 0; n < 625; n++) own.push(await join('1'));
+  const [oldest, next, ...others] = own;
+  if (oldest === undefined || next === undefined) throw new Error('no session');
+  await oldest.listen();
+  await (await join('1')).listen();
+  t.false(await isOpen(next), 'the next session of the user ends an unused one');
+  t.true(await isOpen(oldest));
+  for (const client of others) await client.listen();
+  t.is(outcomeOf(await initialize(upstream, placeFor({ scope: 'all', owner: '1' }))), 'busy');
+  for (const user of ['2', '3', '4']) for (let n = 0; n < (user === '4' ? 624 : 625); n++) await (await join(user)).listen();
+  const late = await join('late');
+  t.true(await isOpen(late));
+  t.true(await isOpen(victim), 'a user who has one keeps it');
 });
 
 test.serial('many simultaneous sessions of a shared process start one process', async (t) => {
