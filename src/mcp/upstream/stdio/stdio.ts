@@ -122,11 +122,20 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     return hosts.size < stdio.maxProcesses ? null : { among: [...hosts], idleMs: GIVE_WAY_MS };
   }
 
-  /** Ends the process that has been idle for the longest time. */
-  function evict(among: readonly SharedProcess[], idleMs: number): void {
+  /**
+   * Ends the process that has been idle for the longest time. If none was idle for long enough, and a user has at least two processes more than
+   * the owner, the user with the most loses the one that was used least recently, an idle one first.
+   */
+  function evict(among: readonly SharedProcess[], idleMs: number, owner: string | null): void {
     const givesWay = (host: SharedProcess): boolean => !host.isBusy && now() - host.lastUsed >= idleMs;
-    const [longest] = among.filter(givesWay).sort((a, b) => a.lastUsed - b.lastUsed);
-    longest?.end('it was idle, and another process needs its slot');
+    const byLastUse = among.toSorted((a, b) => Number(a.isBusy) - Number(b.isBusy) || a.lastUsed - b.lastUsed);
+    const longest = byLastUse.find(givesWay);
+    const owned = byLastUse.flatMap((host) => {
+      const user = owners.get(host);
+      return user === undefined ? [] : [{ user, host }];
+    });
+    if (longest !== undefined) longest.end('it was idle, and another process needs its slot');
+    else toEvict(owned, owner ?? '', 0, () => false)?.host.end('its user has the most processes, and another user needs a slot');
   }
 
   /**
@@ -146,7 +155,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const others = inTheWay(owner);
       if (others === null) return begin();
       const { among, idleMs } = others;
-      if (!among.some((other) => ending.has(other))) evict(among, idleMs);
+      if (!among.some((other) => ending.has(other))) evict(among, idleMs, owner);
       const leaving = among.filter((other) => ending.has(other));
       const left = deadline - now();
       if (leaving.length === 0 || left <= 0) return null;

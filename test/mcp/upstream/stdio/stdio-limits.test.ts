@@ -352,6 +352,19 @@ test.serial('one user cannot take the process slots of all others', async (t) =>
   await until(() => startedPids(logged).filter(isAlive).length === 5, 'the end of the one that gave way');
 });
 
+test.serial('users who take all process slots with open streams do not keep others out', async (t) => {
+  const { upstream } = startStdio(t, {}, { maxProcesses: 4 });
+  const own = [];
+  for (let n = 0; n < 4; n++) own.push(await open(upstream, placeFor({ owner: 'greedy' })));
+  for (const client of own) await client.listen();
+  t.is(outcomeOf(await initialize(upstream, placeFor({ owner: 'greedy' }))), 'busy');
+  const others = [await open(upstream, placeFor({ owner: 'modest' })), await open(upstream, placeFor({ owner: 'modest' }))];
+  for (const client of others) await client.listen();
+  for (const owner of ['greedy', 'modest']) t.is(outcomeOf(await initialize(upstream, placeFor({ owner }))), 'busy');
+  const outcomes = await Promise.all([...own, ...others].map(async (client) => outcomeOf(await client.post(ping))));
+  t.deepEqual(outcomes, [404, 404, 200, 200, 200, 200]);
+});
+
 test.serial('one user cannot take every slot that becomes free while several of its processes wait for one', async (t) => {
   const { upstream, pass, logged } = startStdio(t, {}, { maxProcesses: 8 }, stopped);
   const open3 = await Promise.all(Array.from({ length: 3 }, () => open(upstream, placeFor({ owner: 'greedy' }))));
