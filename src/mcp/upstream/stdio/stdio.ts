@@ -3,6 +3,8 @@
  * Sessions live and end with their process. The number, idle time and lifetime of processes are limited.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createFlow } from '../../../base/budgets.ts';
 import type { Cancellable } from '../../../base/cancellation.ts';
 import { readLargeJson } from '../../../base/json/large.ts';
 import { CLIENT_RULES } from '../../../base/json/selection.ts';
@@ -45,7 +47,9 @@ export interface StdioDeps extends Omit<SharedProcessDeps, 'unread'> {
 
 /** If all process slots are taken, a process that has been idle for this long is evicted. */
 const GIVE_WAY_MS = 30_000;
-/** How long a new process waits for a slot while another process ends. */
+/** Starts of processes: each takes as much processor time as hundreds of calls. */
+const STARTS = { perKey: { perSecond: 1, burst: 20 }, all: { perSecond: 20, burst: 400 } };
+/** How long a new process waits for its user's next start, or for a slot while another process ends. */
 const ROOM_MS = 5_000;
 /** How long a process may finish its requests after its lifetime. */
 const OVERTIME_MS = 60_000;
@@ -82,6 +86,8 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   const opening = new Set<Slot>();
   const shared = new Map<string, SharedProcess>();
   const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
+  /** What each user has started lately. */
+  const starts = createFlow(STARTS, () => performance.now());
   let isClosed = false;
 
   const sweeper = setInterval(sweep, Math.min(5_000, Math.max(20, Math.min(stdio.idleMs, stdio.lifetimeMs) / 4)));
@@ -139,8 +145,8 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   /**
-   * Starts a process as soon as a slot is free, or returns one that is running. null: no slot. No other code runs between the
-   * count and the start.
+   * Starts a process as soon as its user may start one and a slot is free, or returns one that is running. null: not in time. No other code runs
+   * between the count and the start.
    */
   async function whenRoom(
     owner: string | null,
@@ -152,14 +158,22 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
     while (!isClosed) {
       const host = running();
       if (host !== null) return host;
-      const others = inTheWay(owner);
-      if (others === null) return begin();
-      const { among, idleMs } = others;
-      if (!among.some((other) => ending.has(other))) evict(among, idleMs, owner);
-      const leaving = among.filter((other) => ending.has(other));
       const left = deadline - now();
-      if (leaving.length === 0 || left <= 0) return null;
-      await inTime(Promise.race(leaving.map(({ gone }) => gone)), left);
+      const restMs = starts.wait(access.user) * 1_000;
+      const others = inTheWay(owner);
+      if (restMs > 0) {
+        if (left <= 0) return null;
+        await sleep(Math.min(Math.ceil(restMs), left), undefined, { ref: false });
+      } else if (others === null) {
+        starts.charge(access.user, 1);
+        return begin();
+      } else {
+        const { among, idleMs } = others;
+        if (!among.some((other) => ending.has(other))) evict(among, idleMs, owner);
+        const leaving = among.filter((other) => ending.has(other));
+        if (leaving.length === 0 || left <= 0) return null;
+        await inTime(Promise.race(leaving.map(({ gone }) => gone)), left);
+      }
       if (!(await isStillAllowed(access))) return CHANGED;
     }
     return null;
@@ -236,7 +250,8 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   }
 
   function noRoom({ name }: StdioTarget): UpstreamFault {
-    log.warn({ target: name, processes: hosts.size }, 'target process not started: no process slot is free');
+    const why = 'no process slot is free, or too many processes were started for its user';
+    log.warn({ target: name, processes: hosts.size }, `target process not started: ${why}`);
     return { fault: 'busy' };
   }
 

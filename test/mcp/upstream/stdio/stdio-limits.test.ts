@@ -260,6 +260,20 @@ test.serial('users who fill a shared process with open streams do not keep other
   t.true(await isOpen(victim), 'a user who has one keeps it');
 });
 
+test.serial('a user who has processes started again and again waits, and others do not', async (t) => {
+  const { upstream, logged } = startStdio(t, {}, { maxProcesses: 200 });
+  const started = performance.now();
+  // They end at once.
+  const crash = (owner: string) => initialize(upstream, placeFor({ command: '/bin/sh', args: ['-c', 'exit 1'], owner }));
+  const attempts = Array.from({ length: 50 }, () => crash('greedy'));
+  await Promise.all(Array.from({ length: 5 }, () => open(upstream, placeFor({ owner: 'modest' }))));
+  const outcomes = (await Promise.all(attempts)).map(outcomeOf);
+  const seconds = (performance.now() - started) / 1_000;
+  t.true(outcomes.includes('busy'));
+  const starts = startedPids(logged).length - 5;
+  t.true(starts > 21 && starts <= 22 + seconds, `${starts} in ${seconds} s`);
+});
+
 test.serial('many simultaneous sessions of a shared process start one process', async (t) => {
   const { upstream, logged } = startStdio(t, {}, { maxProcesses: 1 });
   const clients = await Promise.all(Array.from({ length: 20 }, () => open(upstream, placeFor({ scope: 'all' }))));
