@@ -33,6 +33,8 @@ const RETRY_MS = { first: 1_000, last: 60_000 };
 const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 
 interface Listening {
+  /** With the access that last asked for it: the one before may end. */
+  reach: Reach;
   readonly stream: AbortController;
   /** What the target was asked for, as JSON. */
   readonly asked: string;
@@ -61,7 +63,10 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     };
     const before = current;
     const asked = JSON.stringify(notifications);
-    if (before !== null && before.asked === asked && !before.hasEnded && isSubsetOf(heard, before.agreed)) return before.agreed;
+    if (before !== null && before.asked === asked && !before.hasEnded && isSubsetOf(heard, before.agreed)) {
+      before.reach = reach;
+      return before.agreed;
+    }
     if (Object.keys(notifications).length === 0) {
       current = null;
       before?.stream.abort();
@@ -70,6 +75,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
     }
     const began = now();
     const own: Listening = {
+      reach,
       stream: new AbortController(),
       asked,
       agreed: null,
@@ -80,7 +86,7 @@ export function createListener({ http, newId, now }: BridgeParts, deps: Listener
         // A stream that lasted for a while resets the delay.
         const next = now() - began > RETRY_MS.last ? RETRY_MS.first : Math.min(delayMs * 2, RETRY_MS.last);
         clearTimeout(retry);
-        retry = setTimeout(() => isStill(own) && void enqueue(reach, uris, next), next).unref();
+        retry = setTimeout(() => isStill(own) && void enqueue(own.reach, uris, next), next).unref();
       },
     };
     current = own;

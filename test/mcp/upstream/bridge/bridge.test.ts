@@ -867,6 +867,35 @@ test.serial('the subscriptions of one user take a limited number of characters',
   t.is(await subscribe(11), undefined);
 });
 
+test.serial('a stream opens again with the newest access that wanted it', async (t) => {
+  const open: ServerResponse[] = [];
+  const { driver } = await scripted(t, (received, res) => {
+    const { message } = received;
+    if (message?.method !== 'subscriptions/listen') return modernScript({})(received, res);
+    open.push(res);
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write(acknowledgement(message));
+  });
+  let isAllowed = true;
+  const former = { access: { ...ACCESS, stillAllowed: () => isAllowed } };
+  await driver.open();
+  t.is((await driver.ask('resources/subscribe', { uri: 'x:1' }, former)).error, undefined);
+  const stream = reader(succeeded(await driver.send({ method: 'GET' })));
+  // Changes are made one after the other.
+  await driver.ask('resources/unsubscribe', { uri: 'x:none' });
+  isAllowed = false;
+  const next = stream.next();
+  open.at(-1)?.end();
+  const outcome = await Promise.race([
+    next.then(
+      () => 'message',
+      () => 'ended',
+    ),
+    until(() => open.length === 2).then(() => 'again'),
+  ]);
+  t.is(outcome, 'again');
+  next.catch(() => undefined);
+});
+
 test.serial('a resource that the target did not agree to is asked for again', async (t) => {
   let exists = false;
   const { driver } = await scripted(t, (received, res) => {
