@@ -1,7 +1,8 @@
 /** The sessions of the bridge: their state, and how long they are kept. */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { errors } from 'undici';
-import { createStock } from '../../../base/budgets.ts';
+import { createFlow, createStock } from '../../../base/budgets.ts';
 import { isObject, type JsonObject } from '../../../base/json/json.ts';
 import type { RpcId } from '../../../protocol/message.ts';
 import { createDemultiplexer, type Demultiplexer } from '../demultiplexer.ts';
@@ -46,6 +47,8 @@ const SESSION_MS = 24 * 60 * 60 * 1000;
 /** Characters of the resources that sessions are subscribed to, and `EACH` for each resource: of one user, and of all users. A session holds several copies. */
 const SUBSCRIBED = { perKey: 512 * 1024, all: 8 * 1024 * 1024 };
 const EACH = 256;
+/** Changes of subscriptions: each ends a connection to the target and opens one. */
+const CHANGES = { perKey: { perSecond: 50, burst: 20 }, all: { perSecond: 200, burst: 200 } };
 
 /** Whether the id is one of the bridge, even if its session is gone. Such an id must not be sent to a target. */
 export function isBridged(id: string): boolean {
@@ -57,6 +60,7 @@ export function createBridgedSessions(parts: BridgeParts) {
   /** Ordered by last use, oldest first. */
   const sessions = new Map<string, Kept>();
   const toolsAt = createKnownTools(parts);
+  const changes = createFlow(CHANGES, () => performance.now());
   const subscribed = createStock('subscriptions of sessions', SUBSCRIBED);
 
   function keep({ target, access }: Reach, client: ClientTraits, capabilities: JsonObject): BridgedSession {
@@ -96,6 +100,11 @@ export function createBridgedSessions(parts: BridgeParts) {
         isAway: () => isAway(session),
         endStream: mailbox.endStanding,
         reserve: (uri) => subscribed.take(access.user, EACH + uri.length),
+        async turn() {
+          changes.charge(access.user, 1);
+          const seconds = changes.wait(access.user);
+          if (seconds > 0) await sleep(seconds * 1_000, undefined, { ref: false });
+        },
       }),
       tools: toolsAt(bindingKey({ target, access }), client),
       logLevel: null,

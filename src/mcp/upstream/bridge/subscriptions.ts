@@ -16,6 +16,8 @@ export type Subscribed = 'done' | 'full' | 'unheard' | 'unreported';
 export interface SubscriptionsDeps extends ListenerDeps {
   /** Takes room for a resource. */
   readonly reserve: (uri: string) => Taken | Overdrawn;
+  /** Resolves when the user may change subscriptions. */
+  readonly turn: () => Promise<void>;
 }
 
 interface Part {
@@ -27,7 +29,7 @@ interface Part {
 const MAX_SUBSCRIPTIONS = 1_000;
 const PART = { resources: 50, characters: 16 * 1024 };
 
-export function createSubscriptions(parts: BridgeParts, { reserve, ...deps }: SubscriptionsDeps) {
+export function createSubscriptions(parts: BridgeParts, { reserve, turn, ...deps }: SubscriptionsDeps) {
   /** Listens for changes of lists, too. */
   const first: Part = { listener: createListener(parts, deps), resources: new Map() };
   const all = new Set([first]);
@@ -38,7 +40,7 @@ export function createSubscriptions(parts: BridgeParts, { reserve, ...deps }: Su
   let isOver = false;
 
   function queued<T>(change: () => Promise<T>): Promise<T> {
-    const changed = changing.then(change);
+    const changed = changing.then(turn).then(change);
     changing = changed.catch(() => undefined);
     return changed;
   }
