@@ -47,8 +47,8 @@ export interface StdioDeps extends Omit<SharedProcessDeps, 'unread'> {
 
 /** If all process slots are taken, a process that has been idle for this long is evicted. */
 const GIVE_WAY_MS = 30_000;
-/** Starts of processes: each takes as much processor time as hundreds of calls. */
-const STARTS = { perKey: { perSecond: 1, burst: 20 }, all: { perSecond: 20, burst: 400 } };
+/** Starts of a user's own processes: each takes as much processor time as hundreds of calls. */
+const STARTS = { perKey: { perSecond: 1, burst: 40 }, all: { perSecond: 20, burst: 400 } };
 /** How long a new process waits for its user's next start, or for a slot while another process ends. */
 const ROOM_MS = 5_000;
 /** How long a process may finish its requests after its lifetime. */
@@ -86,7 +86,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   const opening = new Set<Slot>();
   const shared = new Map<string, SharedProcess>();
   const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
-  /** What each user has started lately. */
+  /** How many own processes each user has started lately. A process for everybody is rarely started, and whoever comes first starts it. */
   const starts = createFlow(STARTS, () => performance.now());
   let isClosed = false;
 
@@ -159,13 +159,13 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       const host = running();
       if (host !== null) return host;
       const left = deadline - now();
-      const restMs = starts.wait(access.user) * 1_000;
+      const restMs = owner === null ? 0 : starts.wait(owner) * 1_000;
       const others = inTheWay(owner);
       if (restMs > 0) {
         if (left <= 0) return null;
         await sleep(Math.min(Math.ceil(restMs), left), undefined, { ref: false });
       } else if (others === null) {
-        starts.charge(access.user, 1);
+        if (owner !== null) starts.charge(owner, 1);
         return begin();
       } else {
         const { among, idleMs } = others;
