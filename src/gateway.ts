@@ -100,13 +100,12 @@ export async function createGateway(
   await checkCheckpoints(config.audit.checkpoints);
   await checkAddress(config);
   const opened: { vault: Vault | null } = { vault: null };
-  const database = await open(config.database, async (db, before) => {
+  const database = await open(config.database, async (db) => {
     await makeCounter(db);
     await checkLocalSignIn(db, config.localSignIn);
     const vault = await openVault(config, db);
     await makeKeys(db, vault, Date.now());
-    for (const unbound of await resealCredentials(db, vault, before))
-      log.warn(unbound, 'a credential of an older version must be set again');
+    await resealCredentials(db, vault);
     await resealConnections(db, vault);
     await resealProviders(db, vault);
     opened.vault = vault;

@@ -5,7 +5,7 @@ import knex, { type Knex } from 'knex';
 import { AppError } from '../base/errors.ts';
 import type { DatabaseConfig } from '../config/config.ts';
 import { makeCausal } from './causal.ts';
-import { type FirstRows, migrate, requireMigrated } from './migrate.ts';
+import { migrate, requireMigrated } from './migrate.ts';
 import { boundedMysql } from './mysql-client.ts';
 import { SqliteClient } from './sqlite-client.ts';
 
@@ -156,7 +156,7 @@ async function inspectMysql(db: Knex, allowWeakDurability: boolean): Promise<str
  * Opens the database. `firstRows` runs under the migration lock after the migrations; null: a database that lacks a migration is refused, not
  * migrated. Throws AppError `unavailable` with a reason that an operator can act on.
  */
-export async function openDatabase(config: DatabaseConfig, firstRows: FirstRows | null) {
+export async function openDatabase(config: DatabaseConfig, firstRows: ((db: Connection) => Promise<void>) | null) {
   let db: Knex | undefined;
   try {
     db = config.kind === 'sqlite' ? openSqlite(config.path) : openMysql(config, config.poolSize, 'mysql2');

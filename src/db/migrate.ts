@@ -116,8 +116,7 @@ export async function requireMigrated(db: Knex, collation: string | null): Promi
   );
 }
 
-/** Returns the names of the migrations that the database had before. */
-async function bringUp(db: Knex, collation: string | null): Promise<ReadonlySet<string>> {
+async function bringUp(db: Knex, collation: string | null): Promise<void> {
   const applied = await appliedIn(db, collation);
   if (!(await db.schema.hasTable('migrations'))) {
     await db.schema.createTable('migrations', (t) => {
@@ -130,23 +129,21 @@ async function bringUp(db: Knex, collation: string | null): Promise<ReadonlySet<
     await up(db, collation);
     await db('migrations').insert({ name, applied_at: Date.now() });
   }
-  return applied;
 }
-
-/** `before`: the names of the migrations that the database had before this start. */
-export type FirstRows = (db: Knex, before: ReadonlySet<string>) => Promise<void>;
 
 /**
  * Migrates, then runs `work` under the same lock (it may insert first rows, such as keys). The lock of a single server belongs to a
  * connection, so a killed process leaves none behind. In a cluster it would be of no use, and Percona XtraDB Cluster refuses it.
  */
-export async function migrate(db: Knex, collation: string | null, work: FirstRows): Promise<void> {
+export async function migrate(db: Knex, collation: string | null, work: (db: Knex) => Promise<void>): Promise<void> {
   if (collation === null) {
     // SQLite waits for the disk once for all statements, not after each of them.
-    return work(db, await db.transaction((trx) => bringUp(trx, collation)));
+    await db.transaction((trx) => bringUp(trx, collation));
+    return work(db);
   }
   const run = async (): Promise<void> => {
-    await work(db, await bringUp(db, collation));
+    await bringUp(db, collation);
+    await work(db);
   };
   if (await isCluster(db)) return withClusterLock(db, LOCK_SECONDS * 1_000, run);
   const connection = await db.client.acquireConnection();

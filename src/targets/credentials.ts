@@ -165,31 +165,19 @@ function heldCredential(vault: Vault, target: Target, row: CredentialRow): HeldC
 
 /**
  * Re-encrypts credentials that are sealed under a previous master key, and converts those of schema version 1. Runs under the
- * migration lock, while other replicas may set credentials. A credential that cannot be opened stays as it is and is unusable. `before`: the
- * migrations that the database had before this start. Returns the credentials that migration 0011 has left without a destination.
+ * migration lock, while other replicas may set credentials. A credential that cannot be opened stays as it is and is unusable.
  */
-export async function resealCredentials(db: Connection, vault: Vault, before: ReadonlySet<string>): Promise<Unbound[]> {
+export async function resealCredentials(db: Connection, vault: Vault): Promise<void> {
   const store = targetStore(db);
-  // Only the start that migrates binds. Otherwise, a writer to the database could restore the former row of a credential, and choose where it goes.
-  // To make the database older, too, the writer would have to delete later migrations, which cannot run twice.
-  const mayBind = ![...before].some((name) => name >= BINDINGS);
-  const unbound: Unbound[] = [];
   for (const row of await store.credentials(null)) {
     const read = row.version === '' ? fromVersion1(vault, row) : row;
-    const isFormer = read?.origin.startsWith(REBIND) === true;
-    const after = isFormer && mayBind ? await rebound(store, vault, read) : resealed(vault, read ?? row);
+    const after = read?.origin.startsWith(REBIND) ? await rebound(store, vault, read) : resealed(vault, read ?? row);
     if (after !== null || read !== row) await store.replaceSealed(row, after ?? read ?? row);
-    const { target_id, subject_type, subject_value, key_name } = row;
-    if (isFormer && !mayBind) unbound.push({ target_id, subject_type, subject_value, key_name });
   }
-  return unbound;
 }
-
-export type Unbound = Pick<CredentialRow, 'target_id' | 'subject_type' | 'subject_value' | 'key_name'>;
 
 /** Migration 0011 marks the origin of a credential with this prefix if it is still bound to the former format. */
 const REBIND = 'rebind:';
-const BINDINGS = '0011';
 
 /** Binds a credential to the current destination of its target if it was usable there; null: it cannot be opened. */
 async function rebound(store: TargetStore, vault: Vault, row: CredentialRow): Promise<CredentialRow | null> {
