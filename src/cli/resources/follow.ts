@@ -41,7 +41,7 @@ export async function follow(
     let next: number | null = null;
     for await (const { items, at } of client.pages<LogJson>(path({ from: new Date(from).toISOString(), limit: PAGE }))) {
       rows.push(...items);
-      // Ids follow a clock that is set back.
+      if (at < from) say('The clock of the gateway was set back: decisions of that time are shown again.');
       next ??= at - OVERLAP_MS;
     }
     return { rows, next: next ?? from };
