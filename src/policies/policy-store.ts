@@ -289,7 +289,8 @@ export function policyStore(db: Connection) {
      */
     async change(changes: readonly StoredChange[], outsideAt: number | null = null): Promise<void> {
       const files = new Set<string>();
-      const missing: { managed_as: string; drift_since: number }[] = [];
+      /** By file. In a database that was restored in part, two policies can have the same one. */
+      const missing = new Map<string, { managed_as: string; drift_since: number }>();
       const gone: string[] = [];
       const made: StoredPolicy[] = [];
       const changed: StoredPolicy[] = [];
@@ -301,7 +302,8 @@ export function policyStore(db: Connection) {
         if (after === null) {
           if (before !== null) gone.push(before.id);
           if (before !== null && before.managed_as !== null && outsideAt !== null) {
-            missing.push({ managed_as: before.managed_as, drift_since: before.drift_since ?? outsideAt });
+            const { managed_as } = before;
+            missing.set(managed_as, { managed_as, drift_since: before.drift_since ?? outsideAt });
           }
           continue;
         }
@@ -320,8 +322,8 @@ export function policyStore(db: Connection) {
       await deleteRows(db, 'policy_subjects', 'id', subjectsGone);
       await insertRows(db, 'policy_subjects', subjectsMade);
       await deleteRows(db, 'deleted_policies', 'managed_as', files);
-      await insertRows(db, 'deleted_policies', missing);
-      for (const owner of new Set(missing.map(({ managed_as }) => managed_as.slice(0, managed_as.indexOf('/')))))
+      await insertRows(db, 'deleted_policies', [...missing.values()]);
+      for (const owner of new Set([...missing.keys()].map((file) => file.slice(0, file.indexOf('/')))))
         await deleteRows(
           db,
           'deleted_policies',

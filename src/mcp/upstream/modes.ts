@@ -159,7 +159,7 @@ async function messageOf(text: string, targetId: string): Promise<JsonObject> {
 
 /** Whether a stateful target answers a 2026-07-28 request with this status, because it lacks a session, method or path for it. */
 export function isWrongMode(status: number): boolean {
-  return status === 200 || status === 400 || status === 404 || status === 405 || status === 406;
+  return [200, 400, 404, 405, 406, 415, 422].includes(status);
 }
 
 function discoversTasks(result: JsonValue): boolean {

@@ -134,7 +134,8 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
    */
   function evict(among: readonly SharedProcess[], idleMs: number, owner: string | null): void {
     const givesWay = (host: SharedProcess): boolean => !host.isBusy && now() - host.lastUsed >= idleMs;
-    const byLastUse = among.toSorted((a, b) => Number(a.isBusy) - Number(b.isBusy) || a.lastUsed - b.lastUsed);
+    const use = ({ isBusy, underWay }: SharedProcess): number => Number(isBusy) + Number(underWay > 0);
+    const byLastUse = among.toSorted((a, b) => use(a) - use(b) || a.lastUsed - b.lastUsed);
     const longest = byLastUse.find(givesWay);
     const owned = byLastUse.flatMap((host) => {
       const user = owners.get(host);
