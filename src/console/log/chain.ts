@@ -6,6 +6,8 @@ import { unlessRefused, type View } from '../view.ts';
 
 const OLD_DAYS = 31;
 const COMMAND = html`<code>portcullis audit verify --report</code>`;
+/** Without checkpoints, a verification does not see that the newest records are missing, and its report would take the warning back. */
+const WITH_CHECKPOINTS = html`<code>portcullis audit verify --checkpoints checkpoints.jsonl --report</code>`;
 
 /** Returns null if the user may not know. */
 export const verificationOf = async ({ get }: View): Promise<VerifiedJson | null> =>
@@ -17,7 +19,7 @@ export function chainConcern({ verification, full }: VerifiedJson): Content {
   const { intact, problems, verified_at } = verification;
   const time = Date.parse(verified_at);
   if (!intact)
-    return html`The log is not intact: the verification of ${timeOf(time)} found ${problems} ${problems === 1 ? 'problem' : 'problems'}. ${COMMAND} names them.`;
+    return html`The log is not intact: the verification of ${timeOf(time)} found ${problems} ${problems === 1 ? 'problem' : 'problems'}. ${WITH_CHECKPOINTS} names them.`;
   if (full === null) return html`No verification of the whole chain was reported. ${COMMAND} verifies it.`;
   const fullTime = Date.parse(full.verified_at);
   if (Date.now() - fullTime > OLD_DAYS * 24 * 60 * 60_000)
