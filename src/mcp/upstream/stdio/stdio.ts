@@ -130,9 +130,9 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
 
   /**
    * Ends the process that has been idle for the longest time. If none was idle for long enough, and a user has at least two processes more than
-   * the owner, the user with the most loses the one that was used least recently, an idle one first.
+   * the one that asks, the user with the most loses the one that was used least recently, an idle one first.
    */
-  function evict(among: readonly SharedProcess[], idleMs: number, owner: string | null): void {
+  function evict(among: readonly SharedProcess[], idleMs: number, asking: string): void {
     const givesWay = (host: SharedProcess): boolean => !host.isBusy && now() - host.lastUsed >= idleMs;
     const use = ({ isBusy, underWay }: SharedProcess): number => Number(isBusy) + Number(underWay > 0);
     const byLastUse = among.toSorted((a, b) => use(a) - use(b) || a.lastUsed - b.lastUsed);
@@ -142,7 +142,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
       return user === undefined ? [] : [{ user, host }];
     });
     if (longest !== undefined) longest.end('it was idle, and another process needs its slot');
-    else toEvict(owned, owner ?? '', 0, () => false)?.host.end('its user has the most processes, and another user needs a slot');
+    else toEvict(owned, asking, 0, () => false)?.host.end('its user has the most processes, and another user needs a slot');
   }
 
   /**
@@ -170,7 +170,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
         return begin();
       } else {
         const { among, idleMs } = others;
-        if (!among.some((other) => ending.has(other))) evict(among, idleMs, owner);
+        if (!among.some((other) => ending.has(other))) evict(among, idleMs, access.user);
         const leaving = among.filter((other) => ending.has(other));
         if (leaving.length === 0 || left <= 0) return null;
         await inTime(Promise.race(leaving.map(({ gone }) => gone)), left);
