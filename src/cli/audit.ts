@@ -180,8 +180,8 @@ async function oneCheckpoint(given: string, say: Say): Promise<Checkpoint> {
 }
 
 /**
- * Opens the database of the gateway. It never makes or migrates one: gateways of the older version could not start again, and nobody takes a
- * backup before a check.
+ * Opens the database of the gateway. It never makes one, and never migrates one: after that, a gateway of the older version could not start
+ * again.
  */
 export async function openExisting(where: DatabaseConfig): Promise<Database> {
   if (where.kind === 'mysql' || existsSync(where.path)) return openDatabase(where, null);

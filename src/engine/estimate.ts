@@ -18,7 +18,7 @@ export type Estimate = Engine['estimate'];
 export const SHORT_MS = 1;
 
 /** Nanoseconds: a decision without any test or table; a look-up of the beginning or end of the name. */
-const DECISION: Weight = { name: 2_000, byte: 6 };
+const DECISION: Weight = { name: 2_000, byte: 12 };
 const EDGE: Weight = { name: 800, byte: 1 };
 /** A look-up in a table of texts, for each subject of the caller that has one. */
 const LOOK_UP: Weight = { name: 60, byte: 1.7 };

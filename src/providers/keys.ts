@@ -97,7 +97,7 @@ export function createProviderKeys({ outbound, now, elapsed = () => performance.
   const ageOf = ({ read }: State): number => (read === null ? Number.POSITIVE_INFINITY : elapsed() - read.readAt);
   const toleratedBy = (provider: Provider): number => provider.outage_minutes * 60_000;
 
-  /** Reads again if the keys are old. Returns the read if nobody may use the keys before it has ended; null: they count now, or not at all. */
+  /** Reads again if the keys are old. Returns the read if requests must wait for it; null: they need not wait. */
   function due(provider: Provider, state: State): Promise<void> | null {
     const tolerated = toleratedBy(provider);
     const age = ageOf(state);

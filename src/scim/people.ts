@@ -142,7 +142,7 @@ export function createDirectoryPeople({ changeBy, now }: PeopleParts) {
         await store.delete(id);
         const email = before.facts?.directory?.email ?? null;
         const { changes } = await settle(trx, provider, before, { active: false, email, groups: [] });
-        // A user whom the directory sends again may be back after years, and nobody remembers the tokens.
+        // If the directory sends the user again, perhaps after years, the former tokens must not work again.
         return { result: undefined, changes: [...changes, ...(await endApiTokensOf(trx, [id], now()))] };
       });
     },

@@ -69,7 +69,7 @@ setup code, which it prints when it starts (portcullis setup-code prints it agai
       path === undefined
         ? await optionOrAnswer(given, 'password-file', person, (one) => askNewPassword(one, say))
         : readText(path);
-    // At an address that is not its own, the gateway would make the administrator, but nobody could sign in.
+    // At an address that is not its own, the gateway refuses sign-ins, so nobody could use the new administrator.
     await discover(url);
     const made = (setupCode: string | null): Promise<Made> => register(url, { email, password, setupCode });
     const user = await made(given.text('setup-code') ?? null).catch(async (error: unknown) => {

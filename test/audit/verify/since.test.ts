@@ -7,7 +7,6 @@ import { timeOf } from '../../../src/audit/chain/chain.ts';
 import { type Checkpoint, checkpointMac } from '../../../src/audit/chain/checkpoint.ts';
 import { chainStore } from '../../../src/audit/chain/tables/chain-store.ts';
 import { literalBytes, literalId, tailOf } from '../../../src/audit/chain/tables/log-tables.ts';
-import { createRetention } from '../../../src/audit/upkeep/retention.ts';
 import { earlyRecords } from '../../../src/audit/verify/early.ts';
 import { auditLines, lineText, readLine } from '../../../src/audit/verify/lines.ts';
 import type { ProblemKind } from '../../../src/audit/verify/report.ts';
@@ -20,9 +19,7 @@ import type { TestDatabase } from '../../support/databases/engines.ts';
 import { createSqlite } from '../../support/databases/sqlite.ts';
 import { legacyWriter } from '../legacy-writer.ts';
 import { decision, KEY, LATER, quietWriter, verified } from '../records.ts';
-
-const DAY = 24 * 60 * 60 * 1000;
-const NOW = 1_800_000_000_000;
+import { DAY, keeperOf, NOW } from '../upkeep/keeper.ts';
 
 async function checkpointOf(database: Database): Promise<Checkpoint> {
   const heads = (await chainStore(database.knex).openHeads(KEY)).map(({ chain_id, seq, mac }) => [chain_id, seq, mac] as const);
@@ -221,20 +218,8 @@ eachEngine(test.serial, 'an unsigned checkpoint is not accepted as a beginning',
 
 eachEngine(test.serial, 'records that were removed by age since the checkpoint are not reported as missing', async (t, at) => {
   const { database, checkpoint } = await logOf(t, at);
-  const log = { info: () => {}, warn: () => {}, error: () => {} };
-  const parts = {
-    database,
-    key: KEY,
-    previousKeys: [],
-    days: 40,
-    resume: async () => {},
-    checkClock: async () => {},
-    onKept: () => {},
-    log,
-  };
-  const retention = createRetention({ ...parts, now: () => NOW });
+  const retention = keeperOf(database, { now: () => NOW });
   t.is(await retention.run(), 50);
-  await retention.stop();
   t.like(await since(database.knex, checkpoint), { intact: true, shortened: 2, unproven: 0, records: { decision: 9 } });
 });
 
@@ -433,18 +418,7 @@ eachEngine(test.serial, 'early records are found however few rows one read has',
 
 eachEngine(test.serial, 'records that a removal by age overtakes are not reported', async (t, at) => {
   const { database, checkpoint, later } = await timedLog(t, at, quietWriter, 60_000);
-  const log = { info: () => {}, warn: () => {}, error: () => {} };
-  const parts = {
-    database,
-    key: KEY,
-    previousKeys: [],
-    days: 40,
-    resume: async () => {},
-    checkClock: async () => {},
-    onKept: () => {},
-    log,
-  };
-  const retention = createRetention({ ...parts, now: () => NOW + 60_000 - 500 * 5 + 1 + 40 * DAY });
+  const retention = keeperOf(database, { now: () => NOW + 60_000 - 500 * 5 + 1 + 40 * DAY });
   // The first five decisions are old enough.
   t.is(await retention.run(), 5);
   t.true((await since(database.knex, checkpoint)).intact);
@@ -452,7 +426,6 @@ eachEngine(test.serial, 'records that a removal by age overtakes are not reporte
   t.false((await since(database.knex, checkpoint)).intact);
   await statement(database.knex, `update log_decisions set seq = 2 where name = 'forged'`);
   t.false((await since(database.knex, checkpoint)).intact, 'its number was removed by age, but it is still there');
-  await retention.stop();
   t.truthy(await auditStore(database.knex).find(later));
 });
 

@@ -51,7 +51,8 @@ function work(steps: number, each: () => void): () => boolean {
   };
 }
 
-test('owners of long work take turns, slice by slice, however much work one of them has', async (t) => {
+/** A lane that notes whose steps it runs. Each takes a whole slice. */
+function ordered() {
   const time = manualClock();
   const lane = createLane(time.clock);
   const order: string[] = [];
@@ -63,6 +64,11 @@ test('owners of long work take turns, slice by slice, however much work one of t
         time.spend(2);
       }),
     );
+  return { time, lane, order, run };
+}
+
+test('owners of long work take turns, slice by slice, however much work one of them has', async (t) => {
+  const { time, lane, order, run } = ordered();
   const all = [run('greedy', 'g1', 3), run('greedy', 'g2', 3), run('greedy', 'g3', 3), run('ann', 'a', 2), run('bob', 'b', 1)];
   time.settle();
   await Promise.all(all);
@@ -71,17 +77,7 @@ test('owners of long work take turns, slice by slice, however much work one of t
 });
 
 test('a user who reads from many targets has as many turns as the others', async (t) => {
-  const time = manualClock();
-  const lane = createLane(time.clock);
-  const order: string[] = [];
-  const run = (key: string, name: string, steps: number) =>
-    lane.run(
-      key,
-      work(steps, () => {
-        order.push(name);
-        time.spend(2);
-      }),
-    );
+  const { time, order, run } = ordered();
   const greedy = [1, 2, 3].map((target) => run(`greedy at ${target}`, `g${target}`, 2));
   await Promise.all([...greedy, run('ann at 1', 'a', 3), time.settle()]);
   t.is(order.join(' '), 'g1 g1 a g2 a g3 a g2 g3');

@@ -60,7 +60,8 @@ export function createSubscriptions(parts: BridgeParts, { reserve, turn, ...deps
 
   async function add(reach: Reach, uri: string): Promise<Subscribed> {
     if (partWith(uri) !== undefined) return 'done';
-    const room = count() < MAX_SUBSCRIPTIONS && !isOver ? reserve(uri) : null;
+    if (isOver) return 'unheard';
+    const room = count() < MAX_SUBSCRIPTIONS ? reserve(uri) : null;
     if (room === null || isOverdrawn(room)) return 'full';
     const part = partFor(uri);
     all.add(part);
@@ -103,7 +104,7 @@ export function createSubscriptions(parts: BridgeParts, { reserve, turn, ...deps
     });
   }
 
-  /** The parts with resources for which nobody listens. */
+  /** The parts that have resources, but no open stream. */
   const silent = (): readonly Part[] => [...all].filter(({ listener, resources }) => resources.size > 0 && !listener.isOpen());
 
   function stop(): void {

@@ -86,7 +86,7 @@ export function createStdioUpstream({ limits, stdio, log, newId, now, unread }: 
   const opening = new Set<Slot>();
   const shared = new Map<string, SharedProcess>();
   const setbacks = new Map<string, { readonly failures: number; readonly until: number }>();
-  /** How many own processes each user has started lately. A process for everybody is rarely started, and whoever comes first starts it. */
+  /** How many own processes each user has started lately. Processes for everybody do not count: they start seldom, and any user can be the first to need one. */
   const starts = createFlow(STARTS, () => performance.now());
   let isClosed = false;
 
